@@ -1,0 +1,108 @@
+"""The one tree of typed errors of torchrlopt.
+
+Everything this package raises on purpose derives from `RlOptError`; the fallback of the backend
+catches that tree and nothing else, so that a bug of ours is never mistaken for a bad model.
+"""
+
+from __future__ import annotations
+
+
+class RlOptError(Exception):
+    """Base of every error torchrlopt raises on purpose.
+
+    The message is assembled in one order everywhere: what happened, where, what was expected, what
+    was found, what to do. Empty parts are left out.
+
+    Args:
+        what: one sentence that says what went wrong.
+        where: file, line, node, substitution or stage it happened in.
+        expected: what would have been right.
+        got: what was found instead.
+        todo: what the reader can do about it.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", expected: object = None, got: object = None, todo: str = ""
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.expected = expected
+        self.got = got
+        self.todo = todo
+        parts = [what]
+        if where:
+            parts.append(f"where: {where}")
+        if expected is not None:
+            parts.append(f"expected: {expected}")
+        if got is not None:
+            parts.append(f"got: {got}")
+        if todo:
+            parts.append(f"what to do: {todo}")
+        super().__init__("; ".join(parts))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by state: the keyword-only arguments do not survive the default protocol."""
+        return (_rebuild, (type(self), dict(self.__dict__), self.args))
+
+
+def _rebuild(cls: type[RlOptError], state: dict[str, object], args: tuple[object, ...]) -> RlOptError:
+    """Re-create a pickled error without running its constructor."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class OptionsError(RlOptError):
+    """An option is unknown, ill-typed or out of range."""
+
+
+class CaptureError(RlOptError):
+    """The FX graph could not be turned into an ONNX model."""
+
+
+class ModelFormatError(RlOptError):
+    """An ONNX model or graph text is malformed, too large or inconsistent."""
+
+
+class UnsafePathError(ModelFormatError):
+    """External data of an ONNX file points outside the directory of the file, or at no plain file."""
+
+
+class UnsupportedError(RlOptError):
+    """The thing asked for is valid but is not supported here."""
+
+
+class SubstitutionError(RlOptError):
+    """A substitution is malformed, or was applied where it does not match.
+
+    Args:
+        reason: why it is refused.
+        name: name of the substitution.
+        line: line number in the library text, 0 when there is none.
+        file: file of the library, where there is one.
+    """
+
+    def __init__(self, reason: str, *, name: str = "", line: int = 0, file: str = "", todo: str = "") -> None:
+        self.reason = reason
+        self.name = name
+        self.line = line
+        self.file = file
+        place = [f"substitution {name}" if name else "", f"line {line}" if line else "", file]
+        super().__init__(reason, where=", ".join(part for part in place if part), todo=todo)
+
+
+class VerificationError(RlOptError):
+    """The rewritten graph does not compute what the original computes."""
+
+
+class LoweringError(RlOptError):
+    """The rewritten graph could not be made into a callable."""
+
+
+class SearchError(RlOptError):
+    """A searcher failed, or a stored plan could not be replayed."""
+
+
+class CacheError(RlOptError):
+    """The plan store could not be read or written."""
