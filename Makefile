@@ -1,0 +1,43 @@
+# Needs git, Python 3.11, g++ and make. `make demo` and `make test` set everything up in .venv first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?= -n auto --dist worksteal
+DEPS := $(VENV)/.installed
+
+.PHONY: venv build demo test lint format clean
+
+venv: $(DEPS)
+
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+# The build requirements come first: without build isolation the objects of `build/` stay reusable.
+$(DEPS): pyproject.toml constraints.txt MANIFEST.in | $(PY)
+	$(PY) -m pip install -q -c constraints.txt setuptools wheel pybind11
+	$(PY) -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	touch $@
+
+# Compiles only the sources whose depfile names something newer than their object.
+build: $(DEPS)
+	@$(PY) setup.py -q build_ext --inplace
+
+demo: build
+	$(PY) -m baselines.demo
+
+test: build
+	OMP_NUM_THREADS=1 $(PY) -m pytest $(PYTEST_ARGS)
+
+lint: build
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	find csrc -name '*.h' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+
+format: build
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+	find csrc -name '*.h' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format -i
+
+clean:
+	rm -rf build dist *.egg-info torchrlopt/*.so

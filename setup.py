@@ -1,0 +1,128 @@
+"""Builds `torchrlopt._C`, the C++ core, from `csrc/`.
+
+Setuptools compiles every source again at each build. Here every source becomes an object under
+`build/obj/` with a depfile beside it, and only what changed is compiled, in parallel; the rest of the
+packaging is in pyproject.toml.
+
+Environment: CXX (compiler), CXXFLAGS (appended), MAX_JOBS (parallel compilers, default all cores),
+TORCHRLOPT_WERROR=1 (warnings are errors), TORCHRLOPT_DEBUG=1 (assertions on, -O1).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pybind11
+from pybind11.setup_helpers import Pybind11Extension
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+NAME = "torchrlopt._C"
+
+
+def compile_flags() -> list[str]:
+    """Flags of every compilation; they are part of the object directory's name."""
+    flags = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"]
+    flags += ["-O1", "-g", "-UNDEBUG"] if os.environ.get("TORCHRLOPT_DEBUG") == "1" else ["-O3", "-DNDEBUG"]
+    if os.environ.get("TORCHRLOPT_WERROR") == "1":
+        flags.append("-Werror")
+    return flags + shlex.split(os.environ.get("CXXFLAGS", ""))
+
+
+def include_flags() -> list[str]:
+    """Our headers, and as system headers (no warnings of theirs) pybind11's and Python's."""
+    system = [pybind11.get_include(), sysconfig.get_paths()["include"]]
+    return ["-Icsrc"] + [part for path in system for part in ("-isystem", path)]
+
+
+def is_current(obj: Path) -> bool:
+    """True if no file the object was made from (by its depfile) is newer than the object."""
+    depfile = obj.with_suffix(".d")
+    if not obj.exists() or not depfile.exists():
+        return False
+    built = obj.stat().st_mtime_ns
+    names = depfile.read_text().replace("\\\n", " ").split(":", 1)[1].split()
+    try:
+        return all((ROOT / name).stat().st_mtime_ns <= built for name in names)
+    except FileNotFoundError:
+        return False
+
+
+def compile_object(cxx: list[str], source: str, obj: Path, flags: list[str]) -> None:
+    """Compile one source; the object appears only once it is complete."""
+    obj.parent.mkdir(parents=True, exist_ok=True)
+    partial = obj.with_suffix(".tmp.o")
+    started = source_time_ns(source)
+    command = [*cxx, *flags, "-MMD", "-MF", str(obj.with_suffix(".d")), "-c", source, "-o", str(partial)]
+    print(f"c++ {source}", flush=True)
+    subprocess.run(command, cwd=ROOT, check=True)
+    # An edit made while the compiler ran must look newer than the object.
+    os.utime(partial, ns=(started, started))
+    os.replace(partial, obj)
+
+
+def source_time_ns(source: str) -> int:
+    """A time not before the last edit of anything the compiler is about to read."""
+    probe = ROOT / "build" / f".clock-{os.getpid()}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    probe.touch()
+    stamp = probe.stat().st_mtime_ns
+    probe.unlink()
+    return stamp
+
+
+class IncrementalBuildExt(build_ext):
+    """`build_ext` that compiles only what changed; safe when two builds run at once."""
+
+    def build_extension(self, ext: Pybind11Extension) -> None:
+        """Compile the changed sources of `ext` and link it."""
+        build = ROOT / "build"
+        build.mkdir(exist_ok=True)
+        with (build / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._build_locked(ext)
+
+    def _build_locked(self, ext: Pybind11Extension) -> None:
+        cxx = shlex.split(os.environ.get("CXX", "g++"))
+        flags = compile_flags() + include_flags()
+        digest = hashlib.sha256(repr((cxx, compile_flags(), sys.version)).encode()).hexdigest()[:12]
+        objects = {s: ROOT / "build" / "obj" / digest / Path(s).with_suffix(".o") for s in ext.sources}
+        stale = [source for source, obj in objects.items() if not is_current(obj)]
+        jobs = int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))
+        with ThreadPoolExecutor(max(1, jobs)) as pool:
+            runs = [pool.submit(compile_object, cxx, s, objects[s], flags) for s in stale]
+        # Every source is tried, so that one build shows all the errors; then the first is raised.
+        failed = [source for source, run in zip(stale, runs, strict=True) if run.exception()]
+        if failed:
+            raise SystemExit(f"error: the C++ compiler refused {', '.join(failed)}")
+        self._link(cxx, list(objects.values()), Path(self.get_ext_fullpath(ext.name)))
+
+    def _link(self, cxx: list[str], objects: list[Path], target: Path) -> None:
+        """Link all objects; skipped when the library was linked from these very objects."""
+        library = ROOT / "build" / "obj" / objects[0].relative_to(ROOT / "build" / "obj").parts[0] / target.name
+        inputs = library.with_suffix(".inputs")
+        listing = "\n".join(f"{obj} {obj.stat().st_mtime_ns}" for obj in objects)
+        if not library.exists() or not inputs.exists() or inputs.read_text() != listing:
+            partial = library.with_suffix(".tmp.so")
+            print(f"link {target.name}", flush=True)
+            command = [*cxx, "-shared", "-pthread", "-s", *map(str, objects), "-o", str(partial)]
+            subprocess.run(command, cwd=ROOT, check=True)
+            os.replace(partial, library)
+            inputs.write_text(listing)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.copy_file(str(library), str(target))
+
+
+sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.cpp"))
+setup(
+    ext_modules=[Pybind11Extension(NAME, sources)] if sources else [],
+    cmdclass={"build_ext": IncrementalBuildExt},
+)
