@@ -94,7 +94,8 @@ class IncrementalBuildExt(build_ext):
         cxx = shlex.split(os.environ.get("CXX", "g++"))
         flags = compile_flags() + include_flags()
         digest = hashlib.sha256(repr((cxx, compile_flags(), sys.version)).encode()).hexdigest()[:12]
-        objects = {s: ROOT / "build" / "obj" / digest / Path(s).with_suffix(".o") for s in ext.sources}
+        object_dir = ROOT / "build" / "obj" / digest
+        objects = {s: object_dir / Path(s).with_suffix(".o") for s in ext.sources}
         stale = [source for source, obj in objects.items() if not is_current(obj)]
         jobs = int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))
         with ThreadPoolExecutor(max(1, jobs)) as pool:
@@ -103,11 +104,14 @@ class IncrementalBuildExt(build_ext):
         failed = [source for source, run in zip(stale, runs, strict=True) if run.exception()]
         if failed:
             raise SystemExit(f"error: the C++ compiler refused {', '.join(failed)}")
-        self._link(cxx, list(objects.values()), Path(self.get_ext_fullpath(ext.name)))
+        target = Path(self.get_ext_fullpath(ext.name))
+        self._link(cxx, list(objects.values()), object_dir / target.name, target)
 
-    def _link(self, cxx: list[str], objects: list[Path], target: Path) -> None:
+    def _link(self, cxx: list[str], objects: list[Path], library: Path, target: Path) -> None:
         """Link all objects; skipped when the library was linked from these very objects."""
-        library = ROOT / "build" / "obj" / objects[0].relative_to(ROOT / "build" / "obj").parts[0] / target.name
+        library = (
+            ROOT / "build" / "obj" / objects[0].relative_to(ROOT / "build" / "obj").parts[0] / target.name
+        )
         inputs = library.with_suffix(".inputs")
         listing = "\n".join(f"{obj} {obj.stat().st_mtime_ns}" for obj in objects)
         if not library.exists() or not inputs.exists() or inputs.read_text() != listing:

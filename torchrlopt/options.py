@@ -1,0 +1,183 @@
+"""The options of the whole package: one frozen, validated dataclass.
+
+`torch.compile(..., options={...})`, `optimise(...)`, `optimise_onnx(...)` and the command line all end here,
+so an unknown or ill-typed option fails in the same way everywhere, naming the nearest valid one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from torchrlopt.errors import OptionsError
+
+Searcher = Literal["greedy", "beam", "taso", "random", "none"]
+Executor = Literal["eager"]
+Weights = Literal["check", "live", "frozen"]
+Numerics = Literal["real", "strict"]
+OnError = Literal["fallback", "raise"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user can choose. Every field is validated on construction.
+
+    Attributes:
+        searcher: how substitutions are chosen: "greedy" takes the cheapest candidate until none is cheaper,
+            "beam" keeps `beam_width` graphs, "taso" is cost-based backtracking with `alpha` (TASO, SOSP 2019,
+            Algorithm 1), "random" walks at random and keeps the best, "none" changes nothing.
+        executor: what runs the rewritten graph. "eager" is PyTorch itself.
+        budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
+        budget_steps: most substitutions (for "random": steps in all) the search may try to chain.
+        beam_width: graphs that the "beam" searcher keeps per step.
+        alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.
+        weights: "check" caches expressions over weights and looks at every call whether a weight changed,
+            "live" evaluates them at every call, "frozen" promises that weights never change.
+        numerics: "real" allows substitutions that are equal over the reals (rounding may differ), "strict"
+            only those that give the same bits.
+        verify: compare the rewritten graph with the original against a float64 reference before use.
+        measure: time the rewritten graph against the original before use; without it the cost model decides.
+        measure_ms: wall-clock limit of that timing, in milliseconds.
+        min_gain: smallest relative gain in measured time for which the rewritten graph is used: with 0.02
+            it must take at most 98 % of the original's time.
+        on_error: "fallback" runs the original graph after an error of ours, with one warning per cause;
+            "raise" raises it.
+        cache: look plans up in, and add them to, the plan store on disk.
+        seed: seed of the random searcher and of the random inputs of the check.
+        save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
+    """
+
+    searcher: Searcher = "greedy"
+    executor: Executor = "eager"
+    budget_ms: float = 300.0
+    budget_steps: int = 1000
+    beam_width: int = 4
+    alpha: float = 1.05
+    weights: Weights = "check"
+    numerics: Numerics = "real"
+    verify: bool = True
+    measure: bool = True
+    measure_ms: float = 1000.0
+    min_gain: float = 0.02
+    on_error: OnError = "fallback"
+    cache: bool = True
+    seed: int = 0
+    save_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        """Validate every field; raises OptionsError."""
+        for name, hint in _hints().items():
+            object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
+        for name, minimum, maximum in _RANGES:
+            value = getattr(self, name)
+            if not minimum <= value <= maximum:
+                raise OptionsError(
+                    f"option {name} is out of range",
+                    expected=f"{minimum} to {maximum}",
+                    got=value,
+                    todo=f"leave it out for the default, {_DEFAULTS[name]!r}",
+                )
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Options:
+        """Make options from names and values.
+
+        Args:
+            given: option names and values; a missing one takes its default.
+
+        Raises:
+            OptionsError: a name is unknown, or a value is ill-typed or out of range; the message names the
+                nearest valid one.
+        """
+        for name in given:
+            if name not in _DEFAULTS:
+                raise OptionsError(
+                    f"unknown option {name!r}",
+                    expected=f"one of {', '.join(_DEFAULTS)}",
+                    got=name,
+                    todo=f"did you mean {nearest(str(name), _DEFAULTS)!r}?",
+                )
+        return cls(**given)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All options by name, defaults included; JSON-serialisable."""
+        return dataclasses.asdict(self)
+
+    def search_key(self) -> dict[str, Any]:
+        """The options on which the plan depends: part of the key of the plan store."""
+        return {name: getattr(self, name) for name in _SEARCH_FIELDS}
+
+
+_SEARCH_FIELDS = (
+    "searcher",
+    "executor",
+    "budget_ms",
+    "budget_steps",
+    "beam_width",
+    "alpha",
+    "weights",
+    "numerics",
+    "seed",
+)
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("budget_ms", 0, 86_400_000),
+    ("budget_steps", 0, 2**31 - 1),
+    ("beam_width", 1, 10_000),
+    ("alpha", 1, 100),
+    ("measure_ms", 1, 86_400_000),
+    ("min_gain", -10, 1),
+    ("seed", 0, 2**63 - 1),
+)
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Options)}
+
+
+def _hints() -> dict[str, Any]:
+    """Types of the fields, resolved once."""
+    if not _HINTS:
+        _HINTS.update(typing.get_type_hints(Options))
+    return _HINTS
+
+
+_HINTS: dict[str, Any] = {}
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """The entry of `valid` closest to `word` by difflib's ratio, ignoring case."""
+    return max(valid, key=lambda name: difflib.SequenceMatcher(None, word.lower(), name.lower()).ratio())
+
+
+def _checked(name: str, hint: Any, value: Any) -> Any:
+    """Return `value` as the type `hint` asks for, or raise OptionsError."""
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if value in choices:
+            return value
+        todo = f"did you mean {nearest(value, choices)!r}?" if isinstance(value, str) else ""
+        raise OptionsError(
+            f"option {name} has no such value",
+            expected=f"one of {', '.join(choices)}",
+            got=repr(value),
+            todo=todo,
+        )
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    # bool is an int to Python, but `seed=True` is a slip; an int is a fine float.
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise OptionsError(
+            f"option {name} has the wrong type",
+            expected=hint.__name__,
+            got=f"{value!r} ({type(value).__name__})",
+            todo=f"the default is {_DEFAULTS[name]!r}",
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OptionsError(f"option {name} must be a finite number", expected="a finite number", got=value)
+    return value
