@@ -109,9 +109,6 @@ class IncrementalBuildExt(build_ext):
 
     def _link(self, cxx: list[str], objects: list[Path], library: Path, target: Path) -> None:
         """Link all objects; skipped when the library was linked from these very objects."""
-        library = (
-            ROOT / "build" / "obj" / objects[0].relative_to(ROOT / "build" / "obj").parts[0] / target.name
-        )
         inputs = library.with_suffix(".inputs")
         listing = "\n".join(f"{obj} {obj.stat().st_mtime_ns}" for obj in objects)
         if not library.exists() or not inputs.exists() or inputs.read_text() != listing:
