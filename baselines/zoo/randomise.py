@@ -1,0 +1,65 @@
+"""Fresh modules hide wrong rewrites: their biases are zero, their norms the identity.
+
+This makes every bias and every normalisation's affine part random, and gives BatchNorm the statistics that
+a trained network would have (those of its own activations, disturbed), so that values stay of order one
+however deep the network is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+#: BatchNorm's variance is at least this share of its layer's mean variance: a channel that the activation
+#: before it has switched off would otherwise be divided by almost nothing.
+_MIN_VARIANCE_SHARE = 0.25
+
+
+def _uniform(like: Tensor, low: float, high: float) -> Tensor:
+    return torch.rand_like(like) * (high - low) + low
+
+
+def _randomise_affine(module: nn.Module) -> None:
+    """Draws a norm's weight from U(0.5, 1.5); draws any bias from 0.1 * N(0, 1)."""
+    is_norm = isinstance(module, nn.BatchNorm2d | nn.LayerNorm) or type(module).__name__.endswith("RMSNorm")
+    weight = getattr(module, "weight", None)
+    bias = getattr(module, "bias", None)
+    if is_norm and isinstance(weight, Tensor):
+        weight.copy_(_uniform(weight, 0.5, 1.5))
+    if isinstance(bias, Tensor):
+        bias.copy_(0.1 * torch.randn_like(bias))
+
+
+def _set_statistics(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """Sets a BatchNorm's statistics from the input [B, C, H, W] that is about to pass through it."""
+    if not isinstance(module, nn.BatchNorm2d) or module.running_mean is None or module.running_var is None:
+        raise TypeError(f"{type(module).__name__}: expected a BatchNorm2d that tracks statistics")
+    x: Tensor = args[0]
+    variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
+    variance = torch.maximum(variance, _MIN_VARIANCE_SHARE * variance.mean())
+    mean = mean + 0.1 * torch.randn_like(mean) * variance.sqrt()
+    variance = variance * _uniform(variance, 0.5, 1.5)
+    # Eight significant bits are plenty, and hide what the number of threads does to the last ones.
+    module.running_mean.copy_(mean.bfloat16())
+    module.running_var.copy_(variance.bfloat16())
+
+
+@torch.no_grad()
+def randomise(model: nn.Module, example_inputs: tuple[Tensor, ...]) -> None:
+    """Makes biases, affine parameters and BatchNorm statistics of `model` random, in place.
+
+    Args:
+        model: The model, in eval mode.
+        example_inputs: Inputs of the model; one forward pass over them sets the BatchNorm statistics.
+    """
+    for module in model.modules():
+        _randomise_affine(module)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not norms:
+        return
+    hooks = [norm.register_forward_pre_hook(_set_statistics) for norm in norms]
+    model(*example_inputs)
+    for hook in hooks:
+        hook.remove()

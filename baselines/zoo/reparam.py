@@ -1,0 +1,131 @@
+"""RepVGG-A0 (Ding et al. 2021) and MobileOne-S0 (Vasu et al. 2023) in training form.
+
+Both are published to be trained with parallel branches and deployed as one convolution a block. The suite holds
+the training form, as one has it after training: every branch with its own BatchNorm.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def _norm_conv(
+    in_channels: int, out_channels: int, kernel: int, stride: int, padding: int, groups: int = 1
+) -> nn.Sequential:
+    conv = nn.Conv2d(in_channels, out_channels, kernel, stride, padding, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(out_channels))
+
+
+class RepVggBlock(nn.Module):
+    """relu(3x3 + 1x1 + identity), each branch with a BatchNorm; the identity only where shapes allow."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        same = in_channels == out_channels and stride == 1
+        self.identity = nn.BatchNorm2d(in_channels) if same else None
+        self.dense = _norm_conv(in_channels, out_channels, 3, stride, padding=1)
+        self.pointwise = _norm_conv(in_channels, out_channels, 1, stride, padding=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.dense(x) + self.pointwise(x)
+        if self.identity is not None:
+            out = out + self.identity(x)
+        return F.relu(out)
+
+
+class RepVgg(nn.Module):
+    """RepVGG in training form: [B, 3, 224, 224] to logits [B, 1000].
+
+    Args:
+        depths: Number of blocks of each of the four stages.
+        widths: Channels of each stage.
+    """
+
+    def __init__(self, depths: tuple[int, ...], widths: tuple[int, ...]) -> None:
+        super().__init__()
+        channels = min(64, widths[0])
+        blocks = [RepVggBlock(3, channels, stride=2)]
+        for depth, width in zip(depths, widths, strict=True):
+            for index in range(depth):
+                blocks.append(RepVggBlock(channels, width, stride=2 if index == 0 else 1))
+                channels = width
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(channels, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.pool(self.blocks(x)).flatten(1))
+
+
+class MobileOneBlock(nn.Module):
+    """relu(k parallel convolutions + 1x1 scale + identity), each branch with a BatchNorm.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel: 3 (depth-wise, or the dense first layer) or 1 (point-wise).
+        stride: Stride of all branches.
+        groups: Groups of all branches.
+        num_branches: The over-parametrisation k.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1, num_branches: int = 1
+    ) -> None:
+        super().__init__()
+        same = in_channels == out_channels and stride == 1
+        self.identity = nn.BatchNorm2d(in_channels) if same else None
+        self.scale = _norm_conv(in_channels, out_channels, 1, stride, 0, groups) if kernel > 1 else None
+        self.convs = nn.ModuleList(
+            _norm_conv(in_channels, out_channels, kernel, stride, kernel // 2, groups) for _ in range(num_branches)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor | int = 0
+        if self.identity is not None:
+            out = out + self.identity(x)
+        if self.scale is not None:
+            out = out + self.scale(x)
+        for conv in self.convs:
+            out = out + conv(x)
+        if isinstance(out, int):
+            raise ValueError("a MobileOne block needs at least one branch")
+        return F.relu(out)
+
+
+class MobileOne(nn.Module):
+    """MobileOne in training form: [B, 3, 224, 224] to logits [B, 1000].
+
+    Args:
+        depths: Pairs of a depth-wise and a point-wise block in each of the four stages.
+        widths: Channels of each stage.
+        num_branches: Parallel convolutions in each block after the first.
+    """
+
+    def __init__(self, depths: tuple[int, ...], widths: tuple[int, ...], num_branches: int) -> None:
+        super().__init__()
+        channels = min(64, widths[0])
+        blocks = [MobileOneBlock(3, channels, kernel=3, stride=2)]
+        for depth, width in zip(depths, widths, strict=True):
+            for index in range(depth):
+                stride = 2 if index == 0 else 1
+                blocks.append(MobileOneBlock(channels, channels, 3, stride, channels, num_branches))
+                blocks.append(MobileOneBlock(channels, width, 1, num_branches=num_branches))
+                channels = width
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(channels, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.pool(self.blocks(x)).flatten(1))
+
+
+def repvgg_a0() -> nn.Module:
+    """RepVGG-A0 in training form: 9.1 M parameters."""
+    return RepVgg((2, 4, 14, 1), (48, 96, 192, 1280))
+
+
+def mobileone_s0() -> nn.Module:
+    """MobileOne-S0 in training form, four branches: 5.3 M parameters."""
+    return MobileOne((2, 8, 10, 1), (48, 128, 256, 1024), num_branches=4)
