@@ -1,0 +1,50 @@
+// What the binding files share: conversions between Python values and the core's.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../graph.h"
+
+namespace rlopt {
+
+namespace py = pybind11;
+
+/// Raises torchrlopt.errors.<cls>(args..., **kwargs) from C++.
+[[noreturn]] inline void raise_python(const char* cls, const std::string& what) {
+  const py::object type = py::module_::import("torchrlopt.errors").attr(cls);
+  PyErr_SetObject(type.ptr(), type(what).ptr());
+  throw py::error_already_set();
+}
+
+inline py::object to_python(const AttrValue& value) {
+  return std::visit([](const auto& each) -> py::object { return py::cast(each); }, value);
+}
+
+inline AttrValue attr_from_python(const py::handle& value) {
+  if (py::isinstance<py::bool_>(value) || py::isinstance<py::int_>(value)) return value.cast<int64_t>();
+  if (py::isinstance<py::float_>(value)) return value.cast<double>();
+  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  bool all_ints = true;
+  for (const auto& item : value) all_ints = all_ints && py::isinstance<py::int_>(item);
+  if (all_ints) return value.cast<Ints>();
+  return value.cast<Floats>();
+}
+
+inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py::dict& attrs) {
+  std::vector<std::pair<std::string, AttrValue>> given;
+  for (const auto& [name, value] : attrs)
+    given.emplace_back(name.cast<std::string>(), attr_from_python(value));
+  return given;
+}
+
+void bind_graph(py::module_& m);
+void bind_reference(py::module_& m);
+void bind_substitution(py::module_& m);
+void bind_search(py::module_& m);
+
+}  // namespace rlopt

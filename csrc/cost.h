@@ -1,0 +1,43 @@
+// Cost of a node and of a graph: analytic roofline with launch overhead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph.h"
+
+namespace rlopt {
+
+/// What the prices of one executor on one device depend on. Times in microseconds, rates per microsecond.
+struct DeviceModel {
+  double flops_per_us = 180e3;       // contraction peak, all threads
+  double bytes_per_us = 12e3;        // streaming bandwidth of main memory
+  double cache_bytes_per_us = 40e3;  // bandwidth while the tensor fits the cache
+  double cache_bytes = 16e6;
+  double launch_us = 4.0;              // dispatch of one kernel
+  double view_us = 1.2;                // dispatch of one view
+  double transcendental_factor = 2.0;  // arithmetic price of exp, erf, ... relative to a streaming pass
+  bool views_are_free = false;         // executors that compile views away
+  bool packs_weights = true;           // convolutions and linears run pre-packed when the weight is static
+};
+
+struct NodeMetrics {
+  double flops = 0;
+  double bytes = 0;  // read and written
+  double launches = 0;
+  double time_us = 0;
+};
+
+class CostModel {
+ public:
+  explicit CostModel(DeviceModel device = {}) : device_(device) {}
+  const DeviceModel& device() const { return device_; }
+  /// Static expressions (over weights only) cost nothing at run time.
+  NodeMetrics node(const Graph& graph, NodeId id) const;
+  NodeMetrics total(const Graph& graph) const;
+
+ private:
+  DeviceModel device_;
+};
+
+}  // namespace rlopt

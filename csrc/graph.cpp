@@ -1,0 +1,291 @@
+#include "graph.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "infer.h"
+
+namespace rlopt {
+
+namespace {
+
+bool is_leaf(Op op) { return op == Op::Input || op == Op::Weight || op == Op::Constant; }
+
+const std::shared_ptr<const NodeNames>& no_names() {
+  static const auto names = std::make_shared<const NodeNames>();
+  return names;
+}
+
+uint64_t hash_types(uint64_t hash, const Node& node) {
+  for (const auto& type : *node.types) hash = hash_mix(hash, hash_string(type.str()));
+  return hash;
+}
+
+}  // namespace
+
+int Graph::num_uses(Value value) const {
+  int count = 0;
+  for (const Use& use : uses(value.node)) {
+    const Value read = use.node < 0 ? outputs()[static_cast<size_t>(use.slot)]
+                                    : node(use.node).inputs[static_cast<size_t>(use.slot)];
+    count += read.index == value.index ? 1 : 0;
+  }
+  return count;
+}
+
+int Graph::num_operators() const { return num_operators_; }
+
+std::vector<NodeId> Graph::topological_order() const {
+  const auto end = static_cast<size_t>(end_id());
+  std::vector<int> waiting(end, 0);
+  std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
+  size_t live = 0;
+  for (NodeId id = 0; id < end_id(); ++id) {
+    if (!alive(id)) continue;
+    ++live;
+    for (const Value& input : node(id).inputs) waiting[static_cast<size_t>(id)] += input.present() ? 1 : 0;
+    if (waiting[static_cast<size_t>(id)] == 0) ready.push(id);
+  }
+  std::vector<NodeId> order;
+  order.reserve(live);
+  while (!ready.empty()) {
+    const NodeId id = ready.top();
+    ready.pop();
+    order.push_back(id);
+    for (const Use& use : uses(id)) {
+      if (use.node >= 0 && --waiting[static_cast<size_t>(use.node)] == 0) ready.push(use.node);
+    }
+  }
+  if (order.size() != live) throw TypeError("graph has a cycle");
+  return order;
+}
+
+uint64_t Graph::hash() const {
+  std::unordered_map<NodeId, uint64_t> input_position;
+  for (size_t i = 0; i < inputs().size(); ++i) input_position[inputs()[i]] = i;
+  std::vector<uint64_t> hashes(static_cast<size_t>(end_id()), 0);
+  for (const NodeId id : topological_order()) {
+    const Node& each = node(id);
+    uint64_t hash = hash_mix(static_cast<uint64_t>(each.op), hash_attrs(*each.attrs));
+    if (each.op == Op::Input || each.op == Op::Weight) hash = hash_mix(hash, input_position.at(id));
+    if (is_leaf(each.op) || each.op == Op::Opaque) hash = hash_types(hash, each);
+
+    for (const Value& input : each.inputs) {
+      const uint64_t one = input.present() ? hash_mix(hashes[static_cast<size_t>(input.node)],
+                                                      static_cast<uint64_t>(input.index))
+                                           : 0;
+      hash = hash_mix(hash, one);
+    }
+    hashes[static_cast<size_t>(id)] = hash;
+  }
+  uint64_t total = outputs().size();
+  for (const Value& output : outputs()) {
+    total = hash_mix(total,
+                     hash_mix(hashes[static_cast<size_t>(output.node)], static_cast<uint64_t>(output.index)));
+  }
+  return total;
+}
+
+bool Graph::depends_on(Value value, const std::vector<NodeId>& from) const {
+  if (!value.present()) return false;
+  std::vector<NodeId> stack{value.node};
+  std::unordered_set<NodeId> seen{value.node};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (std::find(from.begin(), from.end(), id) != from.end()) return true;
+    for (const Value& input : node(id).inputs) {
+      // A static expression reads static values only, so it leads to no run-time node.
+      if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
+    }
+  }
+  return false;
+}
+
+NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_weight) {
+  Node node;
+  node.op = is_weight ? Op::Weight : Op::Input;
+  node.attrs = Attrs::make(node.op, {});
+  node.types = std::make_shared<const std::vector<TensorType>>(1, std::move(type));
+  node.names = std::make_shared<const NodeNames>(NodeNames{name, {name}});
+  node.is_static = is_weight;
+  const NodeId id = graph_.end_id();
+  graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
+  graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
+  auto inputs = *graph_.inputs_;
+  inputs.push_back(id);
+  graph_.inputs_ = std::make_shared<const std::vector<NodeId>>(std::move(inputs));
+  return id;
+}
+
+NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
+                           NodeNames names) {
+  const NodeId id = graph_.end_id();
+  Node node;
+  node.op = op;
+  node.attrs = std::move(attrs);
+  // Opaque nodes are never static: what they compute (a random number, say) is unknown.
+  node.is_static = op == Op::Constant || (op != Op::Opaque && op != Op::Input && !inputs.empty());
+  for (const Value& input : inputs) {
+    if (!input.present()) continue;
+    if (!graph_.alive(input.node) || input.index < 0 ||
+        input.index >= graph_.node(input.node).num_outputs()) {
+      throw TypeError(op_info(op).name + ": reads value " + std::to_string(input.node) + "." +
+                      std::to_string(input.index) + ", which the graph does not have");
+    }
+    node.is_static = node.is_static && graph_.is_static(input);
+  }
+  node.inputs = std::move(inputs);
+  node.types = std::make_shared<const std::vector<TensorType>>(std::move(types));
+  node.names = names.node.empty() && names.outputs.empty()
+                   ? no_names()
+                   : std::make_shared<const NodeNames>(std::move(names));
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].present()) add_use(node.inputs[i].node, {id, static_cast<int32_t>(i)});
+  }
+  graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
+  graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
+  if (!is_leaf(op)) ++graph_.num_operators_;
+  return id;
+}
+
+void GraphEdit::set_outputs(std::vector<Value> outputs, std::vector<std::string> names) {
+  if (outputs.size() != names.size()) throw TypeError("outputs and their names differ in number");
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+    remove_use(graph_.outputs()[i].node, {-1, static_cast<int32_t>(i)});
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!graph_.alive(outputs[i].node)) throw TypeError("graph output '" + names[i] + "' has no value");
+    add_use(outputs[i].node, {-1, static_cast<int32_t>(i)});
+  }
+  graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+  graph_.output_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+void GraphEdit::redirect(Value from, Value to) {
+  if (from == to) return;
+  if (graph_.type(from) != graph_.type(to)) {
+    throw TypeError("redirect: value of type " + graph_.type(from).str() + " replaced by one of type " +
+                    graph_.type(to).str());
+  }
+  std::vector<Use> moved;
+  for (const Use& use : graph_.uses(from.node)) {
+    const Value read = use.node < 0 ? graph_.outputs()[static_cast<size_t>(use.slot)]
+                                    : graph_.node(use.node).inputs[static_cast<size_t>(use.slot)];
+    if (read == from) moved.push_back(use);
+  }
+  for (const Use& use : moved) {
+    remove_use(from.node, use);
+    add_use(to.node, use);
+    const auto slot = static_cast<size_t>(use.slot);
+    if (use.node < 0) {
+      auto outputs = graph_.outputs();
+      outputs[slot] = to;
+      graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+    } else {
+      auto node = std::make_shared<Node>(graph_.node(use.node));
+      node->inputs[slot] = to;
+      graph_.nodes_.set(static_cast<size_t>(use.node), std::move(node));
+      refresh_static(use.node);
+    }
+  }
+}
+
+void GraphEdit::refresh_static(NodeId start) {
+  std::vector<NodeId> stack{start};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    const Node& node = graph_.node(id);
+    if (is_leaf(node.op) || node.op == Op::Opaque || node.inputs.empty()) continue;
+    const bool is_static = std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value& input) {
+      return !input.present() || graph_.is_static(input);
+    });
+    if (is_static == node.is_static) continue;
+    auto changed = std::make_shared<Node>(node);
+    changed->is_static = is_static;
+    graph_.nodes_.set(static_cast<size_t>(id), std::move(changed));
+    for (const Use& use : graph_.uses(id)) {
+      if (use.node >= 0) stack.push_back(use.node);
+    }
+  }
+}
+
+void GraphEdit::remove_if_dead(NodeId start) {
+  std::vector<NodeId> stack{start};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (!graph_.alive(id) || !graph_.uses(id).empty()) continue;
+    const NodePtr node = graph_.nodes_[static_cast<size_t>(id)];  // keeps it readable after removal
+    if (node->op == Op::Input || node->op == Op::Weight) continue;
+    if (!is_leaf(node->op)) --graph_.num_operators_;
+    graph_.nodes_.set(static_cast<size_t>(id), nullptr);
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (!node->inputs[i].present()) continue;
+      remove_use(node->inputs[i].node, {id, static_cast<int32_t>(i)});
+      stack.push_back(node->inputs[i].node);
+    }
+  }
+}
+
+void GraphEdit::add_use(NodeId of, Use use) {
+  auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
+  uses->push_back(use);
+  graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
+}
+
+void GraphEdit::remove_use(NodeId of, Use use) {
+  auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
+  uses->erase(std::find(uses->begin(), uses->end(), use));
+  graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
+}
+
+void check_graph(const Graph& graph) {
+  std::vector<int> seen_uses(static_cast<size_t>(graph.end_id()), 0);
+  const auto where = [](NodeId id, const Node& node) {
+    return "node " + std::to_string(id) + " (" + node.info().name + " '" + node.names->node + "'): ";
+  };
+  const auto check_use = [&](Value value, Use use, const std::string& reader) {
+    if (!graph.alive(value.node)) throw TypeError(reader + "reads a dead node");
+    const auto& uses = graph.uses(value.node);
+    if (std::count(uses.begin(), uses.end(), use) != 1) throw TypeError(reader + "is not recorded as a use");
+    ++seen_uses[static_cast<size_t>(value.node)];
+  };
+  for (const NodeId id : graph.topological_order()) {
+    const Node& node = graph.node(id);
+    const OpInfo& info = node.info();
+    const auto count = static_cast<int>(node.inputs.size());
+    if (count < info.min_inputs || (info.max_inputs >= 0 && count > info.max_inputs)) {
+      throw TypeError(where(id, node) + "has " + std::to_string(count) + " inputs");
+    }
+    std::vector<const TensorType*> types;
+    bool is_static = node.op != Op::Opaque && !node.inputs.empty();
+    for (int i = 0; i < count; ++i) {
+      const Value input = node.inputs[static_cast<size_t>(i)];
+      types.push_back(input.present() ? &graph.type(input) : nullptr);
+      if (!input.present()) continue;
+      check_use(input, {id, i}, where(id, node));
+      is_static = is_static && graph.is_static(input);
+    }
+    if (is_leaf(node.op)) is_static = node.op != Op::Input;
+    if (is_static != node.is_static) throw TypeError(where(id, node) + "has a wrong static flag");
+    if (info.infer == InferRule::Leaf) continue;
+    if (infer_types(node.op, *node.attrs, types) != *node.types) {
+      throw TypeError(where(id, node) + "has types that inference does not give");
+    }
+  }
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    check_use(graph.outputs()[i], {-1, static_cast<int32_t>(i)},
+              "graph output " + graph.output_names()[i] + ": ");
+  }
+  for (NodeId id = 0; id < graph.end_id(); ++id) {
+    if (graph.alive(id) && static_cast<int>(graph.uses(id).size()) != seen_uses[static_cast<size_t>(id)]) {
+      throw TypeError(where(id, graph.node(id)) + "records uses that do not exist");
+    }
+  }
+}
+
+}  // namespace rlopt

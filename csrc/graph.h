@@ -1,0 +1,157 @@
+// The graph: an immutable value. Editing goes through GraphEdit, which shares all that it does not touch.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "op.h"
+
+namespace rlopt {
+
+using NodeId = int32_t;
+
+/// Output `index` of node `node`; node -1 is an omitted optional input.
+struct Value {
+  NodeId node = -1;
+  int32_t index = 0;
+  bool present() const { return node >= 0; }
+  auto operator<=>(const Value&) const = default;
+};
+
+/// Slot `slot` of node `node` reads the value; node -1: graph output `slot`.
+struct Use {
+  NodeId node = -1;
+  int32_t slot = 0;
+  auto operator<=>(const Use&) const = default;
+};
+
+/// What a node is called outside (ONNX node and output value names); no part of its meaning.
+struct NodeNames {
+  std::string node;
+  std::vector<std::string> outputs;
+};
+
+/// One operator application. Immutable once in a graph.
+struct Node {
+  Op op = Op::Opaque;
+  AttrsPtr attrs;
+  std::vector<Value> inputs;
+  std::shared_ptr<const std::vector<TensorType>> types;  // one per output
+  std::shared_ptr<const NodeNames> names;                // never null; may hold empty strings for new nodes
+  bool is_static = false;                                // an expression over weights and constants only
+
+  const OpInfo& info() const { return op_info(op); }
+  const AttrValue& attr(const std::string& name) const { return attrs->get(info(), name); }
+  int64_t attr_int(const std::string& name) const { return std::get<int64_t>(attr(name)); }
+  double attr_float(const std::string& name) const { return std::get<double>(attr(name)); }
+  const std::string& attr_string(const std::string& name) const { return std::get<std::string>(attr(name)); }
+  const Ints& attr_ints(const std::string& name) const { return std::get<Ints>(attr(name)); }
+  int num_outputs() const { return static_cast<int>(types->size()); }
+};
+using NodePtr = std::shared_ptr<const Node>;
+
+/// A vector of shared pointers in chunks: a copy shares the chunks, a write copies one chunk of 32.
+template <class T>
+class SharedVector {
+ public:
+  static constexpr size_t kChunk = 32;
+  using Ptr = std::shared_ptr<const T>;
+
+  size_t size() const { return size_; }
+  const Ptr& operator[](size_t i) const { return (*chunks_[i / kChunk])[i % kChunk]; }
+  void push_back(Ptr item) {
+    if (size_ % kChunk == 0) chunks_.push_back(std::make_shared<Chunk>());
+    writable(size_ / kChunk)[size_ % kChunk] = std::move(item);
+    ++size_;
+  }
+  void set(size_t i, Ptr item) { writable(i / kChunk)[i % kChunk] = std::move(item); }
+
+ private:
+  using Chunk = std::array<Ptr, kChunk>;
+  Chunk& writable(size_t c) {
+    if (chunks_[c].use_count() > 1) chunks_[c] = std::make_shared<Chunk>(*chunks_[c]);
+    return *chunks_[c];
+  }
+  std::vector<std::shared_ptr<Chunk>> chunks_;
+  size_t size_ = 0;
+};
+
+class GraphEdit;
+
+/// Immutable dataflow graph. Node ids are stable across edits: a node that survives keeps its id, and its
+/// value stays mathematically the same; ids of removed nodes are never used again.
+class Graph {
+ public:
+  /// One past the largest id ever used; ids below it may be dead.
+  NodeId end_id() const { return static_cast<NodeId>(nodes_.size()); }
+  bool alive(NodeId id) const {
+    return id >= 0 && id < end_id() && nodes_[static_cast<size_t>(id)] != nullptr;
+  }
+  const Node& node(NodeId id) const { return *nodes_[static_cast<size_t>(id)]; }
+  /// Readers of any output of the node, in no particular order.
+  const std::vector<Use>& uses(NodeId id) const { return *uses_[static_cast<size_t>(id)]; }
+  int num_uses(Value value) const;
+  const TensorType& type(Value value) const {
+    return (*node(value.node).types)[static_cast<size_t>(value.index)];
+  }
+  bool is_static(Value value) const { return node(value.node).is_static; }
+
+  const std::vector<Value>& outputs() const { return *outputs_; }
+  const std::vector<std::string>& output_names() const { return *output_names_; }
+  /// Input and Weight nodes in the order they were declared (also those that nothing reads).
+  const std::vector<NodeId>& inputs() const { return *inputs_; }
+  /// Live nodes without Input, Weight and Constant.
+  int num_operators() const;
+  /// Live nodes, producers before consumers; the order depends on the structure and ids only.
+  std::vector<NodeId> topological_order() const;
+  /// Structural hash: equal for graphs equal up to node ids and names of inner nodes; the same in every
+  /// process.
+  uint64_t hash() const;
+  /// True when `from` is reachable backwards from `value` (value depends on it).
+  bool depends_on(Value value, const std::vector<NodeId>& from) const;
+
+ private:
+  friend class GraphEdit;
+  SharedVector<Node> nodes_;
+  SharedVector<std::vector<Use>> uses_;
+  std::shared_ptr<const std::vector<NodeId>> inputs_ = std::make_shared<std::vector<NodeId>>();
+  std::shared_ptr<const std::vector<Value>> outputs_ = std::make_shared<std::vector<Value>>();
+  std::shared_ptr<const std::vector<std::string>> output_names_ =
+      std::make_shared<std::vector<std::string>>();
+  int num_operators_ = 0;
+};
+
+/// A private working copy of a graph; `finish` gives the new graph.
+class GraphEdit {
+ public:
+  GraphEdit() = default;
+  explicit GraphEdit(Graph base) : graph_(std::move(base)) {}
+
+  NodeId add_input(const std::string& name, TensorType type, bool is_weight);
+  /// Type inference is the caller's: `types` has one entry per output.
+  NodeId add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
+                  NodeNames names = {});
+  void set_outputs(std::vector<Value> outputs, std::vector<std::string> names);
+  /// All readers of `from` (graph outputs too) read `to` instead. Types must be equal: TypeError otherwise.
+  void redirect(Value from, Value to);
+  /// Removes `id` if nothing reads it, then its inputs in turn. Input and Weight nodes stay.
+  void remove_if_dead(NodeId id);
+  const Graph& graph() const { return graph_; }
+  Graph finish() { return std::move(graph_); }
+
+ private:
+  void add_use(NodeId of, Use use);
+  void remove_use(NodeId of, Use use);
+  void refresh_static(NodeId id);
+  Graph graph_;
+};
+
+/// Checks all invariants (wiring, uses, types re-inferred, acyclicity, arity). Throws TypeError naming the
+/// node.
+void check_graph(const Graph& graph);
+
+}  // namespace rlopt
