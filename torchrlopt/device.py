@@ -1,0 +1,68 @@
+"""What machine we are on: the part of the plan store's key that a plan's price depends on.
+
+A plan found on one machine is valid on every machine, but it was chosen by prices and timings of one; so
+the fingerprint covers what changes them and nothing that does not (no host name, no serial number).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+
+def describe(device: torch.device) -> dict[str, str | int]:
+    """Name and speed-relevant properties of `device` and of the process.
+
+    Args:
+        device: the device that the tensors of the graph are on.
+
+    Returns:
+        JSON-serialisable properties; "threads" is the number PyTorch would use now.
+    """
+    found: dict[str, str | int] = {
+        "machine": platform.machine(),
+        "torch": torch.__version__,
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found["name"] = properties.name
+        found["capability"] = f"{properties.major}.{properties.minor}"
+        found["memory_bytes"] = properties.total_memory
+    else:
+        found["name"] = cpu_name()
+        found["capability"] = torch.backends.cpu.get_cpu_capability()
+        found["cores"] = num_usable_cores()
+    return found
+
+
+def fingerprint(device: torch.device) -> str:
+    """SHA-256 of `describe(device)` in hexadecimal; equal in every process of one machine and set-up."""
+    return hashlib.sha256(json.dumps(describe(device), sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Model name of the processor, where the operating system tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor()
+    for line in text.splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def num_usable_cores() -> int:
+    """Cores that this process may run on (a container or taskset may allow fewer than there are)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

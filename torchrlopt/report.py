@@ -1,0 +1,182 @@
+"""What happened to one graph, or to all the graphs of one model: the `Report`.
+
+Made by the backend, shown to the user (`print(model.report)`), saved as JSON (`to_json`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+Kept = Literal["rewritten", "original"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportStep:
+    """One substitution that was applied.
+
+    Attributes:
+        substitution: its name in the library.
+        location: index of the match among the matches of that substitution, in canonical order.
+        cost_ms: predicted time of the whole graph after the step, in milliseconds.
+    """
+
+    substitution: str
+    location: int
+    cost_ms: float
+
+
+@dataclasses.dataclass
+class Report:
+    """The record of one optimisation; numbers that were not taken are None.
+
+    Attributes:
+        searcher: what chose the steps.
+        executor: what runs the graph that was kept.
+        kept: which graph is used.
+        fallback_reason: why the original is used although a rewrite was asked for; None otherwise.
+        steps: the substitutions applied, in order; also those of a rewrite that was not kept.
+        cost_before_ms: predicted time of the original graph, in milliseconds.
+        cost_after_ms: predicted time of the rewritten graph, in milliseconds.
+        measured_before_ms: median measured time of the original graph, in milliseconds.
+        measured_after_ms: median measured time of the rewritten graph, in milliseconds.
+        measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
+        numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
+            the original's own (1.0: as exact as the original); the worst output counts.
+        phases_ms: wall time of each phase, in milliseconds.
+        is_cache_hit: whether the plan came from the plan store.
+        num_nodes_before: operators in the graph that was read.
+        num_nodes_after: operators in the rewritten graph.
+        opaque: operators without a translation, left as they are.
+        num_graphs: graphs that this report covers (a model with graph breaks has several).
+    """
+
+    searcher: str = ""
+    executor: str = ""
+    kept: Kept = "original"
+    fallback_reason: str | None = None
+    steps: tuple[ReportStep, ...] = ()
+    cost_before_ms: float | None = None
+    cost_after_ms: float | None = None
+    measured_before_ms: float | None = None
+    measured_after_ms: float | None = None
+    measured_spread: float | None = None
+    numerical_error: float | None = None
+    phases_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+    is_cache_hit: bool = False
+    num_nodes_before: int = 0
+    num_nodes_after: int = 0
+    opaque: tuple[str, ...] = ()
+    num_graphs: int = 1
+
+    @property
+    def speedup(self) -> float:
+        """Measured time before over after; 1.0 where the original is kept or nothing was measured."""
+        if self.kept == "original" or not self.measured_before_ms or not self.measured_after_ms:
+            return 1.0
+        return self.measured_before_ms / self.measured_after_ms
+
+    def to_json(self) -> str:
+        """The whole report as a JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Read what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        fields["steps"] = tuple(ReportStep(**step) for step in fields["steps"])
+        fields["opaque"] = tuple(fields["opaque"])
+        return cls(**fields)
+
+    @classmethod
+    def merged(cls, reports: Sequence[Report]) -> Report:
+        """One report over all graphs of a model: steps in order, times added, the worst error.
+
+        Kept is "rewritten" if any graph was; the reasons of the others are joined.
+        """
+        if len(reports) == 1:
+            return reports[0]
+        reasons = dict.fromkeys(r.fallback_reason for r in reports if r.fallback_reason)
+        phases: dict[str, float] = {}
+        for report in reports:
+            for name, ms in report.phases_ms.items():
+                phases[name] = phases.get(name, 0.0) + ms
+        return cls(
+            searcher=_joined(r.searcher for r in reports),
+            executor=_joined(r.executor for r in reports),
+            kept="rewritten" if any(r.kept == "rewritten" for r in reports) else "original",
+            fallback_reason="; ".join(reasons) or None,
+            steps=tuple(step for r in reports for step in r.steps),
+            cost_before_ms=_total([r.cost_before_ms for r in reports]),
+            cost_after_ms=_total([r.cost_after_ms for r in reports]),
+            measured_before_ms=_total([r.measured_before_ms for r in reports]),
+            measured_after_ms=_total([r.measured_after_ms for r in reports]),
+            measured_spread=_worst([r.measured_spread for r in reports]),
+            numerical_error=_worst([r.numerical_error for r in reports]),
+            phases_ms=phases,
+            is_cache_hit=bool(reports) and all(r.is_cache_hit for r in reports),
+            num_nodes_before=sum(r.num_nodes_before for r in reports),
+            num_nodes_after=sum(r.num_nodes_after for r in reports),
+            opaque=tuple(dict.fromkeys(name for r in reports for name in r.opaque)),
+            num_graphs=sum(r.num_graphs for r in reports),
+        )
+
+    def __str__(self) -> str:
+        # rich is slow to import, and most reports are never printed
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title="torchrlopt", show_header=False, title_justify="left")
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, text in self._rows():
+            table.add_row(name, text)
+        out = io.StringIO()
+        Console(file=out, width=110).print(table)
+        return out.getvalue().rstrip()
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Names and texts of the printed table; what was not taken is left out."""
+        rows = [("kept", self.kept + (f": {self.fallback_reason}" if self.fallback_reason else ""))]
+        rows.append(("searcher, executor", f"{self.searcher}, {self.executor}"))
+        rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}"))
+        if self.cost_before_ms is not None and self.cost_after_ms is not None:
+            rows.append(("predicted", f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms"))
+        if self.measured_before_ms is not None and self.measured_after_ms is not None:
+            ratio = self.measured_before_ms / self.measured_after_ms
+            spread = f", spread {self.measured_spread:.0%}" if self.measured_spread is not None else ""
+            times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms"
+            rows.append(("measured", f"{times} ({ratio:.2f}x{spread})"))
+        if self.numerical_error is not None:
+            rows.append(("error to float64", f"{self.numerical_error:.2f} times the original's"))
+        rows.append(("plan", f"{len(self.steps)} steps" + (" (from the store)" if self.is_cache_hit else "")))
+        rows.extend(("", f"{count} x {name}") for name, count in self.step_counts().items())
+        if self.opaque:
+            rows.append(("left alone", ", ".join(self.opaque)))
+        rows.append(("phases", ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.phases_ms.items())))
+        return rows
+
+    def step_counts(self) -> dict[str, int]:
+        """How often each substitution was applied, the most frequent first."""
+        counts: dict[str, int] = {}
+        for step in self.steps:
+            counts[step.substitution] = counts.get(step.substitution, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _joined(names: Any) -> str:
+    return ", ".join(dict.fromkeys(name for name in names if name))
+
+
+def _total(values: list[float | None]) -> float | None:
+    """Sum of the numbers that were taken; None if there is none."""
+    taken = [value for value in values if value is not None]
+    return sum(taken) if taken else None
+
+
+def _worst(values: list[float | None]) -> float | None:
+    """Largest of the numbers that were taken; None if there is none."""
+    return max((value for value in values if value is not None), default=None)
