@@ -18,7 +18,9 @@ struct DeviceModel {
   double view_us = 1.2;                // dispatch of one view
   double transcendental_factor = 2.0;  // arithmetic price of exp, erf, ... relative to a streaming pass
   bool views_are_free = false;         // executors that compile views away
-  bool packs_weights = true;           // convolutions and linears run pre-packed when the weight is static
+  double unpacked_factor = 0.7;        // fraction of the peak where the right operand is no pre-packed weight
+  double attention_factor = 0.35;      // the same for fused attention
+  double pool_factor = 0.05;           // the same for pooling windows
 };
 
 struct NodeMetrics {
@@ -37,6 +39,9 @@ class CostModel {
   NodeMetrics total(const Graph& graph) const;
 
  private:
+  bool copies(const Graph& graph, const Node& node) const;
+  double stream_us(double bytes) const;
+
   DeviceModel device_;
 };
 

@@ -188,6 +188,7 @@ void GraphEdit::redirect(Value from, Value to) {
       auto node = std::make_shared<Node>(graph_.node(use.node));
       node->inputs[slot] = to;
       graph_.nodes_.set(static_cast<size_t>(use.node), std::move(node));
+      touched_.push_back(use.node);
       refresh_static(use.node);
     }
   }
@@ -208,7 +209,9 @@ void GraphEdit::refresh_static(NodeId start) {
     changed->is_static = is_static;
     graph_.nodes_.set(static_cast<size_t>(id), std::move(changed));
     for (const Use& use : graph_.uses(id)) {
-      if (use.node >= 0) stack.push_back(use.node);
+      if (use.node < 0) continue;
+      stack.push_back(use.node);
+      touched_.push_back(use.node);
     }
   }
 }

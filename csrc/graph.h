@@ -141,6 +141,9 @@ class GraphEdit {
   /// Removes `id` if nothing reads it, then its inputs in turn. Input and Weight nodes stay.
   void remove_if_dead(NodeId id);
   const Graph& graph() const { return graph_; }
+  /// Nodes that were there before and whose inputs, or the static flag of an input, changed; may repeat, may
+  /// have died.
+  const std::vector<NodeId>& touched() const { return touched_; }
   Graph finish() { return std::move(graph_); }
 
  private:
@@ -148,6 +151,7 @@ class GraphEdit {
   void remove_use(NodeId of, Use use);
   void refresh_static(NodeId id);
   Graph graph_;
+  std::vector<NodeId> touched_;
 };
 
 /// Checks all invariants (wiring, uses, types re-inferred, acyclicity, arity). Throws TypeError naming the

@@ -1,0 +1,141 @@
+// Cost models and searches.
+#include <chrono>
+
+#include "../search.h"
+#include "bind.h"
+
+namespace rlopt {
+
+namespace {
+
+py::dict metrics_to_python(const NodeMetrics& metrics) {
+  py::dict result;
+  result["time_us"] = metrics.time_us;
+  result["flops"] = metrics.flops;
+  result["bytes"] = metrics.bytes;
+  result["launches"] = metrics.launches;
+  return result;
+}
+
+/// (substitution name, location) pairs: what a plan is stored as.
+py::list steps_to_python(const Library& library, const std::vector<Step>& steps) {
+  py::list result;
+  for (const Step& step : steps) {
+    result.append(
+        py::make_tuple(library.substitutions()[static_cast<size_t>(step.substitution)].name, step.location));
+  }
+  return result;
+}
+
+std::vector<Step> steps_from_python(const Library& library, const py::sequence& steps) {
+  std::vector<Step> result;
+  for (const auto& step : steps) {
+    const auto [name, location] = step.cast<std::pair<std::string, int>>();
+    const int index = library.find(name);
+    if (index < 0) raise_python("SearchError", "the library has no substitution '" + name + "'");
+    result.push_back({index, location});
+  }
+  return result;
+}
+
+/// Lets Python handle signals at most every 20 ms; true once one raised.
+class SignalPoll {
+ public:
+  bool operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    if (raised_ || now - last_ < std::chrono::milliseconds(20)) return raised_;
+    last_ = now;
+    const py::gil_scoped_acquire gil;
+    raised_ = PyErr_CheckSignals() != 0;
+    return raised_;
+  }
+  bool raised() const { return raised_; }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  bool raised_ = false;
+};
+
+py::dict run_search(const Graph& graph, const Library& library, const CostModel& cost,
+                    const SearchOptions& options) {
+  SearchResult result;
+  SignalPoll poll;
+  {
+    const py::gil_scoped_release release;
+    result = search(graph, library, cost, options, [&poll] { return poll(); });
+  }
+  if (poll.raised()) throw py::error_already_set();
+  py::dict answer;
+  answer["graph"] = result.graph;
+  answer["steps"] = steps_to_python(library, result.steps);
+  answer["costs_us"] = result.costs_us;
+  answer["cost_before_us"] = result.cost_before_us;
+  answer["cost_after_us"] = result.cost_after_us;
+  answer["expansions"] = result.expansions;
+  answer["candidates"] = result.candidates;
+  answer["exhausted"] = result.exhausted;
+  answer["seconds"] = result.seconds;
+  return answer;
+}
+
+}  // namespace
+
+void bind_search(py::module_& m) {
+  py::class_<DeviceModel>(m, "DeviceModel", "Rates and overheads of one executor on one device (see cost.h).")
+      .def(py::init<>())
+      .def_readwrite("flops_per_us", &DeviceModel::flops_per_us)
+      .def_readwrite("bytes_per_us", &DeviceModel::bytes_per_us)
+      .def_readwrite("cache_bytes_per_us", &DeviceModel::cache_bytes_per_us)
+      .def_readwrite("cache_bytes", &DeviceModel::cache_bytes)
+      .def_readwrite("launch_us", &DeviceModel::launch_us)
+      .def_readwrite("view_us", &DeviceModel::view_us)
+      .def_readwrite("transcendental_factor", &DeviceModel::transcendental_factor)
+      .def_readwrite("unpacked_factor", &DeviceModel::unpacked_factor)
+      .def_readwrite("attention_factor", &DeviceModel::attention_factor)
+      .def_readwrite("pool_factor", &DeviceModel::pool_factor)
+      .def_readwrite("views_are_free", &DeviceModel::views_are_free);
+
+  py::class_<CostModel>(m, "CostModel", "Analytic cost: roofline with launch overhead.")
+      .def(py::init<DeviceModel>(), py::arg("device") = DeviceModel{})
+      .def(
+          "node",
+          [](const CostModel& cost, const Graph& graph, NodeId id) {
+            if (!graph.alive(id)) throw TypeError("the graph has no node " + std::to_string(id));
+            return metrics_to_python(cost.node(graph, id));
+          },
+          py::arg("graph"), py::arg("id"), "time_us, flops, bytes and launches of one node.")
+      .def(
+          "total",
+          [](const CostModel& cost, const Graph& graph) { return metrics_to_python(cost.total(graph)); },
+          py::arg("graph"), "The same, summed over the graph.");
+
+  m.def(
+      "search",
+      [](const Graph& graph, const Library& library, const CostModel& cost, const std::string& searcher,
+         double budget_ms, int64_t budget_steps, double alpha, int beam_width, int max_length, uint64_t seed,
+         bool exact_only) {
+        return run_search(
+            graph, library, cost,
+            {searcher, budget_ms, budget_steps, alpha, beam_width, max_length, seed, exact_only});
+      },
+      py::arg("graph"), py::arg("library"), py::arg("cost"), py::kw_only(), py::arg("searcher") = "greedy",
+      py::arg("budget_ms") = 300.0, py::arg("budget_steps") = 0, py::arg("alpha") = 1.05,
+      py::arg("beam_width") = 8, py::arg("max_length") = 1000, py::arg("seed") = 0,
+      py::arg("exact_only") = false,
+      "Searches for a cheaper graph; a dict with graph, steps [(substitution, location)], costs and "
+      "counters.\n"
+      "Ctrl-C raises KeyboardInterrupt within 50 ms.");
+  m.def(
+      "replay",
+      [](const Graph& graph, const Library& library, const py::sequence& steps) {
+        try {
+          return replay(graph, library, steps_from_python(library, steps));
+        } catch (const Error& error) {
+          raise_python("SearchError", error.what());
+        }
+      },
+      py::arg("graph"), py::arg("library"), py::arg("steps"),
+      "Applies steps in order. Raises SearchError naming the step that no longer applies.");
+}
+
+}  // namespace rlopt
