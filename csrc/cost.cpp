@@ -179,7 +179,9 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
     default:
       break;
   }
-  cost.time_us = device_.launch_us + std::max(arithmetic_us, stream_us(cost.bytes));
+  const bool is_contraction = node.info().cost_class == CostClass::Contraction;
+  const double launch_us = is_contraction ? device_.contraction_launch_us : device_.launch_us;
+  cost.time_us = launch_us + std::max(arithmetic_us, stream_us(cost.bytes));
   return cost;
 }
 

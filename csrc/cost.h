@@ -10,17 +10,19 @@ namespace rlopt {
 
 /// What the prices of one executor on one device depend on. Times in microseconds, rates per microsecond.
 struct DeviceModel {
-  double flops_per_us = 180e3;       // contraction peak, all threads
-  double bytes_per_us = 12e3;        // streaming bandwidth of main memory
-  double cache_bytes_per_us = 40e3;  // bandwidth while the tensor fits the cache
-  double cache_bytes = 16e6;
-  double launch_us = 4.0;              // dispatch of one kernel
-  double view_us = 1.2;                // dispatch of one view
-  double transcendental_factor = 2.0;  // arithmetic price of exp, erf, ... relative to a streaming pass
-  bool views_are_free = false;         // executors that compile views away
-  double unpacked_factor = 0.7;        // fraction of the peak where the right operand is no pre-packed weight
-  double attention_factor = 0.35;      // the same for fused attention
-  double pool_factor = 0.05;           // the same for pooling windows
+  double flops_per_us = 240e3;        // contraction peak, all threads
+  double bytes_per_us = 20e3;         // streaming bandwidth of main memory
+  double cache_bytes_per_us = 100e3;  // bandwidth while the tensors fit the cache
+  double cache_bytes = 24e6;
+  double launch_us = 2.5;             // dispatch of one kernel
+  double contraction_launch_us = 12;  // dispatch of one matrix product or convolution with its set-up
+  double view_us = 1.2;               // dispatch of one view
+  double transcendental_factor =
+      3.0;  // price of exp, erf, ... and of row-wise kernels relative to a streaming pass
+  double unpacked_factor = 0.7;   // fraction of the peak where the right operand is no pre-packed weight
+  double attention_factor = 0.5;  // the same for fused attention
+  double pool_factor = 0.05;      // the same for pooling windows
+  bool views_are_free = false;    // executors that compile views away
 };
 
 struct NodeMetrics {

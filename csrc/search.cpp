@@ -111,44 +111,63 @@ class Searcher {
     return index;
   }
 
-  /// Takes the steps that save time, the largest saving first, from one listing of all matches; lists again
-  /// until nothing saves. A listed match is taken only while its nodes are as they were listed.
+  /// Families open up in waves: what exposes structure first (a fused epilogue hides a low-rank pair or a sum
+  /// of convolutions from the substitutions that would remove it), what hides it last. Before each wave the
+  /// graph is brought to normal form; within a wave, steps that save are taken until none does.
   void greedy() {
-    bool improved = true;
-    while (improved && !out_of_budget()) {
-      improved = false;
-      const State start = states_[static_cast<size_t>(best_)];
-      struct Saving {
-        double delta;
-        Match match;
-      };
-      std::vector<Saving> savings;
-      ++expansions_;
-      for (Match& match : find_all_matches(start.graph, library_)) {
-        if (!is_allowed(match.substitution)) continue;
-        if (out_of_time()) break;
-        const Applied applied = apply_match(start.graph, library_, match);
-        if (!applied.graph) continue;
-        ++candidates_;
-        const double delta = cost_after(cost_, start.graph, start.cost_us, applied) - start.cost_us;
-        if (delta < -kMinSaving) savings.push_back({delta, std::move(match)});
-      }
-      std::stable_sort(savings.begin(), savings.end(),
-                       [](const Saving& a, const Saving& b) { return a.delta < b.delta; });
-      std::unordered_set<NodeId> stale;
-      for (const Saving& saving : savings) {
-        if (out_of_budget()) break;
-        improved = take(saving.match, stale) || improved;
-      }
+    static const std::vector<std::string> kNormalForm{"normalise"};
+    static const std::vector<std::string> kExposing{"normalise", "clean",       "recognise",
+                                                    "fold",      "convolution", "algebra"};
+    static const std::vector<std::string> kMerging{"normalise",   "clean",   "recognise", "fold",
+                                                   "convolution", "algebra", "merge",     "movement"};
+    current_ = 0;
+    for (const auto* wave : {&kExposing, &kMerging, static_cast<const std::vector<std::string>*>(nullptr)}) {
+      do {
+        while (sweep(&kNormalForm, kNormalFormTolerance) && !out_of_budget()) {
+        }
+      } while (sweep(wave, -kMinSaving) && !out_of_budget());
     }
   }
 
-  /// Takes a listed match from the best state if it still stands there and still saves.
-  bool take(const Match& listed, std::unordered_set<NodeId>& stale) {
+  /// Lists the matches of some families (null: all) once and takes those that cost at most `tolerance` more,
+  /// the largest saving first, while they are as they were listed. True if any was taken.
+  bool sweep(const std::vector<std::string>* families, double tolerance) {
+    struct Saving {
+      double delta;
+      Match match;
+    };
+    const State start = states_[static_cast<size_t>(current_)];
+    std::vector<Saving> savings;
+    ++expansions_;
+    for (Match& match : find_all_matches(start.graph, library_)) {
+      const auto& family = library_.substitutions()[static_cast<size_t>(match.substitution)].family;
+      if (families != nullptr && std::find(families->begin(), families->end(), family) == families->end())
+        continue;
+      if (!is_allowed(match.substitution)) continue;
+      if (out_of_time()) break;
+      const Applied applied = apply_match(start.graph, library_, match);
+      if (!applied.graph) continue;
+      ++candidates_;
+      const double delta = cost_after(cost_, start.graph, start.cost_us, applied) - start.cost_us;
+      if (delta <= tolerance) savings.push_back({delta, std::move(match)});
+    }
+    std::stable_sort(savings.begin(), savings.end(),
+                     [](const Saving& a, const Saving& b) { return a.delta < b.delta; });
+    std::unordered_set<NodeId> stale;
+    bool taken = false;
+    for (const Saving& saving : savings) {
+      if (out_of_budget()) break;
+      taken = take(saving.match, tolerance, stale) || taken;
+    }
+    return taken;
+  }
+
+  /// Takes a listed match from the current state if it still stands there at a cost of at most `tolerance`.
+  bool take(const Match& listed, double tolerance, std::unordered_set<NodeId>& stale) {
     const auto is_stale = [&](NodeId id) { return stale.contains(id); };
     if (std::any_of(listed.nodes.begin(), listed.nodes.end(), is_stale)) return false;
-    const State current = states_[static_cast<size_t>(best_)];
-    if (depth(best_) >= options_.max_length) return false;
+    const State current = states_[static_cast<size_t>(current_)];
+    if (depth(current_) >= options_.max_length) return false;
     const std::vector<Match> matches = find_matches(current.graph, library_, listed.substitution);
     const auto found = std::find_if(matches.begin(), matches.end(),
                                     [&](const Match& each) { return each.nodes == listed.nodes; });
@@ -156,11 +175,11 @@ class Searcher {
     const Applied applied = apply_match(current.graph, library_, *found);
     if (!applied.graph) return false;
     const double cost_us = cost_after(cost_, current.graph, current.cost_us, applied);
-    if (cost_us >= current.cost_us - kMinSaving) return false;
+    if (cost_us > current.cost_us + tolerance) return false;
     stale.insert(applied.removed.begin(), applied.removed.end());
     stale.insert(applied.changed.begin(), applied.changed.end());
     const Step step{listed.substitution, static_cast<int>(found - matches.begin())};
-    add_state(*applied.graph, cost_us, best_, step);
+    current_ = add_state(*applied.graph, cost_us, current_, step);
     return true;
   }
 
@@ -269,7 +288,8 @@ class Searcher {
     return result;
   }
 
-  static constexpr double kMinSaving = 1e-6;  // microseconds; below it is rounding
+  static constexpr double kMinSaving = 1e-6;           // microseconds; below it is rounding
+  static constexpr double kNormalFormTolerance = 0.5;  // what bringing one node to normal form may cost
 
   const Library& library_;
   const CostModel& cost_;
@@ -278,6 +298,7 @@ class Searcher {
   Clock::time_point start_;
   std::vector<State> states_;
   int best_ = 0;
+  int current_ = 0;  // where the greedy search stands
   int64_t expansions_ = 0;
   int64_t candidates_ = 0;
   int64_t polls_ = 0;

@@ -88,6 +88,7 @@ void bind_search(py::module_& m) {
       .def_readwrite("cache_bytes_per_us", &DeviceModel::cache_bytes_per_us)
       .def_readwrite("cache_bytes", &DeviceModel::cache_bytes)
       .def_readwrite("launch_us", &DeviceModel::launch_us)
+      .def_readwrite("contraction_launch_us", &DeviceModel::contraction_launch_us)
       .def_readwrite("view_us", &DeviceModel::view_us)
       .def_readwrite("transcendental_factor", &DeviceModel::transcendental_factor)
       .def_readwrite("unpacked_factor", &DeviceModel::unpacked_factor)
