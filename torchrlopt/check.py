@@ -1,0 +1,343 @@
+"""Is a rewritten graph right, and is it faster? Both are asked on fresh inputs before it is used.
+
+Right: structure exactly (count, dtype, shape, strides), integers bit for bit, floating point against a
+float64 run of the original ATen graph, at most a small multiple of the original's own error. `TOLERANCES`
+is the only table of tolerances in the project. Faster: both are timed in alternation on the same inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from torchrlopt.errors import VerificationError
+
+Callee = Callable[..., Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """Allowed error of a rewritten graph in one dtype, relative to the original's own error.
+
+    Attributes:
+        rmse_factor: root mean square error at most this multiple of the original's.
+        max_factor: maximum error at most this multiple of the original's.
+        floor: below this multiple of max|y| an error always passes.
+    """
+
+    rmse_factor: float
+    max_factor: float
+    floor: float
+
+
+TOLERANCES: dict[torch.dtype, Tolerance] = {
+    # the reference is float64 itself, so the original's own error is 0 and the floor decides
+    torch.float64: Tolerance(1.0, 1.0, 1e-7),
+    torch.float32: Tolerance(2.0, 8.0, 8 * torch.finfo(torch.float32).eps),
+    torch.float16: Tolerance(3.0, 8.0, 8 * torch.finfo(torch.float16).eps),
+    torch.bfloat16: Tolerance(3.0, 8.0, 8 * torch.finfo(torch.bfloat16).eps),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Alternated timing of two callables on the same inputs.
+
+    Attributes:
+        before_ms: median time of the first, in milliseconds.
+        after_ms: median time of the second, in milliseconds.
+        gain: 1 - median of the rounds' ratios after / before; positive: the second is faster.
+        spread: half the interquartile range of those ratios.
+        num_rounds: rounds taken.
+    """
+
+    before_ms: float
+    after_ms: float
+    gain: float
+    spread: float
+    num_rounds: int
+
+
+def random_inputs(examples: Sequence[Any], static: Collection[int], seed: int) -> list[Any]:
+    """Inputs like the examples, with other values.
+
+    Floating point inputs keep mean, spread and sign of the example; integer, bool and mask-like inputs (only
+    0, 1 or values that are not finite) keep their set of values, shuffled. Weights keep their values, except
+    those that are constant (a zero bias, a LoRA matrix at its start), which would hide errors: they get
+    a little noise. Numbers (symbolic sizes) stay.
+
+    Args:
+        examples: inputs of the graph, in order.
+        static: positions of the weights.
+        seed: of the random generator; torch's global one is not touched.
+    """
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def generator(device: torch.device) -> torch.Generator:
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(seed)
+        return generators[device]
+
+    fresh: list[Any] = []
+    for position, example in enumerate(examples):
+        if not isinstance(example, torch.Tensor) or example.numel() == 0:
+            fresh.append(example)
+        elif position in static:
+            fresh.append(_jittered(example, generator(example.device)))
+        else:
+            fresh.append(_like(example, generator(example.device)))
+    return fresh
+
+
+def _jittered(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The weight itself, or with noise in [0, 0.1) added where it is constant."""
+    if not weight.is_floating_point() or weight.dim() == 0:
+        return weight.detach()
+    first = weight.detach().flatten()[:1]
+    if not bool((weight.detach() == first).all()):
+        return weight.detach()
+    noise = torch.rand(weight.shape, generator=generator, device=weight.device, dtype=torch.float32)
+    return _with_layout(weight.detach() + 0.1 * noise.to(weight.dtype), weight)
+
+
+def _like(example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A tensor of the example's type, strides and kind of values."""
+    example = example.detach()
+    wide = example.double() if example.is_floating_point() else None
+    if wide is None or (bool(((wide == 0) | (wide == 1) | ~wide.isfinite()).all()) and example.numel() > 1):
+        order = torch.randperm(example.numel(), generator=generator, device=example.device)
+        return _with_layout(example.flatten()[order].reshape(example.shape), example)
+    mean = wide.mean()
+    spread = wide.std() if wide.numel() > 1 else wide.abs().mean()
+    noise = torch.randn(example.shape, generator=generator, device=example.device, dtype=torch.float64)
+    values = mean + noise * (spread if bool(spread > 0) else 1.0)
+    return _with_layout((values.abs() if bool((wide >= 0).all()) else values).to(example.dtype), example)
+
+
+def _with_layout(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The values in the strides of `like`, which may overlap (an expanded tensor)."""
+    if values.stride() == like.stride():
+        return values
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
+    storage = torch.zeros(extent, dtype=like.dtype, device=like.device)
+    if extent >= like.numel():
+        storage.as_strided(like.shape, like.stride()).copy_(values)
+    else:  # elements share memory, and torch refuses to write to such a view
+        storage.copy_(values.flatten()[:extent])
+    return storage.as_strided(like.shape, like.stride())
+
+
+class _Float64(torch.fx.Interpreter):
+    """Runs an ATen graph with every floating point tensor in float64.
+
+    Tensors are widened where they are read, so that a model's weights are never all held twice. An operator
+    without a float64 kernel runs in the dtype it was captured with.
+    """
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        assert callable(n.target)
+        try:
+            return n.target(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+        except (RuntimeError, TypeError, ValueError):
+            narrow = torch.fx.node.map_arg(
+                (n.args, n.kwargs), lambda a: _narrowed(self.env[a], a.meta["val"])
+            )
+            return n.target(*narrow[0], **narrow[1])
+
+
+def _widened(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.double() if leaf.is_floating_point() else leaf
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+
+
+def _narrowed(value: Any, meta: Any) -> Any:
+    """The value in the dtype the captured graph has there."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_narrowed(v, m) for v, m in zip(value, meta, strict=True))
+    return value.to(meta.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def float64_reference(aten: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of the ATen graph computed in float64 (integer outputs in their own dtype)."""
+    with torch.no_grad():
+        return tuple(_Float64(aten).run(*inputs))
+
+
+def compare(
+    reference: Sequence[Any], original: Sequence[Any], rewritten: Sequence[Any], where: str = "outputs"
+) -> float:
+    """Compare the outputs of the rewritten graph with those of the original.
+
+    Args:
+        reference: outputs in float64.
+        original: outputs of the original graph in its own dtypes.
+        rewritten: outputs of the rewritten graph.
+        where: what is compared, for the message.
+
+    Returns:
+        The worst root mean square error of the rewritten outputs as a multiple of the original's own
+        (at least the floor of the tolerance), both against the reference.
+
+    Raises:
+        VerificationError: a structure, an integer or an error beyond `TOLERANCES`.
+    """
+    if len(original) != len(rewritten):
+        raise VerificationError(
+            "the number of outputs differs", where=where, expected=len(original), got=len(rewritten)
+        )
+    worst = 0.0
+    for index, (ref, old, new) in enumerate(zip(reference, original, rewritten, strict=True)):
+        place = f"{where}, output {index}"
+        if not isinstance(old, torch.Tensor):
+            if old != new:
+                raise VerificationError("an output differs", where=place, expected=old, got=new)
+            continue
+        _compare_structure(old, new, place)
+        if old.numel() == 0:
+            continue
+        if old.is_floating_point() or old.is_complex():
+            worst = max(worst, _compare_floats(ref, old, new, place))
+        elif not torch.equal(old, new):
+            count = int((old != new).sum())
+            raise VerificationError(
+                "integer or bool elements differ", where=place, expected="bit-exact", got=f"{count} differ"
+            )
+    return worst
+
+
+def _compare_structure(old: torch.Tensor, new: Any, place: str) -> None:
+    """Dtype, device, shape and the strides of the dimensions that have more than one element."""
+
+    def describe(x: Any) -> tuple[Any, ...]:
+        if not isinstance(x, torch.Tensor):
+            return (type(x).__name__,)
+        strides = (
+            () if x.numel() == 0 else tuple(st for s, st in zip(x.shape, x.stride(), strict=True) if s > 1)
+        )
+        return str(x.dtype), str(x.device), tuple(x.shape), strides
+
+    if describe(old) != describe(new):
+        raise VerificationError(
+            "dtype, device, shape or strides differ", where=place, expected=describe(old), got=describe(new)
+        )
+
+
+def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor, place: str) -> float:
+    """The error of `new` as a multiple of that of `old`; raises VerificationError beyond the tolerance."""
+    if old.is_complex():
+        reference, old, new = (torch.view_as_real(x.resolve_conj()) for x in (reference, old, new))
+    tolerance = TOLERANCES[old.dtype]
+    ref, old, new = (x.detach().double() for x in (reference, old, new))
+    finite = old.isfinite()
+    if not torch.equal(old[~finite].nan_to_num(), new[~finite].nan_to_num()) or not torch.equal(
+        finite, new.isfinite()
+    ):
+        raise VerificationError("NaN or infinite elements differ", where=place)
+    # where the original itself overflows or the reference does not, there is nothing to compare with
+    usable = finite & ref.isfinite()
+    if not bool(usable.any()):
+        return 0.0
+    ref, old, new = ref[usable], old[usable], new[usable]
+    floor = tolerance.floor * float(ref.abs().max())
+    if tolerance is TOLERANCES[torch.float64]:
+        floor = max(floor, tolerance.floor)
+    old_error, new_error = (old - ref).abs(), (new - ref).abs()
+    old_rmse, new_rmse = (float(e.square().mean().sqrt()) for e in (old_error, new_error))
+    rmse_limit = max(tolerance.rmse_factor * old_rmse, floor)
+    max_limit = max(tolerance.max_factor * float(old_error.max()), floor)
+    if new_rmse > rmse_limit or float(new_error.max()) > max_limit:
+        raise VerificationError(
+            "the rewritten graph computes other numbers",
+            where=place,
+            expected=f"RMSE to float64 at most {rmse_limit:.3g}, maximum error at most {max_limit:.3g}",
+            got=f"RMSE {new_rmse:.3g}, maximum error {float(new_error.max()):.3g}",
+            todo="report this graph: a substitution or the lowering is wrong",
+        )
+    return new_rmse / max(old_rmse, floor / tolerance.rmse_factor, 1e-300)
+
+
+def verify(
+    aten: torch.fx.GraphModule, original: Callee, rewritten: Callee, inputs: Sequence[Any], where: str = ""
+) -> float:
+    """Run both callables and the float64 reference on the same inputs and compare.
+
+    Returns:
+        The relative error of `compare`.
+
+    Raises:
+        VerificationError: the rewritten graph is wrong, or fails to run.
+    """
+    with torch.no_grad():
+        old = tuple(original(*inputs))
+        try:
+            new = tuple(rewritten(*inputs))
+        except Exception as error:  # a wrong lowering may fail in any way inside torch
+            raise VerificationError("the rewritten graph fails to run", where=where, got=error) from error
+    return compare(float64_reference(aten, inputs), old, new, where or "outputs")
+
+
+def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: float, min_gain: float) -> Timing:
+    """Time two callables in alternation until the verdict on `min_gain` is clear or `limit_ms` is over.
+
+    Args:
+        before: the original.
+        after: the rewritten one.
+        inputs: arguments of both.
+        limit_ms: wall-clock limit in milliseconds; at least three rounds are run.
+        min_gain: the gain that the verdict is about.
+    """
+    cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+    with torch.no_grad():
+        rough_ms = max(min(_time_ms(f, inputs, 1, cuda) for _ in range(2)) for f in (before, after))
+        repeats = max(1, min(50, int(0.5 / max(rough_ms, 1e-3))))
+        deadline = time.perf_counter() + limit_ms / 1e3
+        times: tuple[list[float], list[float]] = ([], [])
+        while len(times[0]) < 3 or (len(times[0]) < 41 and time.perf_counter() < deadline):
+            order = (0, 1) if len(times[0]) % 2 == 0 else (1, 0)
+            for which in order:
+                times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
+            if len(times[0]) >= 7 and _is_clear(times, min_gain):
+                break
+    ratios = _ratios(times)
+    quartiles = statistics.quantiles(ratios, n=4)
+    return Timing(
+        before_ms=statistics.median(times[0]),
+        after_ms=statistics.median(times[1]),
+        gain=1 - statistics.median(ratios),
+        spread=(quartiles[2] - quartiles[0]) / 2,
+        num_rounds=len(ratios),
+    )
+
+
+def _ratios(times: tuple[list[float], list[float]]) -> list[float]:
+    return [after / before for before, after in zip(*times, strict=True)]
+
+
+def _is_clear(times: tuple[list[float], list[float]], min_gain: float) -> bool:
+    """True when all but the outer tenth of the rounds lie on one side of the threshold."""
+    ratios = sorted(_ratios(times))
+    cut = len(ratios) // 10
+    inner = ratios[cut : len(ratios) - cut]
+    return inner[-1] < 1 - min_gain or inner[0] > 1 - min_gain
+
+
+def _time_ms(call: Callee, inputs: Sequence[Any], repeats: int, cuda: bool) -> float:
+    """Mean wall time of one call over `repeats` calls, in milliseconds."""
+    if cuda:
+        torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    for _ in range(repeats):
+        call(*inputs)
+    if cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter_ns() - start) / repeats / 1e6
