@@ -1,0 +1,49 @@
+"""Prices: which cost model the search uses for an executor on this machine."""
+
+from __future__ import annotations
+
+import torch
+
+from torchrlopt import _C
+from torchrlopt.errors import UnsupportedError
+
+# What one core gives and what more cores add, taken from matrix products and streaming kernels of 1 to 2 threads on
+# a Zen 4 server core. They fix the ratio of arithmetic to memory to dispatch; plans depend on ratios only.
+_FLOPS_PER_US_AND_THREAD = 120e3
+_CACHE_BYTES_PER_US_AND_THREAD = 50e3
+
+
+def device_model(executor: str, device_type: str = "cpu") -> _C.DeviceModel:
+    """Rates and overheads of an executor on a device.
+
+    Args:
+        executor: name of the executor that will run the graph.
+        device_type: "cpu" or "cuda", where the user's inputs live.
+
+    Returns:
+        Rates per microsecond and overheads in microseconds.
+
+    Raises:
+        UnsupportedError: no prices are known for the executor.
+    """
+    if executor != "eager":
+        raise UnsupportedError("no prices for this executor", expected="eager", got=executor)
+    model = _C.DeviceModel()
+    if device_type == "cuda":
+        # Launches bind there: eager CUDA kernels cost about 5 us each to dispatch, products 10.
+        model.flops_per_us = 20e6
+        model.bytes_per_us = 1.5e6
+        model.cache_bytes_per_us = 4e6
+        model.launch_us = 5.0
+        model.contraction_launch_us = 10.0
+        model.view_us = 1.5
+        return model
+    threads = torch.get_num_threads()
+    model.flops_per_us = _FLOPS_PER_US_AND_THREAD * threads
+    model.cache_bytes_per_us = _CACHE_BYTES_PER_US_AND_THREAD * threads
+    return model
+
+
+def cost_model(executor: str, device_type: str = "cpu") -> _C.CostModel:
+    """The analytic cost model of `device_model`."""
+    return _C.CostModel(device_model(executor, device_type))
