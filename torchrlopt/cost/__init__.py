@@ -7,8 +7,8 @@ import torch
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
 
-# What one core gives and what more cores add, taken from matrix products and streaming kernels of 1 to 2 threads on
-# a Zen 4 server core. They fix the ratio of arithmetic to memory to dispatch; plans depend on ratios only.
+# Taken from matrix products and streaming kernels on Zen 4 server cores. They fix the ratio of arithmetic to
+# memory to dispatch; plans depend on ratios only.
 _FLOPS_PER_US_AND_THREAD = 120e3
 _CACHE_BYTES_PER_US_AND_THREAD = 50e3
 
