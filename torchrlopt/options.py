@@ -33,7 +33,7 @@ class Options:
             Algorithm 1), "random" walks at random and keeps the best, "none" changes nothing.
         executor: what runs the rewritten graph. "eager" is PyTorch itself.
         budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
-        budget_steps: most substitutions (for "random": steps in all) the search may try to chain.
+        budget_steps: most graphs the search may expand; 0 for no such limit.
         beam_width: graphs that the "beam" searcher keeps per step.
         alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.
         weights: "check" caches expressions over weights and looks at every call whether a weight changed,
@@ -55,8 +55,8 @@ class Options:
     searcher: Searcher = "greedy"
     executor: Executor = "eager"
     budget_ms: float = 300.0
-    budget_steps: int = 1000
-    beam_width: int = 4
+    budget_steps: int = 0
+    beam_width: int = 8
     alpha: float = 1.05
     weights: Weights = "check"
     numerics: Numerics = "real"

@@ -1,0 +1,120 @@
+"""Facts about the ATen graph that AOTAutograd hands us: its content key, and whether it may be rewritten.
+
+The key lets a recompilation that does not change the graph be answered from memory in milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+_SYMBOL = re.compile(r"\b[su]\d+\b")
+# constants up to this size are hashed by value, larger ones by identity
+_MAX_HASHED_ELEMENTS = 1 << 16
+
+
+def content_key(aten: torch.fx.GraphModule, static_indices: Collection[int]) -> str:
+    """SHA-256 (hexadecimal) over operators, arguments, types, strides and constants of the graph.
+
+    Two graphs with equal keys compute the same function of their inputs; shape symbols and node names do not
+    matter.
+
+    Args:
+        aten: the graph.
+        static_indices: positions of the inputs that are weights.
+    """
+    numbers: dict[torch.fx.Node, int] = {}
+    lines = [f"static {sorted(static_indices)}"]
+    for node in aten.graph.nodes:
+        numbers[node] = len(numbers)
+        operands = tree_map(
+            lambda a: _Operand(numbers[a]) if isinstance(a, torch.fx.Node) else a, (node.args, node.kwargs)
+        )
+        what = _constant_text(aten, node.target) if node.op == "get_attr" else str(node.target)
+        if node.op in ("placeholder", "output"):
+            what = ""
+        lines.append(f"{node.op} {what} {operands} {_meta_text(node.meta.get('val'))}")
+    symbols: dict[str, str] = {}
+    text = _SYMBOL.sub(lambda m: symbols.setdefault(m[0], f"S{len(symbols)}"), "\n".join(lines))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Operand:
+    """Stands for a node in an argument list, printed by number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+def _meta_text(value: Any) -> str:
+    """Type, shape, strides and device of what a node yields."""
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(_meta_text(item) for item in value)})"
+    if isinstance(value, torch.Tensor):
+        strides = value.stride() if value.layout is torch.strided else value.layout
+        return f"{value.dtype} {tuple(value.shape)} {strides} {value.device}"
+    return str(value)
+
+
+def _constant_text(aten: torch.fx.GraphModule, target: Any) -> str:
+    """Content of a lifted constant; a large one is equal to itself only."""
+    value = aten
+    for name in str(target).split("."):
+        value = getattr(value, name)
+    if isinstance(value, torch.fx.GraphModule):
+        return content_key(value, ())
+    if not isinstance(value, torch.Tensor):
+        return f"{type(value).__name__} {id(value)}"
+    if value.numel() > _MAX_HASHED_ELEMENTS or value.device.type != "cpu":
+        return f"{value.dtype} {tuple(value.shape)} {id(value)}"
+    raw = value.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}"
+
+
+def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
+    """Why the graph must not be rewritten; None where it may be.
+
+    Random operators, complex tensors, tensors on several devices and tensors that are not plain strided ones
+    stay with PyTorch.
+    """
+    devices: set[torch.device] = set()
+    num_operators = 0
+    for node in aten.graph.nodes:
+        if node.op == "call_function":
+            num_operators += 1
+            tags = getattr(node.target, "tags", ())
+            if torch.Tag.nondeterministic_seeded in tags:
+                return f"the graph draws random numbers ({node.target})"
+        for value in _tensors(node.meta.get("val")):
+            devices.add(value.device)
+            if value.is_complex():
+                return f"the graph has complex tensors ({node.name})"
+            if value.layout is not torch.strided or value.is_quantized:
+                return f"the graph has sparse or quantised tensors ({node.name})"
+    if len(devices) > 1:
+        return f"the graph is on several devices ({', '.join(sorted(map(str, devices)))})"
+    if num_operators == 0:
+        return "the graph has no operators"
+    return None
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+def device_of(aten: torch.fx.GraphModule) -> torch.device:
+    """The device of the graph's tensors (CPU when it has none)."""
+    for node in aten.graph.nodes:
+        for value in _tensors(node.meta.get("val")):
+            return value.device
+    return torch.device("cpu")
