@@ -1,0 +1,185 @@
+"""The only place with private names of torch's ONNX exporter.
+
+It translates *one* ATen node to a small ONNX model, for the tail of operators without a direct translation:
+through the exporter's registry, built once per process (about a second, hence lazily), or, where a version
+of torch lacks one of the private names, through the public exporter, which takes seconds per kind of node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from torchrlopt.capture.onnx_types import onnx_dtype
+
+# Attention and RMSNormalization appear at 23; 24 adds nothing that a graph of PyTorch uses.
+OPSET = 23
+IR_VERSION = 10
+
+_EXPORTER = "torch.onnx._internal.exporter"
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry:
+    """The exporter's registry and what calls a function of it.
+
+    Attributes:
+        dispatch: fx node -> (ONNX function or None, message).
+        recorder: class that records ONNX nodes while a function runs.
+        symbolic_tensor: class of the values such a function computes with.
+        opset: the opset object nodes are recorded at.
+        names: names of the ATen overloads it translates, such as `aten::add.Tensor`.
+    """
+
+    dispatch: Callable[[torch.fx.Node], tuple[Callable[..., Any] | None, str]]
+    recorder: Callable[..., Any]
+    symbolic_tensor: Callable[..., ir.Value]
+    opset: Any
+    names: frozenset[str]
+
+
+@functools.cache
+def registry() -> Registry | None:
+    """Returns the exporter's registry, built once per process; None where a private name is missing."""
+    try:
+        registration = importlib.import_module(f"{_EXPORTER}._registration")
+        dispatching = importlib.import_module(f"{_EXPORTER}._dispatching")
+        building = importlib.import_module(f"{_EXPORTER}._building")
+        tensors = importlib.import_module(f"{_EXPORTER}._tensors")
+        onnxscript = importlib.import_module("onnxscript")
+        with _quiet(registration.__name__):
+            table = registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+        return Registry(
+            dispatch=lambda node: dispatching.dispatch(node, table),
+            recorder=building.OpRecorder,
+            symbolic_tensor=tensors.SymbolicTensor,
+            opset=onnxscript.values.Opset("", OPSET),
+            names=frozenset(name for name in table.functions if isinstance(name, str)),
+        )
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def _quiet(logger_name: str) -> Iterator[None]:
+    # The registry warns of every torchvision operator where torchvision is not installed.
+    logger = logging.getLogger(logger_name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model | None:
+    """Translates one ATen node.
+
+    Args:
+        node: a call of an ATen overload.
+        inputs: a typed value, of any name, for each of `node.all_input_nodes`.
+
+    Returns:
+        A model whose inputs stand for `inputs` in order and whose outputs are the elements of the node's
+        result; None where the exporter has no translation, or fails.
+    """
+    found = registry()
+    return _by_public_exporter(node) if found is None else _by_registry(found, node, inputs)
+
+
+def _by_registry(found: Registry, node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model | None:
+    from onnxscript import evaluator
+
+    function, _ = found.dispatch(node)
+    if function is None:
+        return None
+    stand_ins = {
+        source: found.symbolic_tensor(found.opset, name=f"in_{index}", shape=value.shape, type=value.type)
+        for index, (source, value) in enumerate(zip(node.all_input_nodes, inputs, strict=True))
+    }
+    arguments = [_argument(item, stand_ins) for item in node.args]
+    keywords = {name: _argument(item, stand_ins) for name, item in node.kwargs.items()}
+    # The exporter's own convention: an absent dtype is -1.
+    if "dtype" in keywords and keywords["dtype"] is None:
+        keywords["dtype"] = -1
+    recorder = found.recorder(found.opset, {})
+    try:
+        with evaluator.default_as(recorder):
+            result = function(*arguments, **keywords)
+    except Exception:  # noqa: BLE001 - code of another project on any operator; the verdict is "no translation"
+        return None
+    outputs = [result] if isinstance(result, ir.Value) else result
+    if not isinstance(outputs, Sequence) or not all(isinstance(output, ir.Value) for output in outputs):
+        return None
+    graph = ir.Graph(list(stand_ins.values()), list(outputs), nodes=recorder.nodes, opset_imports={"": OPSET})
+    functions = [_ir_function(item) for item in recorder.functions.values()]
+    return ir.Model(graph, ir_version=IR_VERSION, functions=functions)
+
+
+def _argument(item: Any, stand_ins: dict[torch.fx.Node, ir.Value]) -> Any:
+    if isinstance(item, torch.fx.Node):
+        return stand_ins[item]
+    if isinstance(item, list | tuple):
+        return [_argument(element, stand_ins) for element in item]
+    if isinstance(item, torch.device | torch.memory_format | torch.layout):
+        return str(item)
+    if isinstance(item, torch.dtype):
+        return onnx_dtype(item)
+    return item
+
+
+def _ir_function(function: Any) -> ir.Function:
+    if isinstance(function, ir.Function):
+        return function
+    return ir.serde.deserialize_function(function.to_function_proto())
+
+
+class _OneOperator(torch.nn.Module):
+    """Calls one ATen overload on tensors, its other arguments fixed."""
+
+    def __init__(self, node: torch.fx.Node) -> None:
+        super().__init__()
+        self._node = node
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """Runs the operator."""
+        given = dict(zip(self._node.all_input_nodes, tensors, strict=True))
+        arguments = torch.fx.node.map_arg(self._node.args, given.__getitem__)
+        keywords = torch.fx.node.map_arg(self._node.kwargs, given.__getitem__)
+        target: Any = self._node.target
+        return target(*arguments, **keywords)
+
+
+def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
+    examples: list[torch.Tensor] = []
+    for source in node.all_input_nodes:
+        meta = source.meta.get("val")
+        if not isinstance(meta, torch.Tensor) or not all(isinstance(size, int) for size in meta.shape):
+            return None
+        examples.append(torch.zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device))
+    if not examples:
+        return None
+    try:
+        # Without its own context the export would join the one of the compile that is going on.
+        with torch._guards.tracing(None), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = torch.onnx.export(
+                _OneOperator(node),
+                tuple(examples),
+                dynamo=True,
+                optimize=False,
+                opset_version=OPSET,
+                verbose=False,
+            )
+    except Exception:  # noqa: BLE001 - code of another project on any operator; the verdict is "no translation"
+        return None
+    return None if exported is None else exported.model

@@ -1,0 +1,119 @@
+"""Relates the names of the clean model to those of the ATen graph: original calls can then be put back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+import torch
+
+from torchrlopt.capture.cleanup import Cleaned
+from torchrlopt.capture.onnx_types import Dim, dim_of
+from torchrlopt.capture.opaque import node_inputs
+from torchrlopt.capture.walk import Walker
+
+# ATen operators that refuse, or return something else, when their input is laid out in another way.
+_STRIDE_SENSITIVE = {"view", "_unsafe_view", "as_strided"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """The side tables of a `Captured`; see there.
+
+    Attributes:
+        inputs: names of the model's inputs.
+        values: ONNX value -> fx node it is the output of.
+        fx_values: fx node -> ONNX value equal to it.
+        origins: ONNX node -> fx node.
+        groups: fx node -> the fx nodes to put back for it, where that is more than itself.
+        stack_traces: fx node -> the user's source line.
+    """
+
+    inputs: frozenset[str]
+    values: dict[str, str]
+    fx_values: dict[str, str]
+    origins: dict[str, str]
+    groups: dict[str, tuple[str, ...]]
+    stack_traces: dict[str, str]
+
+
+def make_mapping(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned) -> Mapping:
+    """Builds the tables for what the clean-up left."""
+    fx_nodes = {node.name: node for node in gm.graph.nodes}
+    live = {str(value.name) for value in model.graph.inputs}
+    live.update(str(value.name) for node in model.graph for value in node.outputs)
+    fx_values = _fx_values(walker, cleaned, live)
+    origins: dict[str, str] = {}
+    verdicts: dict[str, bool] = {}
+    for node in model.graph:
+        name = str(node.name)
+        origin = walker.origins.get(name)
+        if origin is None or name in cleaned.rewired:
+            continue
+        if origin not in verdicts:
+            members = walker.groups.get(origin, (origin,))
+            verdicts[origin] = _can_be_put_back(members, fx_nodes, fx_values)
+        if verdicts[origin]:
+            origins[name] = origin
+    kept = set(origins.values())
+    return Mapping(
+        inputs=frozenset(str(value.name) for value in model.graph.inputs),
+        values={name: name for name in live if _is_fx_output(name, fx_nodes)},
+        fx_values=fx_values,
+        origins=origins,
+        groups={name: members for name, members in walker.groups.items() if name in kept},
+        stack_traces={name: line for name, node in fx_nodes.items() if (line := source_line(node))},
+    )
+
+
+def _fx_values(walker: Walker, cleaned: Cleaned, live: set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, entry in walker.environment.items():
+        elements = [(name, entry)] if isinstance(entry, ir.Value) else []
+        if isinstance(entry, list):
+            elements = [(f"{name}.{index}", value) for index, value in enumerate(entry) if value is not None]
+        for key, value in elements:
+            onnx_name = str(value.name)
+            onnx_name = cleaned.replaced.get(onnx_name, onnx_name)
+            if onnx_name in live:
+                found[key] = onnx_name
+    return found
+
+
+def _is_fx_output(name: str, fx_nodes: dict[str, torch.fx.Node]) -> bool:
+    head, _, index = name.partition(".")
+    return head in fx_nodes and (not index or index.isdigit())
+
+
+def _can_be_put_back(
+    members: tuple[str, ...], fx_nodes: dict[str, torch.fx.Node], fx_values: dict[str, str]
+) -> bool:
+    """Returns whether every operand of these ATen calls is at hand, in a layout that they accept."""
+    for member in members:
+        node = fx_nodes[member]
+        for source in node_inputs(node):
+            if source.name in members or not isinstance(source.meta.get("val"), torch.Tensor):
+                continue
+            stands_for = fx_values.get(source.name)
+            if stands_for is None:
+                return False
+            sensitive = getattr(node.target, "_opname", "") in _STRIDE_SENSITIVE
+            if sensitive and _strides(source.name, fx_nodes) != _strides(stands_for, fx_nodes):
+                return False
+    return True
+
+
+def _strides(name: str, fx_nodes: dict[str, torch.fx.Node]) -> tuple[Dim, ...] | None:
+    """Returns the strides of an fx node's result, or of element i of it for "name.i"."""
+    head, _, index = name.partition(".")
+    node = fx_nodes.get(head)
+    meta = None if node is None else node.meta.get("val")
+    if index.isdigit() and isinstance(meta, tuple | list):
+        meta = meta[int(index)]
+    return tuple(map(dim_of, meta.stride())) if isinstance(meta, torch.Tensor) else None
+
+
+def source_line(node: torch.fx.Node) -> str:
+    """Returns the user's innermost source line behind an fx node, as Python prints it, or ""."""
+    lines = (node.meta.get("stack_trace") or "").rstrip().rsplit("\n", 2)[-2:]
+    return " ".join(line.strip() for line in lines)

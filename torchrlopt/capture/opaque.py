@@ -1,0 +1,69 @@
+"""Opaque nodes: an ATen operator without a translation, kept as one node of our own domain.
+
+The node holds the fx node's name, so that the eager executor can put the original call back verbatim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.utils import _pytree as pytree
+
+from torchrlopt.capture.graph_builder import GraphBuilder
+from torchrlopt.capture.onnx_types import Dims
+from torchrlopt.errors import CaptureError
+
+DOMAIN = "rlopt.aten"
+
+
+def opaque_name(target: object) -> str:
+    """Returns the operator name of an fx target, such as `aten.foo.default`."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__name__", None) or str(target)
+    return f"{module.lstrip('_')}.{name}" if module else name
+
+
+def node_inputs(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """Returns the fx nodes among a node's flattened (keyword) arguments, in order, repeats included."""
+    leaves = pytree.tree_leaves((node.args, dict(node.kwargs)))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.fx.Node)]
+
+
+def emit_opaque(
+    g: GraphBuilder,
+    node: torch.fx.Node,
+    environment: dict[str, Any],
+    types: tuple[tuple[torch.dtype, Dims] | None, ...],
+) -> list[ir.Value | None]:
+    """Emits the opaque node of an fx node.
+
+    Args:
+        g: the builder.
+        node: the fx node.
+        environment: ONNX values by fx name; what has none (a subgraph, None) is no input.
+        types: dtype and dims of each element of its result, None for what is no tensor or scalar.
+
+    Returns:
+        Its outputs, one per element of `types`.
+
+    Raises:
+        CaptureError: it has nothing to return, or takes a whole tuple.
+    """
+    inputs: list[ir.Value] = []
+    for source in node_inputs(node):
+        value = environment.get(source.name)
+        if isinstance(value, ir.Value):
+            inputs.append(value)
+        elif isinstance(value, list):
+            raise CaptureError(
+                "an operator without a translation takes a tuple", where=node.name, got=source.name
+            )
+    typed = [known for known in types if known is not None]
+    if not typed:
+        raise CaptureError("an operator without a translation returns no tensor", where=node.name)
+    made = iter(g.op_many(opaque_name(node.target), inputs, typed, domain=DOMAIN, fx_node=node.name))
+    return [None if known is None else next(made) for known in types]

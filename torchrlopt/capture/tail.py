@@ -1,0 +1,126 @@
+"""The tail of operators: the exporter's translation of one node, made into typed nodes of our graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+import torch
+
+from torchrlopt.capture import compat
+from torchrlopt.capture.graph_builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
+from torchrlopt.capture.translation import Target, require
+
+# Larger constants inside one operator's translation would be weights in disguise.
+_MAX_CONSTANT_ELEMENTS = 64
+
+
+def translate_tail(g: GraphBuilder, target: Target, environment: Mapping[str, Any]) -> Result | None:
+    """Emits the exporter's translation of an ATen node.
+
+    Args:
+        g: the builder.
+        target: what has to be produced.
+        environment: ONNX values by fx name.
+
+    Returns:
+        The results, or None where the exporter has no translation.
+
+    Raises:
+        Untranslatable: the translation does not fit what the tracer saw, or leaves a value without a type.
+    """
+    if not isinstance(target.node.target, torch._ops.OpOverload):
+        return None
+    inputs = [environment.get(source.name) for source in target.node.all_input_nodes]
+    values = [value for value in inputs if isinstance(value, ir.Value)]
+    if len(values) != len(inputs):
+        return None
+    model = compat.translate_node(target.node, values)
+    if model is None or len(model.graph.outputs) != len(target.types):
+        return None
+    return _splice(g, target, _simplified(model, target), values)
+
+
+def _simplified(model: ir.Model, target: Target) -> ir.Model:
+    """Inlines functions and folds shape arithmetic, which also types the values between."""
+    import onnxscript.optimizer
+
+    for index, output in enumerate(model.graph.outputs):
+        output.name = f"out_{index}"
+        known = target.types[index]
+        if output.type is None and known is not None:
+            output.type = ir.TensorType(onnx_dtype(known[0]))
+    common_passes.NameFixPass()(model)
+    if model.functions:
+        common_passes.InlinePass()(model)
+    onnxscript.optimizer.fold_constants(model)
+    common_passes.RemoveUnusedNodesPass()(model)
+    return model
+
+
+def _splice(g: GraphBuilder, target: Target, model: ir.Model, inputs: list[ir.Value]) -> Result:
+    graph = model.graph
+    replaced: dict[ir.Value, ir.Value] = dict(zip(graph.inputs, inputs, strict=True))
+    for value in graph.initializers.values():
+        replaced[value] = _constant(g, value.const_value)
+    kept: list[ir.Node] = []
+    for node in list(graph):
+        require(node.domain == "", f"the translation holds {node.domain}::{node.op_type}")
+        if node.op_type == "Constant":
+            replaced[node.outputs[0]] = _constant(g, node.outputs[0].const_value)
+        else:
+            kept.append(node)
+    graph.remove(kept)
+    results: list[ir.Value | None] = []
+    outputs = list(graph.outputs)
+    graph.outputs.clear()
+    for number, node in enumerate(kept):
+        for index, source in enumerate(node.inputs):
+            if source in replaced:
+                node.replace_input_with(index, replaced[source])
+        for value in node.outputs:
+            _complete_type(value, f"{target.node.name}.{number}")
+            value.name = None
+        node.metadata_props.clear()
+        node.doc_string = None
+    for output, known in zip(outputs, target.types, strict=True):
+        found = replaced.get(output, output)
+        # An output that is an input or a constant as it is still needs a node of its own.
+        results.append(None if known is None else found)
+    g.add_nodes(kept)
+    return results if isinstance(target.node.meta["val"], tuple | list) else _single(results)
+
+
+def _single(results: list[ir.Value | None]) -> ir.Value:
+    value = results[0]
+    if value is None:
+        raise Untranslatable("the translation has no output")
+    return value
+
+
+def _constant(g: GraphBuilder, tensor: ir.TensorProtocol | None) -> ir.Value:
+    if tensor is None:
+        raise Untranslatable("a constant without a value")
+    require(tensor.dtype in TORCH_DTYPES and tensor.size <= _MAX_CONSTANT_ELEMENTS, "a large constant")
+    dtype = TORCH_DTYPES[tensor.dtype]
+    array = tensor.numpy()
+    flat = (
+        torch.frombuffer(bytearray(array.tobytes()), dtype=dtype)
+        if array.size
+        else torch.empty(0, dtype=dtype)
+    )
+    return g.constant(flat.reshape(tuple(array.shape)))
+
+
+def _complete_type(value: ir.Value, prefix: str) -> None:
+    """Refuses an untyped value and gives a name to every dim the inference left open."""
+    if value.dtype is None or value.dtype not in TORCH_DTYPES or value.shape is None:
+        raise Untranslatable(f"{value.name} has no type")
+    dims: list[Dim] = []
+    for axis, dim in enumerate(value.shape):
+        named = dim if isinstance(dim, int) else dim.value
+        dims.append(f"{prefix}_{value.index()}_{axis}" if named is None else named)
+    value.shape = ir.Shape(dims)

@@ -1,0 +1,221 @@
+"""Direct translations of reductions, cumulative sums, selection by order, and indexing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from torchrlopt.capture.graph_builder import GraphBuilder
+from torchrlopt.capture.onnx_types import Dim, Dims, value_dims, value_dtype
+from torchrlopt.capture.translation import (
+    SymScalar,
+    Target,
+    normal_axes,
+    normal_axis,
+    require,
+    static_int,
+    translation,
+)
+
+
+def reduce(
+    g: GraphBuilder, target: Target, op_type: str, x: ir.Value, axes: object, keepdims: bool
+) -> ir.Value:
+    """Emits a Reduce operator over the given axes, over all of them for None or an empty list."""
+    found = normal_axes(axes, len(value_dims(x)))
+    x = g.cast(x, target.dtype)
+    if not found:
+        # ONNX cannot reduce a 0-d tensor; every reduction here is the identity on one element.
+        return g.identity(x)
+    dims = reduced(value_dims(x), found, keepdims)
+    return g.op(op_type, x, g.ints(found), dims=dims, keepdims=int(keepdims))
+
+
+def reduced(dims: Dims, axes: list[int], keepdims: bool) -> Dims:
+    """Returns the dims after a reduction over non-negative axes."""
+    kept: list[Dim] = []
+    for axis, dim in enumerate(dims):
+        if axis not in axes:
+            kept.append(dim)
+        elif keepdims:
+            kept.append(1)
+    return tuple(kept)
+
+
+def _register(op_type: str, over_all: str, over_axes: str) -> None:
+    @translation(over_all)
+    def all_axes(g: GraphBuilder, target: Target, x: ir.Value, *options: Any) -> ir.Value:
+        require(target.dtype != torch.bool, f"{op_type} of bools")
+        return reduce(g, target, op_type, x, None, keepdims=False)
+
+    @translation(over_axes)
+    def some_axes(
+        g: GraphBuilder, target: Target, x: ir.Value, axes: object, keepdims: bool, *options: Any
+    ) -> ir.Value:
+        require(target.dtype != torch.bool, f"{op_type} of bools")
+        return reduce(g, target, op_type, x, axes, keepdims)
+
+
+_register("ReduceSum", "sum.default", "sum.dim_IntList")
+_register("ReduceMean", "mean.default", "mean.dim")
+_register("ReduceProd", "prod.default", "prod.dim_int")
+_register("ReduceMax", "max.default", "amax.default")
+_register("ReduceMin", "min.default", "amin.default")
+
+
+@translation("logsumexp.default")
+def _logsumexp(g: GraphBuilder, target: Target, x: ir.Value, axes: object, keepdims: bool) -> ir.Value:
+    return reduce(g, target, "ReduceLogSumExp", x, axes, keepdims)
+
+
+@translation("linalg_vector_norm.default")
+def _vector_norm(
+    g: GraphBuilder, target: Target, x: ir.Value, order: Any, axes: object, keepdims: bool, dtype: object
+) -> ir.Value:
+    require(order in (1, 2), f"a norm of order {order}")
+    return reduce(g, target, f"ReduceL{int(order)}", x, axes, keepdims)
+
+
+@translation("max.dim", "min.dim")
+def _extreme_of_axis(g: GraphBuilder, target: Target, x: ir.Value, axis: int, keepdims: bool) -> list[Any]:
+    require(value_dtype(x) != torch.bool and bool(value_dims(x)), "an extreme of bools or of a scalar")
+    name = "Max" if str(target.node.target).startswith("aten.max") else "Min"
+    at = normal_axis(axis, len(value_dims(x)))
+    values = reduce(g, target, f"Reduce{name}", x, [at], keepdims) if 0 in target.used else None
+    indices = None
+    if 1 in target.used:
+        indices = g.op(f"Arg{name}", x, dtype=torch.int64, dims=target.dims, axis=at, keepdims=int(keepdims))
+    return [values, indices]
+
+
+@translation("argmax.default", "argmin.default")
+def _arg_extreme(g: GraphBuilder, target: Target, x: ir.Value, axis: int | None, keepdims: bool) -> ir.Value:
+    name = "ArgMax" if str(target.node.target).startswith("aten.argmax") else "ArgMin"
+    rank = len(value_dims(x))
+    require(value_dtype(x) != torch.bool and rank > 0, "an extreme of bools or of a scalar")
+    if axis is None:
+        require(not keepdims, "argmax of all axes with keepdims")
+        flat = g.op("Reshape", x, g.ints([-1]), dims=("?",))
+        return g.op(name, flat, dtype=torch.int64, dims=(), axis=0, keepdims=0)
+    at = normal_axis(axis, rank)
+    return g.op(name, x, dtype=torch.int64, dims=target.dims, axis=at, keepdims=int(keepdims))
+
+
+@translation("var.correction")
+def _var(
+    g: GraphBuilder, target: Target, x: ir.Value, axes: object, correction: Any, keepdims: bool
+) -> ir.Value:
+    return _variance(g, target, x, axes, correction, keepdims)[0]
+
+
+@translation("var_mean.correction")
+def _var_mean(
+    g: GraphBuilder, target: Target, x: ir.Value, axes: object, correction: Any, keepdims: bool
+) -> list[ir.Value | None]:
+    variance, mean = _variance(g, target, x, axes, correction, keepdims)
+    if 1 in target.used and not keepdims:
+        mean = reduce(g, target, "ReduceMean", x, axes, keepdims=False)
+    return [variance, mean if 1 in target.used else None]
+
+
+def _variance(
+    g: GraphBuilder, target: Target, x: ir.Value, axes: object, correction: Any, keepdims: bool
+) -> tuple[ir.Value, ir.Value]:
+    dims = value_dims(x)
+    found = normal_axes(axes, len(dims))
+    count = 1
+    for axis in found:
+        count *= static_int(dims[axis])
+    offset = 1 if correction is None else correction
+    require(bool(found) and count > offset, "a variance of too few elements")
+    mean = reduce(g, target, "ReduceMean", x, found, keepdims=True)
+    centred = g.op("Sub", x, mean, dims=dims)
+    squared = g.op("Mul", centred, centred)
+    variance = reduce(g, target, "ReduceMean", squared, found, keepdims)
+    if offset:
+        variance = g.op("Mul", variance, g.scalar(count / (count - offset), target.dtype))
+    return variance, mean
+
+
+@translation("cumsum.default")
+def _cumsum(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype: object) -> ir.Value:
+    rank = len(target.dims)
+    require(rank > 0, "a cumulative sum of a scalar")
+    return g.op("CumSum", g.cast(x, target.dtype), g.scalar(normal_axis(axis, rank), torch.int64))
+
+
+@translation("topk.default")
+def _topk(
+    g: GraphBuilder, target: Target, x: ir.Value, k: Any, axis: int, largest: bool, ordered: bool
+) -> list[ir.Value]:
+    rank = len(target.dims)
+    require(rank > 0 and value_dtype(x) != torch.bool, "topk of a scalar or of bools")
+    types = [known for known in target.types if known is not None]
+    count = g.op("Reshape", k.value, g.ints([1]), dims=(1,)) if isinstance(k, SymScalar) else g.ints([k])
+    at = normal_axis(axis, rank)
+    return g.op_many("TopK", [x, count], types, axis=at, largest=int(largest), sorted=int(ordered))
+
+
+@translation("embedding.default")
+def _embedding(g: GraphBuilder, target: Target, weight: ir.Value, ids: ir.Value, *options: Any) -> ir.Value:
+    return g.op("Gather", weight, ids, dims=target.dims, axis=0)
+
+
+@translation("index_select.default")
+def _index_select(g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value) -> ir.Value:
+    require(bool(value_dims(x)) and len(value_dims(index)) == 1, "index_select on scalars")
+    return g.op("Gather", x, index, dims=target.dims, axis=normal_axis(axis, len(value_dims(x))))
+
+
+@translation("gather.default")
+def _gather(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, sparse: bool
+) -> ir.Value:
+    rank = len(value_dims(x))
+    require(rank > 0 and len(value_dims(index)) == rank, "gather on scalars")
+    return g.op("GatherElements", x, index, dims=target.dims, axis=normal_axis(axis, rank))
+
+
+@translation("scatter.src")
+def _scatter(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    rank = len(value_dims(x))
+    # ATen reads only the part of the source that the index covers.
+    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
+    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=normal_axis(axis, rank))
+
+
+@translation("scatter_add.default")
+def _scatter_add(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    rank = len(value_dims(x))
+    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
+    at = normal_axis(axis, rank)
+    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction="add")
+
+
+@translation("index.Tensor", "_unsafe_index.Tensor")
+def _index(g: GraphBuilder, target: Target, x: ir.Value, indices: list[ir.Value | None]) -> ir.Value:
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    require(all(value_dtype(index) in (torch.int64, torch.int32) for _, index in given), "a mask as index")
+    if len(given) == 1:
+        axis, index = given[0]
+        return g.op("Gather", x, index, dims=target.dims, axis=axis)
+    # Indices of the leading axes together select blocks: GatherND over their stacked, broadcast values.
+    require([axis for axis, _ in given] == list(range(len(given))), "indices with a gap before them")
+    rank = len(target.dims) - (len(value_dims(x)) - len(given))
+    selected = target.dims[:rank]
+    require(all(isinstance(dim, int) for dim in selected), "several indices of symbolic shape")
+    shape = g.ints([static_int(dim) for dim in selected])
+    columns: list[ir.Value] = []
+    for _, index in given:
+        wide = g.cast(index, torch.int64)
+        if value_dims(wide) != selected:
+            wide = g.op("Expand", wide, shape, dims=selected)
+        columns.append(g.op("Unsqueeze", wide, g.ints([rank]), dims=(*selected, 1)))
+    stacked = g.op("Concat", *columns, dims=(*selected, len(given)), axis=rank)
+    return g.op("GatherND", x, stacked, dtype=target.dtype, dims=target.dims)

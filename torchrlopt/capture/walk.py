@@ -1,0 +1,255 @@
+"""Walks the ATen graph once and turns it into ONNX nodes: constant, direct, tail translation, or opaque."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from torchrlopt.capture import (  # noqa: F401 - importing them fills the table of translations
+    translate_elementwise,
+    translate_layout,
+    translate_nn,
+    translate_reduce,
+    translate_symbolic,
+)
+from torchrlopt.capture.folding import fold
+from torchrlopt.capture.graph_builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
+from torchrlopt.capture.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
+from torchrlopt.capture.opaque import emit_opaque, node_inputs, opaque_name
+from torchrlopt.capture.tail import translate_tail
+from torchrlopt.capture.translate_linear import linear, transposed_weight_gemm
+from torchrlopt.capture.translation import TABLE, SymScalar, Target, bind
+from torchrlopt.errors import CaptureError
+
+_log = logging.getLogger(__name__)
+
+# A constant of at most this many elements is a Constant node; a larger one is an input of the graph.
+MAX_CONSTANT_ELEMENTS = 64
+
+Types = tuple[tuple[torch.dtype, Dims] | None, ...]
+Environment = dict[str, ir.Value | list[ir.Value | None] | None]
+
+
+class Walker:
+    """One walk over one ATen graph.
+
+    Attributes:
+        builder: the ONNX nodes made so far.
+        environment: what each fx node became, by fx name; a list for a tuple, None for what has no value.
+        constants: large constants by name of their graph input.
+        origins: name of an ONNX node -> fx node it was made from.
+        groups: fx node -> all fx nodes that its ONNX nodes stand for, where it is more than itself.
+        opaque: ATen operators that had no translation, in order of first appearance.
+    """
+
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        self.builder = GraphBuilder()
+        self.environment: Environment = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        self.origins: dict[str, str] = {}
+        self.groups: dict[str, tuple[str, ...]] = {}
+        self.opaque: list[str] = []
+        self._dim_values: dict[Dim, ir.Value] = {}
+        self._folded = fold(gm)
+        self._constant_values: dict[int, ir.Value] = {}
+        self._linears = find_linears(gm.graph)
+        self._hidden = {part.members[1] for part in self._linears.values()}
+        nodes = list(gm.graph.nodes)
+        for node in nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+        # Large constants are inputs too, after all placeholders.
+        for node in nodes:
+            if node.name in self._folded:
+                self._constant(node)
+        for node in nodes:
+            if node.op == "call_function" and node.name not in self._folded:
+                self._call(node)
+
+    def _placeholder(self, node: torch.fx.Node) -> None:
+        meta = node.meta.get("val")
+        known = type_of_meta(meta)
+        if known is None:
+            self.environment[node.name] = None
+            return
+        value = self.builder.add_input(node.name, *known)
+        self.environment[node.name] = value
+        if isinstance(meta, torch.SymInt):
+            self._dim_values.setdefault(dim_of(meta), value)
+
+    def _constant(self, node: torch.fx.Node) -> None:
+        tensor = self._folded[node.name]
+        dims = tuple(tensor.shape)
+        twin = self._constant_values.get(id(tensor))
+        if twin is not None:
+            self.environment[node.name] = twin
+            return
+        if tensor.numel() <= MAX_CONSTANT_ELEMENTS and not tensor.is_complex():
+            value = self.builder.constant(tensor, name=node.name)
+        elif _is_uniform(tensor):
+            # Zeros and ones broadcast wherever they are used; the clean-up drops the Expand there.
+            scalar = self.builder.constant(tensor.reshape(-1)[0])
+            value = self.builder.op("Expand", scalar, self.builder.ints(dims), dims=dims)
+            self.builder.close_group(node.name, value, [(tensor.dtype, dims)])
+        else:
+            self.constants[node.name] = tensor
+            value = self.builder.add_input(node.name, tensor.dtype, dims)
+        self.environment[node.name] = self._constant_values[id(tensor)] = value
+
+    def _call(self, node: torch.fx.Node) -> None:
+        if node.target is operator.getitem:
+            source = self.environment.get(node_inputs(node)[0].name)
+            if isinstance(source, list) and isinstance(node.args[1], int):
+                self.environment[node.name] = source[node.args[1]]
+                return
+        if node in self._hidden:
+            return
+        _refuse_mutation(node)
+        meta = meta_of(node)
+        several = isinstance(meta, tuple | list)
+        types: Types = tuple(type_of_meta(item) for item in meta) if several else (type_of_meta(meta),)
+        if not any(types):
+            # An assertion or a guard: nothing reads it, and the callable of the fallback keeps it.
+            self.environment[node.name] = None
+            return
+        values = self._translate(node, types, several)
+        self.environment[node.name] = values
+        if isinstance(meta, torch.SymInt) and isinstance(values, ir.Value):
+            self._dim_values.setdefault(dim_of(meta), values)
+
+    def _translate(
+        self, node: torch.fx.Node, types: Types, several: bool
+    ) -> ir.Value | list[ir.Value | None]:
+        target = Target(node, types, _used(node, several), self._dim_values)
+        for translator in (self._as_linear, self._directly, self._by_tail):
+            try:
+                result = translator(target)
+                if result is not None:
+                    return self._close(target, result, several)
+            except Untranslatable as verdict:
+                _log.debug("%s: %s", node.name, verdict)
+            self.builder.discard_group()
+        name = opaque_name(node.target)
+        if name not in self.opaque:
+            self.opaque.append(name)
+        made = emit_opaque(self.builder, node, self.environment, types)
+        return self._close(target, made if several else made[0], several)
+
+    def _close(
+        self, target: Target, result: Result | None, several: bool
+    ) -> ir.Value | list[ir.Value | None]:
+        node = target.node
+        if result is None or several == isinstance(result, ir.Value):
+            raise CaptureError("a translation returned another structure than its operator", where=node.name)
+        count = len(self.builder.nodes)
+        self.builder.close_group(node.name, result, target.types)
+        for made in self.builder.nodes[count:]:
+            self.origins[str(made.name)] = node.name
+        return result if isinstance(result, ir.Value) else list(result)
+
+    def _as_linear(self, target: Target) -> Result | None:
+        node = target.node
+        found = self._linears.get(node)
+        if found is not None:
+            result = self._emit_linear(target, found)
+            self.groups[node.name] = tuple(member.name for member in found.members)
+            return result
+        weight = transposed_weight(node)
+        if weight is None:
+            return None
+        bias, x, transposed = node.args
+        result = transposed_weight_gemm(
+            self.builder, target, self._value(x), self._value(weight), self._value(bias)
+        )
+        self.groups[node.name] = (str(transposed), node.name)
+        return result
+
+    def _emit_linear(self, target: Target, found: Linear) -> ir.Value:
+        bias = None if found.bias is None else self._value(found.bias)
+        return linear(self.builder, target, self._value(found.x), self._value(found.weight), bias)
+
+    def _directly(self, target: Target) -> Result | None:
+        operation = target.node.target
+        if isinstance(operation, torch._ops.OpOverload):
+            key = str(operation).removeprefix("aten.")
+        else:
+            key = opaque_name(operation)
+        translator = TABLE.get(key)
+        if translator is None or _is_complex(target):
+            return None
+        if isinstance(operation, torch._ops.OpOverload):
+            return translator(self.builder, target, *bind(target.node, self._argument))
+        return translator(self.builder, target, *map(self._argument, target.node.args))
+
+    def _by_tail(self, target: Target) -> Result | None:
+        if _is_complex(target) or _is_random(target.node):
+            return None
+        return translate_tail(self.builder, target, self.environment)
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            value = self._value(argument)
+            meta = argument.meta.get("val")
+            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool | int | float):
+                return SymScalar(value, dim_of(meta) if isinstance(meta, torch.SymInt | int) else "")
+            return value
+        if isinstance(argument, list | tuple):
+            return [self._argument(item) for item in argument]
+        return argument
+
+    def _value(self, node: Any) -> ir.Value:
+        value = self.environment.get(node.name)
+        if not isinstance(value, ir.Value):
+            raise Untranslatable(f"{node} has no single value")
+        return value
+
+
+def _is_uniform(tensor: torch.Tensor) -> bool:
+    return not tensor.is_complex() and bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+def _used(node: torch.fx.Node, several: bool) -> frozenset[int]:
+    if not several:
+        return frozenset({0})
+    used: set[int] = set()
+    for user in node.users:
+        index = user.args[1] if user.target is operator.getitem else None
+        if not isinstance(index, int):
+            return frozenset(range(len(node.meta["val"])))
+        if user.users:
+            used.add(index)
+    return frozenset(used)
+
+
+def _is_complex(target: Target) -> bool:
+    if any(known is not None and known[0].is_complex for known in target.types):
+        return True
+    for source in target.node.all_input_nodes:
+        meta = source.meta.get("val")
+        if isinstance(meta, torch.Tensor) and meta.is_complex():
+            return True
+    return False
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    operation = node.target
+    return (
+        isinstance(operation, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in operation.tags
+    )
+
+
+def _refuse_mutation(node: torch.fx.Node) -> None:
+    operation = node.target
+    if isinstance(operation, torch._ops.OpOverload) and operation._schema.is_mutable:
+        # Reordering around a write would be wrong, so a graph that writes is not rewritten at all.
+        raise CaptureError(
+            "an operator writes to its input",
+            where=f"{node.name}: {node.meta.get('stack_trace', '')}".strip(),
+            expected="a functional graph, as AOTAutograd makes it",
+            got=str(operation),
+        )
