@@ -1,0 +1,182 @@
+"""The house rules of the source tree, enforced: floors, order of the C++ files, line budget, imports."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "torchrlopt"
+MAX_LINES = 400
+
+# A module may import modules of a lower floor, and of its own folder. Floor 5 is three storeys: the command
+# line stands on optimise, and optimise on the backend.
+FLOORS = {
+    "options": 0, "errors": 0, "device": 0, "program": 0, "_C": 0,
+    "capture": 1, "onnx_reader": 1, "onnx_writer": 1, "cost": 1, "executors": 1, "substitutions": 1,
+    "check": 1, "aot": 1, "aten_graph": 1,
+    "env": 2,
+    "search": 3,
+    "agent": 4, "store": 4, "report": 4,
+    "backend": 5.0, "optimise": 5.1, "cli": 5.2,
+    "__init__": 6,
+}  # fmt: skip
+
+# Floor 0 has an order of its own: options and program use errors and the core.
+BASEMENT = ("errors", "_C", "options", "device", "program")
+
+# Third-party packages that only one place may import.
+CONFINED = {
+    "z3": "torchrlopt/substitutions/",
+    "tensorrt": "torchrlopt/executors/",
+    "onnxruntime": "torchrlopt/executors/",
+    "torch_geometric": "training/",
+    "ray": "training/",
+}
+
+# csrc, top to bottom: a file includes only files of its own part and of parts above it.
+CSRC_PARTS = (
+    ("type", "op", "ops"),
+    ("graph",),
+    ("infer",),
+    ("text",),
+    ("reference", "eval"),
+    ("expression", "substitution"),
+    ("pattern", "match"),
+    ("apply",),
+    ("verify",),
+    ("cost",),
+    ("device", "probe"),
+    ("search",),
+    ("env",),
+    ("enumerate",),
+    ("bindings", "bind", "module"),
+)
+
+
+def python_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def unit_of(path: Path) -> str:
+    """The name in FLOORS that a file of the package belongs to."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_names(path: Path) -> list[str]:
+    """Absolute dotted names that a file imports, also inside functions; not those for type checkers only."""
+    names = []
+    todo: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            todo += ast.iter_child_nodes(node)
+    return names
+
+
+def imported_units(path: Path) -> set[str]:
+    """The parts of the package that a file imports."""
+    units = set()
+    for name in imported_names(path):
+        parts = name.split(".")
+        if parts[0] == "torchrlopt":
+            units.add(parts[1] if len(parts) > 1 and parts[1] in FLOORS else "__init__")
+    return units
+
+
+@pytest.mark.parametrize("path", python_files(PACKAGE), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down(path: Path) -> None:
+    unit = unit_of(path)
+    assert unit in FLOORS, f"{path} has no floor"
+    for other in imported_units(path) - {unit}:
+        if FLOORS[unit] == FLOORS[other] == 0:
+            assert BASEMENT.index(other) < BASEMENT.index(unit), f"{unit} imports {other}"
+        else:
+            assert FLOORS[other] < FLOORS[unit], f"{unit} (floor {FLOORS[unit]}) imports {other}"
+
+
+@pytest.mark.parametrize("path", python_files(ROOT / "baselines"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_baselines_import_up_to_floor_3(path: Path) -> None:
+    tops = {"__init__", "optimise"}  # what users see
+    assert all(unit in tops or FLOORS[unit] <= 3 for unit in imported_units(path))
+
+
+def test_nothing_in_the_package_imports_baselines_or_training() -> None:
+    for path in python_files(PACKAGE):
+        roots = {name.split(".")[0] for name in imported_names(path)}
+        assert not roots & {"baselines", "training", "tests"}, path
+
+
+def test_confined_packages() -> None:
+    folders = [ROOT / name for name in ("torchrlopt", "training") if (ROOT / name).exists()]
+    for path in (file for folder in folders for file in python_files(folder)):
+        for name in imported_names(path):
+            home = CONFINED.get(name.split(".")[0])
+            assert home is None or str(path.relative_to(ROOT)).startswith(home), f"{path} imports {name}"
+
+
+def source_files() -> list[Path]:
+    kinds = (".py", ".cpp", ".h", ".cu", ".def")
+    folders = [ROOT / name for name in ("torchrlopt", "csrc", "baselines", "training", "tests")]
+    found = (path for folder in folders if folder.exists() for path in folder.rglob("*"))
+    return sorted(path for path in found if path.suffix in kinds and "__pycache__" not in path.parts)
+
+
+def test_line_budget() -> None:
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in source_files()}
+    assert {str(path): size for path, size in sizes.items() if size > MAX_LINES} == {}
+
+
+def test_no_versioned_or_catch_all_names() -> None:
+    bad = re.compile(r"(_v\d+|^utils?|_utils?|^helpers?|^misc)$")
+    assert [str(path) for path in source_files() if bad.search(path.stem)] == []
+
+
+def csrc_part(name: str) -> int:
+    """Position in CSRC_PARTS of a file, by the longest part name that its stem begins with."""
+    stem = Path(name).stem
+    matches = [(len(p), i) for i, part in enumerate(CSRC_PARTS) for p in part if re.match(rf"{p}(_|$)", stem)]
+    assert matches, f"csrc/{name} belongs to no part of the design"
+    return max(matches)[1]
+
+
+def csrc_files() -> list[Path]:
+    return [path for path in source_files() if path.is_relative_to(ROOT / "csrc")]
+
+
+@pytest.mark.parametrize("path", csrc_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_includes_go_up(path: Path) -> None:
+    is_binding = path.parent.name == "bindings"
+    own = len(CSRC_PARTS) - 1 if is_binding else csrc_part(path.name)
+    for kind, name in re.findall(r'^#include ([<"])([^>"]+)', path.read_text(encoding="utf-8"), re.MULTILINE):
+        if kind == '"':
+            other = len(CSRC_PARTS) - 1 if name.startswith("bind") else csrc_part(name)
+            assert other <= own, f"{path.name} includes {name}, which is further down"
+        elif not is_binding:
+            forbidden = ("pybind11", "Python.h", "torch", "ATen", "c10", "google", "onnx")
+            assert not name.startswith(forbidden), f"{path.name} includes <{name}>"
+
+
+def test_import_is_cheap() -> None:
+    """Under 0.2 s beyond torch, and nothing heavy is loaded."""
+    code = (
+        "import torch, time, sys, json; start = time.perf_counter(); import torchrlopt; "
+        "heavy = {'onnx', 'onnx_ir', 'onnxscript', 'onnxruntime', 'rich', 'typer', 'torchrlopt._C'}; "
+        "print(json.dumps([time.perf_counter() - start, sorted(heavy & set(sys.modules))]))"
+    )
+    command = [sys.executable, "-c", code]
+    runs = [json.loads(subprocess.check_output(command, text=True)) for _ in range(3)]
+    assert runs[0][1] == []
+    assert min(seconds for seconds, _ in runs) < 0.2
