@@ -1,0 +1,62 @@
+"""Executors: what turns an ONNX model into a callable.
+
+An executor is found by name, and its module is imported only then: asking for eager PyTorch never
+loads another runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from torchrlopt.errors import OptionsError
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+    from torchrlopt.capture import Captured
+    from torchrlopt.options import Options
+
+Lowered = Callable[..., tuple[Any, ...]]
+"""A lowered graph: takes the inputs of `Captured.aten` in order, weights included; returns its outputs."""
+
+_MODULES = {"eager": "torchrlopt.executors.eager"}
+
+NAMES: tuple[str, ...] = tuple(_MODULES)
+
+
+class Executor(Protocol):
+    """Turns an ONNX model into a callable."""
+
+    name: str
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable.
+
+        Args:
+            model: the model to run; values typed where types are known.
+            captured: where the model came from; None for a model that was read from a file. Its ATen graph
+                fixes the order of the arguments and the outputs, and gives what is untouched back verbatim.
+            options: the user's choices.
+
+        Returns:
+            A callable over positional arguments: the inputs of the ATen graph in its order (weights
+            included, ints for symbolic sizes), or the graph inputs of `model` in order when `captured` is
+            None. It returns the tuple of outputs.
+
+        Raises:
+            LoweringError: an operator or a form of one has no equivalent in this executor.
+        """
+        ...
+
+
+def get(name: str) -> Executor:
+    """The executor of that name.
+
+    Raises:
+        OptionsError: there is no such executor.
+    """
+    if name not in _MODULES:
+        raise OptionsError("unknown executor", expected=f"one of {', '.join(NAMES)}", got=name)
+    return cast("Executor", importlib.import_module(_MODULES[name]).EXECUTOR)

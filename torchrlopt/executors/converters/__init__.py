@@ -1,0 +1,77 @@
+"""ONNX operators as ATen calls.
+
+`convert` looks the operator up in the one table, keyed by (domain, operator type); each subject has its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir
+
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.converters import (
+    attention,
+    binary,
+    conv_pool,
+    create,
+    elementwise,
+    indexing,
+    loss,
+    matmul,
+    movement,
+    normalisation,
+    quantise,
+    reduction,
+    resize,
+    shapes,
+)
+from torchrlopt.executors.converters.emitter import Emitter, Entry
+from torchrlopt.executors.converters.table import CONVERTERS, OpCall
+
+__all__ = ["CONVERTERS", "SUBJECTS", "convert"]
+
+SUBJECTS = (
+    attention,
+    binary,
+    conv_pool,
+    create,
+    elementwise,
+    indexing,
+    loss,
+    matmul,
+    movement,
+    normalisation,
+    quantise,
+    reduction,
+    resize,
+)
+"""The modules that fill the table."""
+
+
+def convert(
+    emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None], opset: int
+) -> tuple[Entry | None, ...]:
+    """Emit the ATen calls of one ONNX node.
+
+    Args:
+        emitter: where the calls go.
+        node: the ONNX node.
+        inputs: what stands for its inputs; None for an omitted one.
+        opset: version of its domain that the model imports.
+
+    Returns:
+        One entry per output of the node.
+
+    Raises:
+        LoweringError: the operator, or this form of it, has no converter.
+    """
+    domain = "" if node.domain in ("", "ai.onnx") else node.domain
+    converter = CONVERTERS.get((domain, node.op_type))
+    call = OpCall(node, inputs, opset, emitter)
+    if converter is None:
+        raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
+    folded = shapes.fold(emitter, call) if domain == "" else None
+    result = folded if folded is not None else converter(emitter, call)
+    results = result if isinstance(result, tuple) else (result,)
+    return results + (None,) * (len(node.outputs) - len(results))

@@ -1,0 +1,297 @@
+"""The FX graph under construction, and what is known about its values.
+
+Every emitted node carries `meta["val"]`, a fake tensor (or int) that says dtype, shape and strides, so that
+a converter decides by exact types and never guesses. Where the shape depends on data there is no fake value;
+the type that the ONNX model declares stands in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from torchrlopt.errors import LoweringError
+
+aten = torch.ops.aten
+
+SymInt = int | fx.Node
+"""An integer of the graph: a number, or a node that yields one when the graph runs."""
+
+_MAX_CONSTANT_INTS = 4096  # longest constant that is read as a list of sizes, axes or indices
+
+
+class Ints:
+    """An int64 tensor of rank 0 or 1 whose elements are known one by one: shape arithmetic.
+
+    Attributes:
+        elements: the content; one element for rank 0.
+        rank: 0 or 1.
+    """
+
+    __slots__ = ("elements", "rank")
+
+    def __init__(self, elements: Sequence[SymInt], rank: int) -> None:
+        self.elements = tuple(elements)
+        self.rank = rank
+
+
+Entry = fx.Node | torch.Tensor | Ints
+"""What stands for an ONNX value: a node, a constant, or known integers."""
+
+
+class Emitter:
+    """Adds ATen calls to an FX graph.
+
+    Args:
+        fake_mode: mode in which the fake values of the placeholders were made.
+        device: where constants live.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode, device: torch.device) -> None:
+        self.graph = fx.Graph()
+        self.fake_mode = fake_mode
+        self.device = device
+        self.attributes: dict[str, torch.Tensor] = {}
+        self._attribute_nodes: dict[int, fx.Node] = {}
+        self._sizes: dict[tuple[fx.Node, int], fx.Node] = {}
+
+    # ---- emitting
+
+    def op(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
+        """Add a call of `target` and work out its fake result.
+
+        Args:
+            target: an ATen overload, or a function of `operator` on ints.
+            args: nodes, numbers, dtypes, lists of those.
+            kwargs: the same.
+        """
+        node = self.graph.call_function(target, args, kwargs)
+        self.refresh(node)
+        return node
+
+    def refresh(self, node: fx.Node) -> None:
+        """Work out `node.meta["val"]` from the fake values of its arguments; absent where that fails."""
+        known = True
+
+        def fake(argument: fx.Node) -> Any:
+            nonlocal known
+            known = known and "val" in argument.meta
+            return argument.meta.get("val")
+
+        args = fx.map_arg(node.args, fake)
+        kwargs = fx.map_arg(node.kwargs, fake)
+        if not known or not callable(node.target):
+            return
+        try:
+            with self.fake():
+                node.meta["val"] = node.target(*args, **kwargs)
+        except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError) as error:
+            if _is_data_dependent(error):
+                return
+            raise LoweringError(
+                f"arguments do not fit {node.target}", where=node.name, got=str(error).splitlines()[0]
+            ) from error
+
+    @contextlib.contextmanager
+    def fake(self) -> Iterator[None]:
+        """Run on fake tensors without leaving guards in the shape environment of the user's compile."""
+        shape_env = self.fake_mode.shape_env
+        quiet = shape_env.suppress_guards() if shape_env is not None else contextlib.nullcontext()
+        with quiet, self.fake_mode:
+            yield
+
+    def item(self, node: fx.Node, index: int) -> fx.Node:
+        """Element `index` of a node that returns a tuple or list."""
+        return self.op(operator.getitem, node, index)
+
+    def constant(self, tensor: torch.Tensor) -> fx.Node:
+        """A node for a tensor known now; the same tensor gives the same node."""
+        node = self._attribute_nodes.get(id(tensor))
+        if node is None:
+            name = f"constant_{len(self.attributes)}"
+            self.attributes[name] = tensor.to(self.device)
+            node = self.graph.create_node("get_attr", name)
+            node.meta["val"] = self.fake_mode.from_tensor(self.attributes[name], static_shapes=True)
+            self._attribute_nodes[id(tensor)] = node
+            # The id stays unique as long as the tensor is kept.
+            node.meta["tensor"] = tensor
+        return node
+
+    def scalar(self, value: float, dtype: torch.dtype) -> fx.Node:
+        """A 0-d constant."""
+        return self.constant(torch.tensor(value, dtype=dtype))
+
+    def tensor(self, entry: Entry) -> fx.Node:
+        """The node that yields the tensor of an entry."""
+        if isinstance(entry, fx.Node):
+            return entry
+        if isinstance(entry, torch.Tensor):
+            return self.constant(entry)
+        if all(isinstance(element, int) for element in entry.elements):
+            content = list(entry.elements) if entry.rank else entry.elements[0]
+            return self.constant(torch.tensor(content, dtype=torch.int64))
+        scalars = [
+            self.op(aten.scalar_tensor.default, element, dtype=torch.int64, device=self.device)
+            for element in entry.elements
+        ]
+        return self.op(aten.stack.default, scalars) if entry.rank else scalars[0]
+
+    def cast(self, node: fx.Node, dtype: torch.dtype) -> fx.Node:
+        """`node` converted to `dtype`; itself when it has it."""
+        if self.dtype(node) == dtype:
+            return node
+        return self.op(aten._to_copy.default, node, dtype=dtype)
+
+    # ---- what is known
+
+    def fake_of(self, node: fx.Node) -> torch.Tensor:
+        """The fake tensor of a node.
+
+        Raises:
+            LoweringError: its type is not known when the graph is built.
+        """
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            raise LoweringError(
+                "the type of a value is not known when the graph is built",
+                where=node.name,
+                todo="give the model static shapes",
+            )
+        return value
+
+    def dtype(self, node: fx.Node) -> torch.dtype:
+        """Element type of a node's tensor."""
+        return self.fake_of(node).dtype
+
+    def rank(self, node: fx.Node) -> int:
+        """Number of dimensions of a node's tensor."""
+        return self.fake_of(node).dim()
+
+    def dim(self, node: fx.Node, index: int) -> SymInt:
+        """Size of dimension `index` (negative: from the end): an int, or a node where it is symbolic."""
+        fake = self.fake_of(node)
+        index = normal_axis(index, fake.dim())
+        size = fake.shape[index]
+        if isinstance(size, int):
+            return size
+        key = (node, index)
+        if key not in self._sizes:
+            self._sizes[key] = self.op(aten.sym_size.int, node, index)
+        return self._sizes[key]
+
+    def shape(self, node: fx.Node) -> list[SymInt]:
+        """Sizes of all dimensions."""
+        return [self.dim(node, index) for index in range(self.rank(node))]
+
+    def static_dim(self, node: fx.Node, index: int) -> int:
+        """Size of a dimension that must be a number.
+
+        Raises:
+            LoweringError: it is symbolic.
+        """
+        size = self.dim(node, index)
+        if not isinstance(size, int):
+            raise LoweringError(
+                "a dimension must be static", where=f"{node.name}, dimension {index}", got=size
+            )
+        return size
+
+    def ints(self, entry: Entry) -> list[SymInt]:
+        """The elements of an integer tensor of rank 0 or 1, read at run time where they are not known."""
+        known = self.known_ints(entry)
+        if known is not None:
+            return list(known.elements)
+        node = self.tensor(entry)
+        if self.rank(node) == 0:
+            return [self.op(aten._local_scalar_dense.default, node)]
+        length = self.static_dim(node, 0)
+        picks = [self.op(aten.select.int, node, 0, index) for index in range(length)]
+        return [self.op(aten._local_scalar_dense.default, pick) for pick in picks]
+
+    def known_ints(self, entry: Entry) -> Ints | None:
+        """The elements of an integer tensor of rank 0 or 1 where they are known now, else None."""
+        if isinstance(entry, Ints):
+            return entry
+        if not isinstance(entry, torch.Tensor) or entry.dtype not in (torch.int64, torch.int32):
+            return None
+        if entry.dim() > 1 or entry.numel() > _MAX_CONSTANT_INTS:
+            return None
+        return Ints([int(number) for number in entry.reshape(-1).tolist()], entry.dim())
+
+    def const_ints(self, entry: Entry, what: str) -> list[int]:
+        """The elements of an integer tensor that must be numbers now.
+
+        Raises:
+            LoweringError: one is only known at run time.
+        """
+        known = self.known_ints(entry)
+        numbers = [e for e in known.elements if isinstance(e, int)] if known is not None else []
+        if known is None or len(numbers) != len(known.elements):
+            raise LoweringError(f"{what} must be constant")
+        return numbers
+
+    # ---- integers
+
+    def add(self, a: SymInt, b: SymInt) -> SymInt:
+        """The sum."""
+        return a + b if isinstance(a, int) and isinstance(b, int) else self.op(operator.add, a, b)
+
+    def sub(self, a: SymInt, b: SymInt) -> SymInt:
+        """The difference."""
+        return a - b if isinstance(a, int) and isinstance(b, int) else self.op(operator.sub, a, b)
+
+    def mul(self, a: SymInt, b: SymInt) -> SymInt:
+        """The product."""
+        if a == 1:
+            return b
+        if b == 1:
+            return a
+        return a * b if isinstance(a, int) and isinstance(b, int) else self.op(operator.mul, a, b)
+
+    def floordiv(self, a: SymInt, b: SymInt) -> SymInt:
+        """The quotient, rounded down."""
+        return a // b if isinstance(a, int) and isinstance(b, int) else self.op(operator.floordiv, a, b)
+
+    def prod(self, factors: Sequence[SymInt]) -> SymInt:
+        """Product of all factors."""
+        result: SymInt = 1
+        for factor in factors:
+            result = self.mul(result, factor)
+        return result
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front.
+
+    Raises:
+        LoweringError: it is out of range.
+    """
+    if not -rank <= axis < max(rank, 1):
+        raise LoweringError("axis out of range", expected=f"-{rank} to {rank - 1}", got=axis)
+    return axis + rank if axis < 0 else axis
+
+
+def is_static(sizes: Sequence[SymInt]) -> bool:
+    """Whether all sizes are numbers."""
+    return all(isinstance(size, int) for size in sizes)
+
+
+def numel(sizes: Sequence[int]) -> int:
+    """Number of elements of a static shape."""
+    return math.prod(sizes)
+
+
+def _is_data_dependent(error: BaseException) -> bool:
+    """Whether a fake result failed only because it depends on the content of a tensor."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+    return isinstance(error, kinds)
