@@ -28,20 +28,27 @@ class Tolerance:
     Attributes:
         rmse_factor: root mean square error at most this multiple of the original's.
         max_factor: maximum error at most this multiple of the original's.
-        floor: below this multiple of max|y| an error always passes.
+        max_floor: a maximum error below this multiple of max|y| always passes.
+        rmse_floor: a root mean square error below this multiple of max|y| always passes.
     """
 
     rmse_factor: float
     max_factor: float
-    floor: float
+    max_floor: float
+    rmse_floor: float
+
+
+def _in_units_of_eps(dtype: torch.dtype, rmse_factor: float) -> Tolerance:
+    eps = torch.finfo(dtype).eps
+    return Tolerance(rmse_factor, max_factor=8.0, max_floor=8 * eps, rmse_floor=eps)
 
 
 TOLERANCES: dict[torch.dtype, Tolerance] = {
     # the reference is float64 itself, so the original's own error is 0 and the floor decides
-    torch.float64: Tolerance(1.0, 1.0, 1e-7),
-    torch.float32: Tolerance(2.0, 8.0, 8 * torch.finfo(torch.float32).eps),
-    torch.float16: Tolerance(3.0, 8.0, 8 * torch.finfo(torch.float16).eps),
-    torch.bfloat16: Tolerance(3.0, 8.0, 8 * torch.finfo(torch.bfloat16).eps),
+    torch.float64: Tolerance(1.0, 1.0, 1e-7, 1e-7),
+    torch.float32: _in_units_of_eps(torch.float32, 2.0),
+    torch.float16: _in_units_of_eps(torch.float16, 3.0),
+    torch.bfloat16: _in_units_of_eps(torch.bfloat16, 3.0),
 }
 
 
@@ -185,8 +192,8 @@ def compare(
         where: what is compared, for the message.
 
     Returns:
-        The worst root mean square error of the rewritten outputs as a multiple of the original's own
-        (at least the floor of the tolerance), both against the reference.
+        The worst root mean square error of the rewritten outputs as a multiple of the original's own,
+        both against the reference; where the floor of the tolerance decides, in proportion to it.
 
     Raises:
         VerificationError: a structure, an integer or an error beyond `TOLERANCES`.
@@ -248,13 +255,13 @@ def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tenso
     if not bool(usable.any()):
         return 0.0
     ref, old, new = ref[usable], old[usable], new[usable]
-    floor = tolerance.floor * float(ref.abs().max())
+    scale = float(ref.abs().max())
     if tolerance is TOLERANCES[torch.float64]:
-        floor = max(floor, tolerance.floor)
+        scale = max(scale, 1.0)
     old_error, new_error = (old - ref).abs(), (new - ref).abs()
     old_rmse, new_rmse = (float(e.square().mean().sqrt()) for e in (old_error, new_error))
-    rmse_limit = max(tolerance.rmse_factor * old_rmse, floor)
-    max_limit = max(tolerance.max_factor * float(old_error.max()), floor)
+    rmse_limit = max(tolerance.rmse_factor * old_rmse, tolerance.rmse_floor * scale)
+    max_limit = max(tolerance.max_factor * float(old_error.max()), tolerance.max_floor * scale)
     if new_rmse > rmse_limit or float(new_error.max()) > max_limit:
         raise VerificationError(
             "the rewritten graph computes other numbers",
@@ -263,7 +270,7 @@ def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tenso
             got=f"RMSE {new_rmse:.3g}, maximum error {float(new_error.max()):.3g}",
             todo="report this graph: a substitution or the lowering is wrong",
         )
-    return new_rmse / max(old_rmse, floor / tolerance.rmse_factor, 1e-300)
+    return tolerance.rmse_factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
 
 
 def verify(

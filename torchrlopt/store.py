@@ -164,6 +164,7 @@ class PlanStore:
         try:
             if writable:
                 connection.execute("pragma journal_mode=wal")
+                connection.execute("pragma synchronous=normal")  # safe with a write-ahead log, and quicker
                 connection.execute(_SCHEMA)
                 connection.commit()
             connection.execute("select key, payload, digest, num_bytes, used_at from plans limit 1")

@@ -1,0 +1,44 @@
+"""What all tests share: one torch thread, a plan store of their own, a fresh Dynamo."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("ci", max_examples=200, derandomize=True, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Tests run in parallel processes; more threads would only disturb each other."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's plan store."""
+    monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path / "store"))
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """No compiled code from, or for, other tests."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs hardware or a library that is not there, saying why."""
+    has_gpu = torch.cuda.is_available()
+    for item in items:
+        if item.get_closest_marker("gpu") and not has_gpu:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        if item.get_closest_marker("tensorrt") and not has_gpu:
+            item.add_marker(pytest.mark.skip(reason="TensorRT needs a CUDA device"))

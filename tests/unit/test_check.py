@@ -1,0 +1,183 @@
+"""The check: what must pass passes, what is wrong is refused, and timing tells fast from slow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchrlopt import check
+from torchrlopt.errors import VerificationError
+
+
+def traced(function: Callable[..., Any], *inputs: Any) -> torch.fx.GraphModule:
+    """The ATen graph of a function of tensors, returning a tuple."""
+    graph: torch.fx.GraphModule = make_fx(function)(*inputs)
+    return graph
+
+
+def x_and_w(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.randn(16, 64, generator=generator).to(dtype),
+        torch.randn(64, 32, generator=generator).to(dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_another_order_of_summation_passes(dtype: torch.dtype) -> None:
+    x, w = x_and_w(dtype)
+    graph = traced(lambda x, w: (x @ w,), x, w)
+    wide = torch.promote_types(dtype, torch.float32)
+
+    def halves(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+        x, w = x.to(wide), w.to(wide)
+        return ((x[:, :32] @ w[:32] + x[:, 32:] @ w[32:]).to(dtype),)
+
+    error = check.verify(graph, graph.forward, halves, [x, w])
+    assert error <= check.TOLERANCES[dtype].rmse_factor
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mistake"), [(torch.float32, 1 + 1e-4), (torch.float32, 1.03), (torch.bfloat16, 1.03)]
+)
+def test_a_small_factor_is_refused(dtype: torch.dtype, mistake: float) -> None:
+    x, w = x_and_w(dtype)
+    graph = traced(lambda x, w: (x @ w,), x, w)
+    with pytest.raises(VerificationError, match="other numbers"):
+        check.verify(graph, graph.forward, lambda x, w: ((x @ w) * mistake,), [x, w])
+
+
+def test_wrong_epsilon_of_batch_norm_is_refused() -> None:
+    x = torch.randn(4, 8, 5, 5)
+    weight, bias, mean, var = (torch.rand(8) for _ in range(4))
+
+    def norm(epsilon: float) -> Callable[..., Any]:
+        return lambda x, *p: (torch.nn.functional.batch_norm(x, p[2], p[3], p[0], p[1], eps=epsilon),)
+
+    graph = traced(norm(1e-5), x, weight, bias, mean, var)
+    with pytest.raises(VerificationError):
+        check.verify(graph, graph.forward, norm(1e-3), [x, weight, bias, mean, var])
+
+
+def test_structure() -> None:
+    old = torch.ones(2, 3)
+    same = [old]
+    for new in (
+        torch.ones(3, 2),
+        torch.ones(2, 3, dtype=torch.float64),
+        torch.ones(3, 2).t(),
+        None,
+    ):
+        with pytest.raises(VerificationError, match="output 0"):
+            check.compare(same, same, [new])
+    with pytest.raises(VerificationError, match="number of outputs"):
+        check.compare(same, same, [old, old])
+    assert check.compare([old[:1]], [old[:1]], [torch.ones(3, 1).t()]) == 0, "strides compare where size > 1"
+    with pytest.raises(VerificationError, match="output 0"):
+        check.compare(same, same, [torch.ones(2, 6)[:, ::2]])
+
+
+def test_integers_bit_for_bit() -> None:
+    old = [torch.arange(5), torch.tensor([True, False]), 7]
+    assert check.compare(old, old, [torch.arange(5), torch.tensor([True, False]), 7]) == 0
+    for index, wrong in enumerate([torch.arange(5).flip(0), torch.tensor([True, True]), 8]):
+        new = list(old)
+        new[index] = wrong
+        with pytest.raises(VerificationError, match=f"output {index}"):
+            check.compare(old, old, new)
+
+
+def test_nan_and_inf_must_be_in_the_same_places() -> None:
+    nan, inf = float("nan"), float("inf")
+    old = torch.tensor([1.0, nan, inf, -inf])
+    assert check.compare([old.double()], [old], [old.clone()]) == 0
+    for wrong in ([1.0, 2.0, inf, -inf], [nan, nan, inf, -inf], [1.0, nan, -inf, -inf], [1.0, nan, inf, 3.0]):
+        with pytest.raises(VerificationError, match="NaN"):
+            check.compare([old.double()], [old], [torch.tensor(wrong)])
+
+
+def test_empty_outputs_pass() -> None:
+    assert check.compare([torch.ones(0, 3)], [torch.ones(0, 3)], [torch.ones(0, 3)]) == 0
+
+
+def test_failing_rewrite_is_a_verification_error() -> None:
+    x, w = x_and_w()
+    graph = traced(lambda x, w: (x @ w,), x, w)
+    with pytest.raises(VerificationError, match="fails to run"):
+        check.verify(graph, graph.forward, lambda x, w: (w @ x,), [x, w])
+
+
+def test_reference_is_float64_through_casts_and_constants() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.to(torch.bfloat16) + torch.full((3,), 1 / 3, dtype=torch.bfloat16)
+        return y.to(torch.float32) / 3, (x > 0), x.argmax()
+
+    x = torch.rand(5, 3)
+    first, positive, index = check.float64_reference(traced(function, x), [x])
+    assert first.dtype == torch.float64
+    assert torch.equal(first, (x.double() + 1 / 3) / 3)
+    assert torch.equal(positive, x > 0)
+    assert torch.equal(index, x.argmax())
+
+
+def test_random_inputs_keep_kind_and_layout() -> None:
+    image = torch.rand(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    ids = torch.randint(10, 1000, (4, 16))
+    mask = torch.tensor([[0.0, -float("inf")], [0.0, 0.0]])
+    flags = torch.tensor([True, False, True])
+    expanded = torch.randn(1, 4).expand(3, 4)
+    strided = torch.randn(4, 10)[:, ::2]
+    examples = [image, ids, mask, flags, expanded, strided, 17, torch.ones(0, 2)]
+    fresh = check.random_inputs(examples, (), seed=0)
+    for old, new in zip(examples, fresh, strict=True):
+        if isinstance(old, torch.Tensor):
+            assert (old.shape, old.dtype, old.stride()) == (new.shape, new.dtype, new.stride())
+    assert not torch.equal(fresh[0], image)
+    assert (fresh[0] >= 0).all()
+    assert torch.equal(fresh[1].flatten().sort().values, ids.flatten().sort().values)
+    assert torch.equal(fresh[2].flatten().sort().values, mask.flatten().sort().values)
+    assert fresh[3].sum() == 2
+    assert fresh[6] == 17
+    again = check.random_inputs(examples, (), seed=0)
+    assert torch.equal(fresh[0], again[0])
+    assert not torch.equal(fresh[0], check.random_inputs(examples, (), seed=1)[0])
+
+
+def test_constant_weights_get_noise_and_others_stay() -> None:
+    zeros, usual, scalar = torch.zeros(8), torch.randn(8), torch.tensor(2.0)
+    state = torch.get_rng_state()
+    fresh = check.random_inputs([zeros, usual, scalar], (0, 1, 2), seed=0)
+    assert (fresh[0] >= 0).all()
+    assert fresh[0].std() > 0
+    assert fresh[1].data_ptr() == usual.data_ptr()
+    assert torch.equal(fresh[2], scalar)
+    assert torch.equal(state, torch.get_rng_state()), "torch's generator is not touched"
+
+
+def test_a_rewrite_that_drops_a_zero_weight_is_refused() -> None:
+    x, w, lora = torch.randn(4, 8), torch.randn(8, 8), torch.zeros(8, 8)
+    graph = traced(lambda x, w, b: (x @ w + x @ b,), x, w, lora)
+    inputs = check.random_inputs([x, w, lora], (1, 2), seed=0)
+    with pytest.raises(VerificationError):
+        check.verify(graph, graph.forward, lambda x, w, b: (x @ w,), inputs)
+
+
+def test_timing_tells_fast_from_slow() -> None:
+    def slow() -> tuple[()]:
+        time.sleep(0.004)
+        return ()
+
+    def fast() -> tuple[()]:
+        time.sleep(0.001)
+        return ()
+
+    timing = check.measure(slow, fast, [], limit_ms=500, min_gain=0.02)
+    assert timing.gain > 0.3
+    assert timing.after_ms < timing.before_ms
+    assert check.measure(fast, slow, [], limit_ms=500, min_gain=0.02).gain < -0.5
+    assert check.measure(slow, fast, [], limit_ms=1, min_gain=0.02).num_rounds == 3

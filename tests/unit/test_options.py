@@ -1,0 +1,74 @@
+"""Options: validation and messages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from torchrlopt.errors import OptionsError
+from torchrlopt.options import Options
+
+
+def test_defaults_are_valid_and_frozen() -> None:
+    options = Options()
+    assert options == Options.from_dict({})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ({"serarcher": "beam"}, "'searcher'"),
+        ({"budget": 3}, "'budget_ms'"),
+        ({"searcher": "greddy"}, "'greedy'"),
+        ({"weights": "Frozen"}, "'frozen'"),
+        ({"on_error": "rise"}, "'raise'"),
+    ],
+)
+def test_unknown_name_or_value_names_the_nearest(given: dict[str, Any], nearest: str) -> None:
+    with pytest.raises(OptionsError, match=f"did you mean {nearest}"):
+        Options.from_dict(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": True}, "wrong type; expected: int"),
+        ({"verify": 1}, "wrong type; expected: bool"),
+        ({"alpha": "1.1"}, "wrong type; expected: float"),
+        ({"budget_steps": 1.5}, "wrong type; expected: int"),
+        ({"save_dir": 3}, "wrong type; expected: str"),
+        ({"searcher": ["greedy"]}, "no such value"),
+        ({"alpha": 0.9}, "out of range; expected: 1 to 100"),
+        ({"budget_ms": -1}, "out of range"),
+        ({"budget_ms": float("inf")}, "finite"),
+        ({"min_gain": 1.5}, "out of range"),
+    ],
+)
+def test_bad_values_raise(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        Options.from_dict(given)
+    with pytest.raises(OptionsError):
+        Options(**given)
+
+
+def test_int_is_taken_for_float() -> None:
+    assert Options(budget_ms=5).budget_ms == 5.0
+    assert isinstance(Options(budget_ms=5).budget_ms, float)
+
+
+def test_search_key_holds_what_changes_the_plan() -> None:
+    base = Options()
+    for name, value in {
+        "searcher": "beam",
+        "numerics": "strict",
+        "seed": 1,
+        "budget_ms": 1.0,
+        "alpha": 2.0,
+    }.items():
+        assert Options(**{name: value}).search_key() != base.search_key()
+    for name, value in {"min_gain": 0.5, "on_error": "raise", "cache": False, "verify": False}.items():
+        assert Options(**{name: value}).search_key() == base.search_key()

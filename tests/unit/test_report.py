@@ -1,0 +1,77 @@
+"""Report: JSON, merging, printing."""
+
+from __future__ import annotations
+
+import json
+
+from torchrlopt.report import Report, ReportStep
+
+
+def example() -> Report:
+    return Report(
+        searcher="greedy",
+        executor="eager",
+        kept="rewritten",
+        steps=(ReportStep("fuse_conv_relu", 0, 2.5), ReportStep("fuse_conv_relu", 1, 2.0)),
+        cost_before_ms=3.0,
+        cost_after_ms=2.0,
+        measured_before_ms=6.0,
+        measured_after_ms=4.0,
+        measured_spread=0.01,
+        numerical_error=1.1,
+        phases_ms={"capture": 10.0, "plan": 5.0},
+        num_nodes_before=4,
+        num_nodes_after=2,
+        opaque=("aten.foo.default",),
+    )
+
+
+def test_json_round_trip() -> None:
+    report = example()
+    assert Report.from_json(report.to_json()) == report
+    assert json.loads(report.to_json())["steps"][1] == {
+        "substitution": "fuse_conv_relu",
+        "location": 1,
+        "cost_ms": 2.0,
+    }
+
+
+def test_speedup_is_of_what_is_kept() -> None:
+    report = example()
+    assert report.speedup == 1.5
+    report.kept = "original"
+    assert report.speedup == 1.0
+
+
+def test_merged_adds_times_and_keeps_reasons() -> None:
+    left_alone = Report(
+        searcher="greedy", executor="eager", fallback_reason="because", phases_ms={"plan": 1.0}, opaque=("x",)
+    )
+    merged = Report.merged([example(), left_alone, left_alone])
+    assert merged.kept == "rewritten"
+    assert merged.fallback_reason == "because"
+    assert merged.num_graphs == 3
+    assert merged.phases_ms == {"capture": 10.0, "plan": 7.0}
+    assert merged.measured_before_ms == 6.0
+    assert merged.opaque == ("aten.foo.default", "x")
+    assert merged.searcher == "greedy"
+    assert len(merged.steps) == 2
+
+
+def test_merged_of_one_is_that_one() -> None:
+    report = example()
+    assert Report.merged([report]) is report
+
+
+def test_printed_table_says_what_matters() -> None:
+    text = str(example())
+    for part in (
+        "2 x fuse_conv_relu",
+        "6.000 -> 4.000 ms",
+        "1.50x",
+        "1.10 times",
+        "aten.foo.default",
+        "4 -> 2",
+    ):
+        assert part in text
+    assert "measured" not in str(Report())
