@@ -290,7 +290,29 @@ def verify(
             new = tuple(rewritten(*inputs))
         except Exception as error:  # a wrong lowering may fail in any way inside torch
             raise VerificationError("the rewritten graph fails to run", where=where, got=error) from error
+    if _sharing(old, inputs) != _sharing(new, inputs):
+        raise VerificationError(
+            "outputs share memory with other tensors than the original's do",
+            where=where,
+            expected=_sharing(old, inputs),
+            got=_sharing(new, inputs),
+        )
     return compare(float64_reference(aten, inputs), old, new, where or "outputs")
+
+
+def _sharing(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
+    """For each output the first input or earlier output that it shares memory with."""
+    owners: dict[int, str] = {}
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        found: list[str | None] = []
+        for index, tensor in enumerate(tensors):
+            if isinstance(tensor, torch.Tensor) and tensor.numel() > 0:
+                pointer = tensor.untyped_storage().data_ptr()
+                found.append(owners.get(pointer))
+                owners.setdefault(pointer, f"{kind} {index}")
+            else:
+                found.append(None)
+    return found
 
 
 def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: float, min_gain: float) -> Timing:

@@ -112,6 +112,19 @@ def test_failing_rewrite_is_a_verification_error() -> None:
         check.verify(graph, graph.forward, lambda x, w: (w @ x,), [x, w])
 
 
+def test_sharing_memory_must_stay_as_it_was() -> None:
+    x = torch.randn(4)
+    fresh = traced(lambda x: (x.clone(), x * 1), x)
+    with pytest.raises(VerificationError, match="share memory"):
+        check.verify(fresh, fresh.forward, lambda x: (x, x.clone()), [x])
+    with pytest.raises(VerificationError, match="share memory"):
+        check.verify(fresh, fresh.forward, lambda x: (lambda y: (y, y))(x.clone()), [x])
+    view = traced(lambda x: (x.view(2, 2),), x)
+    with pytest.raises(VerificationError, match="share memory"):
+        check.verify(view, view.forward, lambda x: (x.view(2, 2).clone(),), [x])
+    assert check.verify(view, view.forward, lambda x: (x.view(1, 4).view(2, 2),), [x]) == 0
+
+
 def test_reference_is_float64_through_casts_and_constants() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.to(torch.bfloat16) + torch.full((3,), 1 / 3, dtype=torch.bfloat16)
