@@ -1,0 +1,346 @@
+"""What a backend must survive in users' programs: weights, mutation, outputs, modes. Fallback is off."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.e2e.models import (
+    STRICT,
+    Branches,
+    ConvNorm,
+    assert_same,
+    build,
+    compiled,
+    last_report,
+    was_rewritten,
+)
+from torchrlopt import optimise
+from torchrlopt.backend import reports
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+KINDS: list[tuple[type[nn.Module], tuple[int, ...]]] = [(Branches, (5, 16)), (ConvNorm, (2, 3, 9, 9))]
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS)
+def test_torch_compile_rewrites(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
+    model = build(kind)
+    assert_same(model, compiled(model), torch.randn(shape))
+    assert was_rewritten()
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS)
+def test_three_instances_one_compile(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
+    models = [build(kind, seed) for seed in range(3)]
+
+    def apply(model: nn.Module, x: torch.Tensor) -> Any:
+        return model(x)
+
+    run = compiled(apply)
+    for model in models + models:
+        assert_same(model, lambda x, model=model: run(model, x), torch.randn(shape))
+    assert was_rewritten()
+    assert len(reports()) == 1
+
+
+def update_in_place(model: nn.Module, other: nn.Module) -> None:
+    for mine, theirs in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        mine.copy_(theirs)
+
+
+def update_data(model: nn.Module, other: nn.Module) -> None:
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        mine.data = theirs.data.clone()
+
+
+UPDATES: dict[str, Any] = {
+    "in place": update_in_place,
+    "load_state_dict": lambda model, other: model.load_state_dict(other.state_dict()),
+    "load_state_dict(assign)": lambda model, other: model.load_state_dict(
+        copy.deepcopy(other.state_dict()), assign=True
+    ),
+    "p.data = t": update_data,
+}
+
+
+@pytest.mark.parametrize("weights", ["check", "live"])
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize(("kind", "shape"), KINDS)
+def test_updated_weights(kind: type[nn.Module], shape: tuple[int, ...], update: str, weights: str) -> None:
+    model, x = build(kind), torch.randn(shape)
+    run = compiled(model, weights=weights)
+    before = assert_same(model, run, x)
+    for seed in (1, 2):
+        with torch.no_grad():
+            UPDATES[update](model, build(kind, seed))
+        after = assert_same(model, run, x)
+        assert not torch.equal(before, after)
+        before = after
+    assert was_rewritten()
+
+
+def test_frozen_weights_stay_as_they_were() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    run = compiled(model, weights="frozen")
+    before = assert_same(model, run, x)
+    with torch.no_grad():
+        update_in_place(model, build(Branches, 1))
+    assert torch.equal(run(x), before)
+
+
+def test_half_after_compile() -> None:
+    model = build(Branches)
+    optimised = optimise(model, torch.randn(5, 16), **STRICT)
+    optimised.bfloat16()
+    assert next(model.parameters()).dtype == torch.bfloat16
+    x = torch.randn(5, 16, dtype=torch.bfloat16)
+    assert_same(model, optimised, x)
+    assert len(optimised.reports) == 2
+
+
+def test_four_blocks_compiled_one_by_one() -> None:
+    torch.manual_seed(0)
+    blocks = nn.Sequential(
+        *(nn.Sequential(nn.Linear(16, 16), Branches(), nn.Linear(40, 16)) for _ in range(4))
+    )
+    blocks.eval()
+    plain = copy.deepcopy(blocks)
+    for block in blocks:
+        block.compile(backend="rlopt", options=STRICT)
+    assert_same(plain, blocks, torch.randn(3, 16))
+    assert was_rewritten()
+    assert len(reports()) == 1
+
+
+class Mutating(Branches):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        y = super().forward(x) + self.calls.sum()
+        x.mul_(2)
+        return y
+
+
+def test_buffers_and_inputs_are_mutated() -> None:
+    model = build(Mutating)
+    plain = copy.deepcopy(model)
+    run = compiled(model)
+    for _ in range(3):
+        x = torch.randn(5, 16)
+        ours, theirs = x.clone(), x.clone()
+        with torch.no_grad():
+            torch.testing.assert_close(run(ours), plain(theirs))
+        assert torch.equal(ours, theirs)
+        assert torch.equal(ours, x * 2)
+        assert torch.equal(model.get_buffer("calls"), plain.get_buffer("calls"))
+    assert was_rewritten()
+
+
+class ManyOutputs(Branches):
+    def forward(self, x: torch.Tensor, unused: torch.Tensor) -> Any:  # type: ignore[override]
+        y = super().forward(x)
+        return y, x.view(-1), x, y, None, x.shape[0], y[:, :4], unused
+
+
+def test_outputs_that_are_views_inputs_repeated_none_or_numbers() -> None:
+    model = build(ManyOutputs)
+    run = compiled(model)
+    for rows in (5, 6, 7):
+        x, unused = torch.randn(rows, 16), torch.arange(3)
+        with torch.no_grad():
+            got, expected = run(x, unused), model(x, unused)
+        torch.testing.assert_close(got[0], expected[0])
+        assert got[1].data_ptr() == x.data_ptr()
+        assert got[2] is x
+        assert got[3] is got[0]
+        assert got[4:6] == (None, rows)
+        assert got[6].data_ptr() == got[0].data_ptr()
+        assert (got[6].shape, got[6].stride()) == (expected[6].shape, expected[6].stride())
+        assert got[7] is unused
+    assert was_rewritten()
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS)
+def test_gradients_equal_eager(
+    kind: type[nn.Module], shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = build(kind).train()
+    plain = copy.deepcopy(model)
+    run, x = compiled(model), torch.randn(shape)
+    with caplog.at_level(logging.INFO, logger="torchrlopt"):
+        run(x).square().sum().backward()
+    plain(x).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert torch.equal(mine.grad, theirs.grad)
+    assert last_report().kept == "original"
+    assert "gradients" in str(last_report().fallback_reason)
+    assert len([r for r in caplog.records if r.levelno == logging.INFO]) == 1
+
+
+def test_no_grad_inside_a_function_with_gradients() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+
+    @torch.no_grad()
+    def predict(x: torch.Tensor) -> Any:
+        return model(x)
+
+    torch.testing.assert_close(compiled(predict)(x), predict(x))
+    assert was_rewritten()
+
+
+def test_training_after_inference_and_back() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    run = compiled(model)
+    assert_same(model, run, x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        run(x).square().sum().backward()
+        optimizer.step()
+        assert_same(model, run, x)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_autocast(inside: bool) -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+
+    def autocast(x: torch.Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    with torch.no_grad():
+        if inside:
+            got = compiled(autocast)(x)
+        else:
+            run = compiled(model)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                got = run(x)
+        expected = autocast(x)
+    assert got.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(got, expected)
+    assert was_rewritten()
+
+
+def test_ten_sequence_lengths_two_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchrlopt import search
+
+    calls = []
+    plain_search = search.search
+    monkeypatch.setattr(search, "search", lambda *a, **k: calls.append(1) or plain_search(*a, **k))
+    model = build(Branches)
+    run = compiled(model)
+    for length in range(2, 12):
+        assert_same(model, run, torch.randn(2, length, 16))
+    assert was_rewritten()
+    assert len(calls) <= 2
+
+
+LAYOUTS: dict[str, Any] = {
+    "channels_last": lambda x: x.to(memory_format=torch.channels_last),
+    "transposed": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+    "sliced": lambda x: x.repeat(1, 1, 2, 1)[:, :, ::2],
+    "expanded": lambda x: x[:, :, :1].expand(-1, -1, 9, -1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_inputs(layout: str) -> None:
+    model = build(ConvNorm)
+    x = LAYOUTS[layout](torch.randn(2, 3, 9, 9))
+    run = compiled(model)
+    with torch.no_grad():
+        got, expected = run(x), model(x)
+    torch.testing.assert_close(got, expected)
+    assert got.stride() == expected.stride()
+    assert was_rewritten()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 17])
+def test_sizes_0_and_1(rows: int) -> None:
+    model = build(Branches)
+    assert_same(model, compiled(model), torch.randn(rows, 16))
+
+
+def test_sizes_0_and_1_after_dynamic() -> None:
+    model = build(Branches)
+    run = compiled(model)
+    for rows in (3, 4, 0, 1, 17):
+        assert_same(model, run, torch.randn(rows, 16))
+
+
+class Mixed(Branches):
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, keep: torch.Tensor) -> Any:  # type: ignore[override]
+        y = super().forward(x)
+        return torch.where(keep[:, None], y[ids], torch.zeros_like(y)), ids + 1, ~keep, y.argmax(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_bool_int_and_float_types(dtype: torch.dtype) -> None:
+    model = build(Mixed).to(dtype)
+    x = torch.randn(5, 16, dtype=dtype)
+    assert_same(
+        model, compiled(model), x, torch.tensor([3, 1, 1, 0, 4]), torch.tensor([True, False] * 2 + [True])
+    )
+    assert was_rewritten()
+
+
+def test_complex_is_left_alone() -> None:
+    model = build(Branches)
+
+    def run(x: torch.Tensor) -> Any:
+        return torch.fft.fft(model(x)).abs()
+
+    with torch.no_grad():
+        x = torch.randn(5, 16)
+        torch.testing.assert_close(compiled(run)(x), run(x))
+    assert last_report().kept == "original"
+    assert "complex" in str(last_report().fallback_reason)
+
+
+def test_random_numbers_are_left_alone() -> None:
+    model = build(Branches)
+
+    def run(x: torch.Tensor) -> Any:
+        return nn.functional.dropout(model(x), 0.5, training=True)
+
+    x, fast = torch.randn(5, 16), compiled(run)
+    with torch.no_grad():
+        torch.manual_seed(7)
+        expected = run(x)
+        torch.manual_seed(7)
+        torch.testing.assert_close(fast(x), expected)
+    assert "random" in str(last_report().fallback_reason)
+
+
+@torch.library.custom_op("rlopt_test::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@triple.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_unknown_operator_is_left_alone_and_the_rest_is_not() -> None:
+    model = build(Branches)
+
+    class Unknown(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return model(triple(x)) + 1
+
+    with torch.no_grad():
+        x = torch.randn(5, 16)
+        torch.testing.assert_close(compiled(Unknown())(x), model(x * 3) + 1)
+    assert was_rewritten()
+    assert any("triple" in name for name in last_report().opaque)

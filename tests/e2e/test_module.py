@@ -1,0 +1,254 @@
+"""`optimise` and `torch.compile` as Python objects: copies, state_dict, stances, options, memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.e2e.models import (
+    STRICT,
+    Branches,
+    ConvNorm,
+    assert_same,
+    build,
+    compiled,
+    last_report,
+    was_rewritten,
+)
+from torchrlopt import backend, optimise
+from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.report import Report
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+
+def test_report_of_optimise() -> None:
+    model = build(ConvNorm)
+    optimised = optimise(model, torch.randn(2, 3, 9, 9), **STRICT)
+    report = optimised.report
+    assert report.kept == "rewritten"
+    assert report.fallback_reason is None
+    assert report.steps
+    assert report.cost_after_ms is not None
+    assert report.cost_before_ms is not None
+    assert report.cost_after_ms < report.cost_before_ms
+    assert report.numerical_error is not None
+    assert report.num_nodes_after < report.num_nodes_before
+    assert {"trace", "capture", "read", "plan", "write", "lower", "check"} <= set(report.phases_ms)
+    assert all(ms >= 0 for ms in report.phases_ms.values())
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_measured_times_are_reported() -> None:
+    report = optimise(build(Branches), torch.randn(64, 16), on_error="raise", measure_ms=50).report
+    assert report.measured_before_ms is not None
+    assert report.measured_after_ms is not None
+    if report.kept == "original":
+        assert "not faster" in str(report.fallback_reason)
+
+
+def test_min_gain_decides() -> None:
+    model, x = build(Branches), torch.randn(64, 16)
+    never = optimise(model, x, on_error="raise", measure_ms=50, min_gain=1.0)
+    assert never.report.kept == "original"
+    assert "min_gain 1" in str(never.report.fallback_reason)
+    assert_same(model, never, x)
+    always = optimise(model, x, on_error="raise", measure_ms=50, min_gain=-10)
+    assert always.report.kept == "rewritten"
+
+
+def test_keyword_inputs() -> None:
+    model = build(Branches)
+    optimised = optimise(model, {"x": torch.randn(5, 16)}, **STRICT)
+    assert optimised.report.kept == "rewritten"
+    assert_same(model, optimised, torch.randn(5, 16))
+    assert len(optimised.reports) == 1
+
+
+def test_state_dict_keys_and_sharing() -> None:
+    model = build(ConvNorm)
+    optimised = optimise(model, torch.randn(2, 3, 9, 9), **STRICT)
+    assert list(optimised.state_dict()) == list(model.state_dict())
+    assert [n for n, _ in optimised.named_parameters()] == [n for n, _ in model.named_parameters()]
+    assert [n for n, _ in optimised.named_modules()] == [n for n, _ in model.named_modules()]
+    assert optimised.conv is model.conv
+    optimised.load_state_dict(build(ConvNorm, 5).state_dict())
+    assert_same(model, optimised, torch.randn(2, 3, 9, 9))
+    assert torch.equal(next(model.parameters()), next(build(ConvNorm, 5).parameters()))
+    outer = nn.Sequential(optimised)
+    assert list(outer.state_dict()) == [f"0.{key}" for key in model.state_dict()]
+
+
+def test_deepcopy_and_pickle_are_independent() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    optimised = optimise(model, x, **STRICT)
+    for other in (copy.deepcopy(optimised), pickle.loads(pickle.dumps(optimised))):
+        with torch.no_grad():
+            other.a.weight.zero_()
+        assert_same(build(Branches), optimised, x)
+        assert list(other.state_dict()) == list(model.state_dict())
+        assert other(x)[:, :8].std(0).max() == 0
+    compiled_copy = copy.deepcopy(compiled(model))
+    assert_same(model, compiled_copy, x)
+
+
+def test_training_mode() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    optimised = optimise(model, x, **STRICT)
+    optimised.train()
+    assert model.training
+    optimised(x).sum().backward()
+    assert model.a.weight.grad is not None
+    optimised.eval()
+    assert not model.training
+    assert not optimised(x).requires_grad
+    needs_grad = x.clone().requires_grad_()
+    optimised(needs_grad).sum().backward()
+    assert needs_grad.grad is not None
+    with pytest.raises(UnsupportedError, match=r"call model\.eval\(\)"):
+        optimise(build(Branches).train(), x)
+
+
+def test_more_than_eight_models_of_one_class() -> None:
+    """Dynamo gives up on a code object after eight recompilations; each model has its own."""
+    for seed in range(10):
+        optimised = optimise(build(Branches, seed), torch.randn(5, 16), **STRICT)
+        assert optimised.report.kept == "rewritten"
+
+
+def test_unknown_option_raises() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    with pytest.raises(OptionsError, match="did you mean 'searcher'"):
+        optimise(model, x, serarcher="greedy")
+    with pytest.raises(Exception, match="did you mean 'greedy'"), torch.no_grad():
+        torch.compile(model, backend="rlopt", options={"searcher": "gredy"})(x)
+    with pytest.raises(Exception, match="mode="), torch.no_grad():
+        torch.compile(model, backend="rlopt", mode="reduce-overhead")(x)
+
+
+def test_equal_options_share_a_compile() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.compile(model, backend="rlopt", options=dict(STRICT))(x)
+    assert len(torchrlopt.reports()) == 1
+
+
+def test_recompile_of_the_same_graph_is_answered_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+
+    def scaled(x: torch.Tensor, flag: str) -> Any:
+        return model(x) if flag else x
+
+    run = compiled(scaled)
+    with torch.no_grad():
+        run(x, "one")
+        monkeypatch.setattr(backend, "capture", lambda *_: pytest.fail("captured again"))
+        run(x, "two")
+    assert len(torchrlopt.reports()) == 2
+    assert last_report().is_cache_hit
+    assert last_report().kept == "rewritten"
+
+
+def test_reset_frees_memory() -> None:
+    def compiled_graphs() -> int:
+        gc.collect()
+        return sum(isinstance(o, backend._Compiled) for o in gc.get_objects())
+
+    before = compiled_graphs()
+    model, x = build(Branches), torch.randn(5, 16)
+    run = compiled(model)
+    assert_same(model, run, x)
+    assert compiled_graphs() == before + 1
+    torch._dynamo.reset()
+    assert compiled_graphs() == before
+    assert torchrlopt.reports() == []
+    assert_same(model, run, x)
+
+
+def test_force_eager_stance() -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    run = compiled(model)
+    with torch.compiler.set_stance("force_eager"):
+        assert_same(model, run, x)
+    assert torchrlopt.reports() == []
+    assert_same(model, run, x)
+    assert was_rewritten()
+
+
+def test_three_threads_at_once() -> None:
+    models = [build(Branches, seed) for seed in range(3)]
+    x = torch.randn(5, 16)
+    runs, failures = [compiled(model) for model in models], []
+
+    def work(index: int) -> None:
+        try:
+            for _ in range(20):
+                assert_same(models[index], runs[index], x)
+        except Exception as error:  # noqa: BLE001 - whatever a thread raises must fail the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert failures == []
+
+
+@pytest.mark.parametrize("stage", ["capture", "read", "write"])
+def test_failing_stage(stage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise UnsupportedError("no such luck")
+
+    monkeypatch.setattr(backend, stage, fail)
+    model, x = build(Branches), torch.randn(5, 16)
+    with pytest.raises(UnsupportedError, match="no such luck"):
+        optimise(model, x, **STRICT)
+    for _ in range(2):
+        optimised = optimise(model, x, cache=False)
+        assert optimised.report.kept == "original"
+        assert "no such luck" in str(optimised.report.fallback_reason)
+        assert_same(model, optimised, x)
+    assert caplog.text.count("no such luck") == 1, "one warning per cause"
+
+
+def test_bug_of_ours_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(backend, "write", fail)
+    with pytest.raises(Exception, match="a bug"):
+        optimise(build(Branches), torch.randn(5, 16))
+
+
+def test_wrong_rewrite_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong:
+        def lower(self, model: Any, captured: Any, options: Any) -> Any:
+            return lambda *inputs: tuple(out * 1.01 for out in captured.aten(*inputs))
+
+    monkeypatch.setattr(backend.executors, "get", lambda _: Wrong())
+    model, x = build(Branches), torch.randn(5, 16)
+    optimised = optimise(model, x, measure=False)
+    assert optimised.report.kept == "original"
+    assert "other numbers" in str(optimised.report.fallback_reason)
+    assert_same(model, optimised, x)
+    assert optimise(model, x, measure=False, verify=False).report.kept == "rewritten"
+
+
+def test_save_dir(tmp_path: Any) -> None:
+    import onnx
+
+    optimise(build(Branches), torch.randn(5, 16), **STRICT, save_dir=str(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    before, after = (onnx.load(folder / name) for name in ("before.onnx", "after.onnx"))
+    assert len(after.graph.node) != len(before.graph.node)
+    assert Report.from_json((folder / "report.json").read_text()).steps

@@ -1,0 +1,59 @@
+"""Several processes and a damaged store: a second process finds the plan and searches nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = """
+import json, sys, torch
+from tests.e2e.models import STRICT, Branches, assert_same, build
+from torchrlopt import optimise, search
+calls = []
+plain_search = search.search
+search.search = lambda *a, **k: calls.append(1) or plain_search(*a, **k)
+model = build(Branches)
+optimised = optimise(model, torch.randn(5, 16), **{**STRICT, **json.loads(sys.argv[1])})
+assert_same(model, optimised, torch.randn(5, 16))
+report = optimised.report
+print(json.dumps([report.is_cache_hit, len(calls), report.kept, len(report.steps)]))
+"""
+
+
+def start(store: Path, **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "TORCHRLOPT_CACHE_DIR": str(store), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", CODE, json.dumps(options)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def result(run: subprocess.Popen[str]) -> tuple[bool, int, str, int]:
+    out, _ = run.communicate(timeout=300)
+    assert run.returncode == 0
+    is_hit, searches, kept, steps = json.loads(out.splitlines()[-1])
+    return is_hit, searches, kept, steps
+
+
+def test_second_process_hits_the_store_and_does_not_search(tmp_path: Path) -> None:
+    first = result(start(tmp_path / "store"))
+    assert first[:3] == (False, 1, "rewritten")
+    assert result(start(tmp_path / "store")) == (True, 0, "rewritten", first[3])
+    assert result(start(tmp_path / "store", seed=1))[:2] == (False, 1), "other options are another key"
+    assert result(start(tmp_path / "store", cache=False))[:2] == (False, 1)
+
+
+def test_corrupt_store_is_a_miss(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    (store / "plans.sqlite").write_bytes(b"no database" * 500)
+    assert result(start(store))[:3] == (False, 1, "rewritten")
+    assert result(start(store))[:3] == (True, 0, "rewritten")
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    runs = [start(tmp_path / "store") for _ in range(2)]
+    assert [result(run)[2] for run in runs] == ["rewritten", "rewritten"]
