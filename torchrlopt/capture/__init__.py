@@ -6,8 +6,10 @@ calls back for what was not rewritten. Weights stay inputs: neither their values
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+import gc
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -86,7 +88,7 @@ def capture(
             got=len(example_inputs),
         )
     # Constants made under AOTAutograd's fake mode would be fake themselves.
-    with _disable_current_modes():
+    with _disable_current_modes(), _no_garbage_collection():
         walker = Walker(gm)
         model = _model(walker, gm)
         cleaned = clean(model)
@@ -104,6 +106,19 @@ def capture(
         fx_values=mapping.fx_values,
         groups=mapping.groups,
     )
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    # Thousands of small objects are made here, all of them needed: collections triggered by that would scan
+    # the heap of the whole process in vain, for longer than the capture itself takes.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:

@@ -131,10 +131,14 @@ class _Sweep:
     def _replace(self, node: ir.Node, equals: list[ir.Value]) -> None:
         # What the caller gets may share memory neither with an input nor with another output.
         if any(value in self._returned for value in node.outputs):
-            return
+            is_output = any(value.is_graph_output() for value in node.outputs)
+            if is_output or not all(_is_private(equal) for equal in equals):
+                return
         for value, equal in zip(node.outputs, equals, strict=True):
             value.replace_all_uses_with(equal)
             self.replaced[str(value.name)] = str(equal.name)
+        # Dead from here on, it must not count as a reader.
+        self._graph.remove(node, safe=True)
 
     def _skip_inner(self, node: ir.Node, skip: Callable[[ir.Node, ir.Node], list[int] | None]) -> None:
         source = node.inputs[0]
@@ -287,6 +291,18 @@ def _returned_memory(graph: ir.Graph) -> set[ir.Value]:
         if source is not None and node.op_type in _VIEWS and any(value in returned for value in node.outputs):
             returned.add(source)
     return returned
+
+
+def _is_private(value: ir.Value) -> bool:
+    """Returns whether nobody but its one reader can see the memory of a value: it is made for it alone."""
+    while True:
+        node = value.producer()
+        if node is None or node.op_type == "Constant" or len(value.uses()) != 1 or value.is_graph_output():
+            return False
+        source = node.inputs[0] if node.inputs else None
+        if node.op_type not in _VIEWS or source is None:
+            return node.domain == ""
+        value = source
 
 
 def _remove_dead(graph: ir.Graph) -> None:

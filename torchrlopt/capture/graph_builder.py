@@ -197,8 +197,7 @@ class GraphBuilder:
                 continue
             value.name = name if single else f"{name}.{index}"
             if known is not None:
-                _check_type(value, *known)
-                set_type(value, *known)
+                _adopt_type(value, *known)
         counts: dict[str, int] = {}
         for node in self._group:
             for value in node.outputs:
@@ -210,14 +209,17 @@ class GraphBuilder:
         self._group = []
 
 
-def _check_type(value: ir.Value, dtype: torch.dtype, dims: Dims) -> None:
-    """Refuses a translation whose own types contradict what the tracer saw."""
+def _adopt_type(value: ir.Value, dtype: torch.dtype, dims: Dims) -> None:
+    """Types a value as the tracer saw it; refuses a translation whose own type contradicts that."""
     found = value_dtype(value), value_dims(value)
+    if found == (dtype, dims):
+        return
     same_dims = len(found[1]) == len(dims) and all(
         a == b or isinstance(a, str) or isinstance(b, str) for a, b in zip(found[1], dims, strict=True)
     )
     if found[0] != dtype or not same_dims:
         raise Untranslatable(f"{value.name}: translated to {found}, traced as {(dtype, dims)}")
+    set_type(value, dtype, dims)
 
 
 def _tensor(dtype: torch.dtype, dims: Sequence[int], content: bytes) -> ir.TensorProtocol:

@@ -17,6 +17,26 @@ from torchrlopt.capture.translation import Target, require
 # Larger constants inside one operator's translation would be weights in disguise.
 _MAX_CONSTANT_ELEMENTS = 64
 
+# Operators whose attributes or inputs changed between opset 18, which the exporter's functions are written
+# for, and ours.
+_CHANGED = frozenset({"GridSample", "DFT", "GroupNormalization", "Scan", "Loop", "If"})
+
+# The exporter writes these as log(1 + x), exp(x) - 1, 1 - erf(x), ...: right over the reals, but a small x or
+# a small result loses all its digits. They stay opaque.
+_INACCURATE = frozenset(
+    {
+        "log1p",
+        "expm1",
+        "special_expm1",
+        "erfc",
+        "special_erfc",
+        "special_erfcx",
+        "logaddexp",
+        "logaddexp2",
+        "sinc",
+    }
+)
+
 
 def translate_tail(g: GraphBuilder, target: Target, environment: Mapping[str, Any]) -> Result | None:
     """Emits the exporter's translation of an ATen node.
@@ -32,7 +52,8 @@ def translate_tail(g: GraphBuilder, target: Target, environment: Mapping[str, An
     Raises:
         Untranslatable: the translation does not fit what the tracer saw, or leaves a value without a type.
     """
-    if not isinstance(target.node.target, torch._ops.OpOverload):
+    operator = target.node.target
+    if not isinstance(operator, torch._ops.OpOverload) or operator._opname in _INACCURATE:
         return None
     inputs = [environment.get(source.name) for source in target.node.all_input_nodes]
     values = [value for value in inputs if isinstance(value, ir.Value)]
@@ -53,11 +74,17 @@ def _simplified(model: ir.Model, target: Target) -> ir.Model:
         known = target.types[index]
         if output.type is None and known is not None:
             output.type = ir.TensorType(onnx_dtype(known[0]))
-    common_passes.NameFixPass()(model)
-    if model.functions:
-        common_passes.InlinePass()(model)
-    onnxscript.optimizer.fold_constants(model)
-    common_passes.RemoveUnusedNodesPass()(model)
+    try:
+        common_passes.NameFixPass()(model)
+        for function in model.functions.values():
+            # Functions say 18, the version they were written at; _CHANGED lists what that makes wrong.
+            function.opset_imports[""] = compat.OPSET
+        if model.functions:
+            common_passes.InlinePass()(model)
+        onnxscript.optimizer.fold_constants(model, onnx_shape_inference=True)
+        common_passes.RemoveUnusedNodesPass()(model)
+    except Exception as error:  # code of other projects on any operator
+        raise Untranslatable(f"{target.node.name}: the exporter's translation does not simplify") from error
     return model
 
 
@@ -68,7 +95,8 @@ def _splice(g: GraphBuilder, target: Target, model: ir.Model, inputs: list[ir.Va
         replaced[value] = _constant(g, value.const_value)
     kept: list[ir.Node] = []
     for node in list(graph):
-        require(node.domain == "", f"the translation holds {node.domain}::{node.op_type}")
+        fits = node.domain == "" and node.op_type not in _CHANGED
+        require(fits, f"the translation holds {node.domain}::{node.op_type}")
         if node.op_type == "Constant":
             replaced[node.outputs[0]] = _constant(g, node.outputs[0].const_value)
         else:

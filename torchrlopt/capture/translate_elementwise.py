@@ -34,6 +34,7 @@ _UNARY = {
     "erf.default": "Erf",
     "reciprocal.default": "Reciprocal",
     "sign.default": "Sign",
+    "sgn.default": "Sign",
     "relu.default": "Relu",
     "hardswish.default": "HardSwish",
     "mish.default": "Mish",
@@ -310,6 +311,12 @@ def _softplus(g: GraphBuilder, target: Target, x: ir.Value, beta: Any, threshold
     # Above the threshold ATen returns x itself; from 20 on that is the rounded value of the formula.
     require(beta == 1 and threshold >= 20, "softplus with a beta or a low threshold")
     return g.op("Softplus", x)
+
+
+@translation("log_sigmoid_forward.default")
+def _log_sigmoid(g: GraphBuilder, target: Target, x: ir.Value) -> list[ir.Value | None]:
+    target.need_only(0)
+    return [g.op("Neg", g.op("Softplus", g.op("Neg", x))), None]
 
 
 @translation("_prelu_kernel.default")

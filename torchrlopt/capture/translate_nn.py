@@ -136,6 +136,17 @@ def _log_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, half_t
     return _over_axis(g, target, "LogSoftmax", x, axis)
 
 
+@translation("_safe_softmax.default")
+def _safe_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype: object) -> ir.Value:
+    # Rows that are masked out altogether are 0 here, where Softmax has NaN.
+    result = _over_axis(g, target, "Softmax", x, axis)
+    rank, dtype_in = len(target.dims), value_dtype(x)
+    dims = tuple(1 if at == axis % rank else dim for at, dim in enumerate(target.dims))
+    largest = g.op("ReduceMax", x, g.ints([axis % rank]), dims=dims, keepdims=1)
+    masked = g.op("Equal", largest, g.scalar(float("-inf"), dtype_in), dtype=torch.bool)
+    return g.op("Where", masked, g.scalar(0.0, target.dtype), result, dtype=target.dtype)
+
+
 @translation("softmax.int", "special_softmax.int")
 def _whole_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype: object) -> ir.Value:
     return _over_axis(g, target, "Softmax", x, axis)
@@ -286,6 +297,21 @@ def _resize(
         mode=mode,
         coordinate_transformation_mode=coordinates,
         nearest_mode=rounding,
+    )
+
+
+@translation("grid_sampler_2d.default", "grid_sampler_3d.default")
+def _grid_sampler(
+    g: GraphBuilder, target: Target, x: ir.Value, grid: ir.Value, mode: int, padding: int, align: bool
+) -> ir.Value:
+    return g.op(
+        "GridSample",
+        x,
+        grid,
+        dims=target.dims,
+        mode=("linear", "nearest", "cubic")[mode],
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=int(align),
     )
 
 

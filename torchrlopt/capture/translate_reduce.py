@@ -110,6 +110,13 @@ def _var(
     return _variance(g, target, x, axes, correction, keepdims)[0]
 
 
+@translation("std.correction")
+def _std(
+    g: GraphBuilder, target: Target, x: ir.Value, axes: object, correction: Any, keepdims: bool
+) -> ir.Value:
+    return g.op("Sqrt", _variance(g, target, x, axes, correction, keepdims)[0])
+
+
 @translation("var_mean.correction")
 def _var_mean(
     g: GraphBuilder, target: Target, x: ir.Value, axes: object, correction: Any, keepdims: bool

@@ -110,13 +110,13 @@ class Walker:
         if node in self._hidden:
             return
         _refuse_mutation(node)
+        if not node.users:
+            # Dead, or an assertion or a guard: nothing reads it, and the callable of the fallback keeps it.
+            self.environment[node.name] = None
+            return
         meta = meta_of(node)
         several = isinstance(meta, tuple | list)
         types: Types = tuple(type_of_meta(item) for item in meta) if several else (type_of_meta(meta),)
-        if not any(types):
-            # An assertion or a guard: nothing reads it, and the callable of the fallback keeps it.
-            self.environment[node.name] = None
-            return
         values = self._translate(node, types, several)
         self.environment[node.name] = values
         if isinstance(meta, torch.SymInt) and isinstance(values, ir.Value):
