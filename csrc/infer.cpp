@@ -206,8 +206,12 @@ Dims InferCall::broadcast(const Dims& a, const Dims& b) const {
 
 std::string dims_str(const Dims& dims) {
   std::string text = "[";
-  for (size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? "," : "") + dims[i].str();
-  return text + "]";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ",";
+    text += dims[i].str();
+  }
+  text += "]";
+  return text;
 }
 
 std::string ints_str(const Ints& ints) { return attr_str(AttrValue(ints)); }

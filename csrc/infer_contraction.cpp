@@ -57,7 +57,7 @@ class EinsumLabels {
       if (covered < 0)
         fail("an operand of rank " + std::to_string(letters) + " or more", std::to_string(*rank));
       ellipsis_ = std::max(ellipsis_, covered);
-      for (int i = covered; i > 0; --i) labels.push_back(label("." + std::to_string(i)));
+      for (int i = covered; i > 0; --i) labels.push_back(label(dot(i)));
       append(labels, after);
     }
     if (rank && static_cast<int>(labels.size()) != *rank) {
@@ -70,7 +70,7 @@ class EinsumLabels {
   /// Without "->": the ellipsis, then the letters used once, in alphabetical order.
   std::vector<int> implicit_output() {
     std::vector<int> labels;
-    for (int i = ellipsis_; i > 0; --i) labels.push_back(label("." + std::to_string(i)));
+    for (int i = ellipsis_; i > 0; --i) labels.push_back(label(dot(i)));
     for (const auto& [name, number] : numbers_) {
       if (name[0] != '.' && uses_[number] == 1) labels.push_back(number);
     }
@@ -89,6 +89,12 @@ class EinsumLabels {
       if (std::isalpha(static_cast<unsigned char>(c)) == 0) fail("letters and \"...\"", std::string(1, c));
       labels.push_back(label(std::string(1, c)));
     }
+  }
+  /// Name of the i-th ellipsis dim from the back; no letter starts with a dot.
+  static std::string dot(int i) {
+    std::string name(1, '.');
+    name += std::to_string(i);
+    return name;
   }
   int label(const std::string& name) { return numbers_.try_emplace(name, count()).first->second; }
 

@@ -64,8 +64,9 @@ Dim symbolic_slice(const Dim& dim, int64_t start, int64_t end, int64_t step) {
   const bool is_reversal = step == -1 && end <= std::numeric_limits<int32_t>::min() &&
                            (start == -1 || start >= std::numeric_limits<int32_t>::max());
   if (is_reversal) return dim;
-  return Dim::symbol("(" + dim.str() + ")[" + slice_str(start) + ":" + slice_str(end) + ":" +
-                     std::to_string(step) + "]");
+  std::string name = dim.str();
+  name.insert(0, 1, '(').append(")[").append(slice_str(start)).append(":").append(slice_str(end));
+  return Dim::symbol(name.append(":").append(std::to_string(step)).append("]"));
 }
 
 }  // namespace
