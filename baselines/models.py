@@ -1,7 +1,7 @@
 """The twenty models that torchrlopt is measured on: `NAMES` lists them, `build` makes one.
 
-Weights are random and the same at every call and in every process, so that peers in different processes compute
-the same function.
+Weights are random and the same at every call and in every process, so that peers in different processes
+compute the same function.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _ENTRIES: dict[str, _Entry] = {
     "mobilenet_v3": _Entry(mobile.mobilenet_v3, _image()),
     "repvgg_a0": _Entry(reparam.repvgg_a0, _image()),
     "mobileone_s0": _Entry(reparam.mobileone_s0, _image()),
-    "bert_lora": _Entry(transformer.bert_lora, _ids(30522, 64)),
-    "linear_attention": _Entry(naive.linear_attention, _tokens(2048, 256)),
+    "bert_lora": _Entry(transformer.bert_lora, _ids(30522, 32)),
+    "linear_attention": _Entry(naive.linear_attention, _tokens(1024, 256)),
     "moe_loop": _Entry(naive.moe_loop, _tokens(32, 256)),
-    "heads_loop": _Entry(naive.heads_loop, _tokens(64, 512)),
+    "heads_loop": _Entry(naive.heads_loop, _tokens(32, 384)),
     "ensemble_mlp": _Entry(naive.ensemble_mlp, lambda batch: torch.randn(32 * batch, 128)),
     # TASO's toy, not a BERT: for comparison with its paper only.
     "toy_bert": _Entry(taso.toy_bert, lambda batch: torch.randn(64 * batch, 1024)),

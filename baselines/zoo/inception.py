@@ -1,4 +1,4 @@
-"""Inception-v3 (Szegedy et al. 2015), the inference part: no auxiliary classifier. Branches as in torchvision."""
+"""Inception-v3 (Szegedy et al. 2015) without the auxiliary classifier; branches as in torchvision."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def _block_35(channels: int, pool_channels: int) -> Branches:
     return Branches(
         NormConv(channels, 64, 1),
         nn.Sequential(NormConv(channels, 48, 1), NormConv(48, 64, 5, padding=2)),
-        nn.Sequential(NormConv(channels, 64, 1), NormConv(64, 96, 3, padding=1), NormConv(96, 96, 3, padding=1)),
+        nn.Sequential(
+            NormConv(channels, 64, 1), NormConv(64, 96, 3, padding=1), NormConv(96, 96, 3, padding=1)
+        ),
         nn.Sequential(AveragePool(), NormConv(channels, pool_channels, 1)),
     )
 
@@ -53,7 +55,9 @@ def _block_35(channels: int, pool_channels: int) -> Branches:
 def _reduce_35_to_17(channels: int) -> Branches:
     return Branches(
         NormConv(channels, 384, 3, stride=2),
-        nn.Sequential(NormConv(channels, 64, 1), NormConv(64, 96, 3, padding=1), NormConv(96, 96, 3, stride=2)),
+        nn.Sequential(
+            NormConv(channels, 64, 1), NormConv(64, 96, 3, padding=1), NormConv(96, 96, 3, stride=2)
+        ),
         nn.MaxPool2d(3, stride=2),
     )
 
@@ -71,7 +75,11 @@ def _block_17(width: int) -> Branches:
         NormConv(768, 192, 1),
         nn.Sequential(NormConv(768, width, 1), _row(width, width), _column(width, 192)),
         nn.Sequential(
-            NormConv(768, width, 1), _column(width, width), _row(width, width), _column(width, width), _row(width, 192)
+            NormConv(768, width, 1),
+            _column(width, width),
+            _row(width, width),
+            _column(width, width),
+            _row(width, 192),
         ),
         nn.Sequential(AveragePool(), NormConv(768, 192, 1)),
     )
@@ -80,7 +88,9 @@ def _block_17(width: int) -> Branches:
 def _reduce_17_to_8() -> Branches:
     return Branches(
         nn.Sequential(NormConv(768, 192, 1), NormConv(192, 320, 3, stride=2)),
-        nn.Sequential(NormConv(768, 192, 1), _row(192, 192), _column(192, 192), NormConv(192, 192, 3, stride=2)),
+        nn.Sequential(
+            NormConv(768, 192, 1), _row(192, 192), _column(192, 192), NormConv(192, 192, 3, stride=2)
+        ),
         nn.MaxPool2d(3, stride=2),
     )
 

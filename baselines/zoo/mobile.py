@@ -20,7 +20,9 @@ class Fire(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.squeeze(x), inplace=True)
-        return torch.cat([F.relu(self.expand_1x1(x), inplace=True), F.relu(self.expand_3x3(x), inplace=True)], 1)
+        return torch.cat(
+            [F.relu(self.expand_1x1(x), inplace=True), F.relu(self.expand_3x3(x), inplace=True)], 1
+        )
 
 
 class SqueezeNet(nn.Module):
@@ -67,9 +69,13 @@ def _round_to_8(channels: float) -> int:
 
 
 def _norm_conv(
-    in_channels: int, out_channels: int, kernel: int, activation: type[nn.Module] | None, stride: int = 1,
+    in_channels: int,
+    out_channels: int,
+    kernel: int,
+    activation: type[nn.Module] | None,
+    stride: int = 1,
     groups: int = 1,
-) -> list[nn.Module]:  # fmt: skip
+) -> list[nn.Module]:
     conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
     norm = nn.BatchNorm2d(out_channels, eps=0.001)
     return [conv, norm] if activation is None else [conv, norm, activation(inplace=True)]
@@ -79,9 +85,15 @@ class InvertedResidual(nn.Module):
     """Expand by 1x1, depth-wise filter, gate, project by 1x1; the input is added where shapes allow."""
 
     def __init__(
-        self, in_channels: int, kernel: int, expanded: int, out_channels: int, has_gate: bool, has_swish: bool,
+        self,
+        in_channels: int,
+        kernel: int,
+        expanded: int,
+        out_channels: int,
+        has_gate: bool,
+        has_swish: bool,
         stride: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         activation: type[nn.Module] = nn.Hardswish if has_swish else nn.ReLU
         layers = [] if expanded == in_channels else _norm_conv(in_channels, expanded, 1, activation)
@@ -131,7 +143,10 @@ class MobileNetV3(nn.Module):
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(
-            nn.Linear(960, 1280), nn.Hardswish(inplace=True), nn.Dropout(0.2, inplace=True), nn.Linear(1280, 1000)
+            nn.Linear(960, 1280),
+            nn.Hardswish(inplace=True),
+            nn.Dropout(0.2, inplace=True),
+            nn.Linear(1280, 1000),
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -27,7 +27,8 @@ def _separable(in_channels: int, out_channels: int, kernel: int, stride: int) ->
 def separable_twice(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Sequential:
     """The searched "separable convolution": relu, depth-wise, point-wise, norm, applied twice."""
     return nn.Sequential(
-        *_separable(in_channels, out_channels, kernel, stride), *_separable(out_channels, out_channels, kernel, 1)
+        *_separable(in_channels, out_channels, kernel, stride),
+        *_separable(out_channels, out_channels, kernel, 1),
     )
 
 
@@ -45,9 +46,13 @@ class FactorisedReduction(nn.Module):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.relu = nn.ReLU()
-        self.even = nn.Sequential(nn.AvgPool2d(1, stride=2), nn.Conv2d(in_channels, out_channels // 2, 1, bias=False))
+        self.even = nn.Sequential(
+            nn.AvgPool2d(1, stride=2), nn.Conv2d(in_channels, out_channels // 2, 1, bias=False)
+        )
         self.shift = nn.ZeroPad2d((0, 1, 0, 1))
-        self.odd = nn.Sequential(nn.AvgPool2d(1, stride=2), nn.Conv2d(in_channels, out_channels // 2, 1, bias=False))
+        self.odd = nn.Sequential(
+            nn.AvgPool2d(1, stride=2), nn.Conv2d(in_channels, out_channels // 2, 1, bias=False)
+        )
         self.norm = _norm(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -144,7 +149,9 @@ class NasNetA(nn.Module):
         quarter, half = filters // 4, filters // 2
         # The first reduction sees the stem twice, once unsqueezed: there is no earlier cell.
         first = ReductionCell(_squeeze(stem_filters, quarter), nn.Identity(), quarter, stem_filters)
-        second = ReductionCell(_squeeze(4 * quarter, half), FactorisedReduction(stem_filters, half), half, half)
+        second = ReductionCell(
+            _squeeze(4 * quarter, half), FactorisedReduction(stem_filters, half), half, half
+        )
         self.stem_cells = nn.ModuleList([first, second])
         earlier_channels, channels = 4 * quarter, 4 * half
         is_earlier_larger = True

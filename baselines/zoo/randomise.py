@@ -1,8 +1,8 @@
 """Fresh modules hide wrong rewrites: their biases are zero, their norms the identity.
 
-This makes every bias and every normalisation's affine part random, and gives BatchNorm the statistics that
-a trained network would have (those of its own activations, disturbed), so that values stay of order one
-however deep the network is.
+This makes every bias and every normalisation's affine part random, and gives BatchNorm random statistics in
+proportion to the activations that reach it, so that values stay of order one however deep the network is. The
+mean of the activations is not taken out: in a deep random network that would amplify each rounding error.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: BatchNorm's variance is at least this share of its layer's mean variance: a channel that the activation
-#: before it has switched off would otherwise be divided by almost nothing.
-_MIN_VARIANCE_SHARE = 0.25
+#: BatchNorm's variance is at least about this share of its layer's mean: a channel that the activation before
+#: it has switched off would otherwise be divided by almost nothing.
+_MIN_POWER_SHARE = 0.25
 
 
 def _uniform(like: Tensor, low: float, high: float) -> Tensor:
@@ -33,14 +33,14 @@ def _randomise_affine(module: nn.Module) -> None:
 
 
 def _set_statistics(module: nn.Module, args: tuple[Any, ...]) -> None:
-    """Sets a BatchNorm's statistics from the input [B, C, H, W] that is about to pass through it."""
+    """Sets a BatchNorm's statistics by the mean square of the input [B, C, H, W] about to pass through it."""
     if not isinstance(module, nn.BatchNorm2d) or module.running_mean is None or module.running_var is None:
         raise TypeError(f"{type(module).__name__}: expected a BatchNorm2d that tracks statistics")
     x: Tensor = args[0]
-    variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
-    variance = torch.maximum(variance, _MIN_VARIANCE_SHARE * variance.mean())
-    mean = mean + 0.1 * torch.randn_like(mean) * variance.sqrt()
-    variance = variance * _uniform(variance, 0.5, 1.5)
+    power = x.square().mean(dim=(0, 2, 3))
+    power = torch.maximum(power, _MIN_POWER_SHARE * power.mean())
+    mean = 0.1 * torch.randn_like(power) * power.sqrt()
+    variance = power * _uniform(power, 0.5, 1.5)
     # Eight significant bits are plenty, and hide what the number of threads does to the last ones.
     module.running_mean.copy_(mean.bfloat16())
     module.running_var.copy_(variance.bfloat16())

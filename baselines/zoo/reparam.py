@@ -1,7 +1,7 @@
 """RepVGG-A0 (Ding et al. 2021) and MobileOne-S0 (Vasu et al. 2023) in training form.
 
-Both are published to be trained with parallel branches and deployed as one convolution a block. The suite holds
-the training form, as one has it after training: every branch with its own BatchNorm.
+Both are published to be trained with parallel branches and deployed as one convolution a block. The suite
+holds the training form, as one has it after training: every branch with its own BatchNorm.
 """
 
 from __future__ import annotations
@@ -71,14 +71,21 @@ class MobileOneBlock(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1, num_branches: int = 1
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        stride: int = 1,
+        groups: int = 1,
+        num_branches: int = 1,
     ) -> None:
         super().__init__()
         same = in_channels == out_channels and stride == 1
         self.identity = nn.BatchNorm2d(in_channels) if same else None
         self.scale = _norm_conv(in_channels, out_channels, 1, stride, 0, groups) if kernel > 1 else None
         self.convs = nn.ModuleList(
-            _norm_conv(in_channels, out_channels, kernel, stride, kernel // 2, groups) for _ in range(num_branches)
+            _norm_conv(in_channels, out_channels, kernel, stride, kernel // 2, groups)
+            for _ in range(num_branches)
         )
 
     def forward(self, x: Tensor) -> Tensor:

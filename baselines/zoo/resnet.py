@@ -1,11 +1,13 @@
-"""ResNet-18, ResNet-50 (He et al. 2015, v1.5 strides as in torchvision) and ResNeXt-50 32x4d (Xie et al. 2016)."""
+"""ResNet-18 and -50 (He et al. 2015, strides as in torchvision), ResNeXt-50 32x4d (Xie et al. 2016)."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 
-def _norm_conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+def _norm_conv(
+    in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(out_channels))
 
@@ -39,7 +41,9 @@ class ResNet(nn.Module):
         self, depths: tuple[int, int, int, int], is_bottleneck: bool, groups: int = 1, group_width: int = 64
     ) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*_norm_conv(3, 64, 7, stride=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            *_norm_conv(3, 64, 7, stride=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        )
         channels = 64
         stages: list[nn.Module] = []
         for stage, depth in enumerate(depths):

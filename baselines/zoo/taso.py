@@ -1,4 +1,4 @@
-"""The two recurrent and attention benchmarks of TASO (Jia et al. 2019), rebuilt from its released examples."""
+"""The recurrent and the attention benchmark of TASO (Jia et al. 2019), after its released examples."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NasRnn(nn.Module):
 
 
 class ToyAttention(nn.Module):
-    """TASO's "attention": no softmax, scale, bias; its last product reads the layer's input, not the attention.
+    """TASO's "attention": no softmax, scale or bias; its last product reads the layer's input.
 
     Args:
         width: Size of a token.

@@ -1,8 +1,8 @@
-"""Transformers from their public configurations, with random weights: BERT, GPT-2, a Llama, ViT, BERT with LoRA.
+"""Transformers with random weights: BERT, BERT with LoRA adapters, GPT-2, a Llama, a ViT.
 
-They come from the `transformers` package as its users get them (default attention, no key-value cache); a thin
-wrapper returns plain tensors. Weights are drawn twice as wide as in training's first step, so that attention is
-not close to uniform.
+They come from the `transformers` package as its users get them (default attention, no key-value cache); a
+thin wrapper returns plain tensors. Weights are drawn twice as wide as at the start of training, so that
+attention is not close to uniform.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def llama_gqa() -> nn.Module:
 def vit_s16() -> nn.Module:
     """ViT-S/16 (Touvron et al. 2021): images [B, 3, 224, 224] to logits [B, 1000]."""
     config = transformers.ViTConfig(
-        hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536, num_labels=1000,
+        hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536,
         initializer_range=_INITIALISER_RANGE,
     )  # fmt: skip
+    config.num_labels = 1000
     return PlainTensors(transformers.ViTForImageClassification(config), "pixel_values", ("logits",))
 
 

@@ -1,0 +1,140 @@
+"""Times torchrlopt against its peers on the suite: `python baselines/compare.py --help`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if __package__ in (None, ""):
+    # Run as a file: python has put baselines/ on the path, and the package's parent is what is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from baselines.measure import Row, Settings, measure_model
+from baselines.peers import DTYPES, PEERS, Case
+from baselines.table import failures, machine, render, write_csv, write_plot
+
+#: Characters that the table needs, for output that has no width of its own.
+_PLAIN_WIDTH = 140
+
+
+def choose(text: str, known: Sequence[str], what: str) -> list[str]:
+    """Splits a comma-separated list, `all` for everything, in the order given and without repeats.
+
+    Raises:
+        typer.BadParameter: A name is not known; the message names the nearest.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == ["all"]:
+        return list(known)
+    if not names:
+        raise typer.BadParameter(f"no {what} given; choose from: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"choose from: {', '.join(known)}"
+            raise typer.BadParameter(f"no {what} named {name!r}; {hint}")
+    return list(dict.fromkeys(names))
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    """One line on one model."""
+    parts = []
+    for row in rows:
+        if row.reason:
+            parts.append(f"{row.case.peer} failed")
+        elif row.case.peer == PEERS[0]:
+            parts.append(f"{PEERS[0]} {row.median_ms:.1f} ms")
+        else:
+            parts.append(f"{row.case.peer} " + ("-" if row.ratio is None else f"{row.ratio:.2f}x"))
+    return f"{rows[0].case.model}: {', '.join(parts)}"
+
+
+def compare(
+    models: Annotated[str, typer.Option(help="Models of the suite, separated by commas, or 'all'.")] = "all",
+    peers: Annotated[
+        str, typer.Option(help=f"Peers, separated by commas, or 'all': {', '.join(PEERS)}.")
+    ] = "all",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each peer, in turn.")] = 7,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
+    dtype: Annotated[str, typer.Option(help=f"Type of weights and inputs: {', '.join(DTYPES)}.")] = "float32",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each peer.")] = 2,
+    executor: Annotated[str, typer.Option(help="torchrlopt's executor.")] = "eager",
+    searcher: Annotated[str, typer.Option(help="torchrlopt's searcher.")] = "greedy",
+    csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
+) -> None:
+    """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
+
+    Eager always runs. Peers compile one after the other, then take turns, round by round. The speed-up is the
+    median of the rounds' ratios to eager PyTorch. The first call counts compilation, from caches that do not
+    know the model, but not imports. Errors are against float64; a result that is further from it
+    than eager's own rounding explains is reported as wrong and does not count.
+
+    One model takes about a minute, most of it inductor's compilations; all of them less than 40 minutes.
+    """
+    if dtype not in DTYPES:
+        raise typer.BadParameter(f"no dtype named {dtype!r}; choose from: {', '.join(DTYPES)}")
+    chosen_peers = choose(peers, PEERS, "peer")
+    chosen_peers = [PEERS[0], *(peer for peer in chosen_peers if peer != PEERS[0])]
+    for path in (csv, plot):
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"no folder {str(path.parent)!r} to write {path.name!r} into")
+    from baselines.models import NAMES  # imports torch: not before the arguments are known to be good
+
+    chosen_models = choose(models, NAMES, "model")
+    settings = Settings(rounds=rounds, timeout_s=timeout)
+    console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
+    console.print(f"{machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        console.print(f"The machine is busy (load {load:.1f}): expect wide quartiles.", style="yellow")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    rows: list[Row] = []
+    bar = Progress(*columns, console=console, transient=True)
+    with tempfile.TemporaryDirectory() as caches, bar as progress:
+        task = progress.add_task("starting", total=len(chosen_models) * (len(chosen_peers) + rounds))
+        for model in chosen_models:
+            cases = [
+                Case(
+                    model,
+                    peer,
+                    batch,
+                    dtype,
+                    threads,
+                    *([executor, searcher] if peer == "torchrlopt" else []),
+                )
+                for peer in chosen_peers
+            ]
+            done = progress.tasks[task].completed
+
+            def announce(phase: str) -> None:
+                progress.update(task, description=phase, advance=1)
+
+            model_rows = measure_model(cases, settings, Path(caches), announce)
+            # A step is announced when it begins, so the count is set right at the end.
+            progress.update(task, completed=done + len(chosen_peers) + rounds)
+            progress.console.print(_summary(model_rows), highlight=False, soft_wrap=True)
+            rows += model_rows
+            if csv is not None:
+                write_csv(rows, csv)
+    console.print(render(rows))
+    for line in failures(rows):
+        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+    if plot is not None:
+        write_plot(rows, plot)
+    if all(row.reason for row in rows):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(compare)

@@ -1,0 +1,194 @@
+"""The peers of the comparison: eager PyTorch, inductor, inductor with freezing, ONNX Runtime, torchrlopt.
+
+Each is used as its documentation tells a user to. A peer is made in a process of its own (see `worker`), and
+torch is imported only by those that run on it, so that peak memory means something.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+#: Names of the peers, in the order of reports; the first is the base of every ratio.
+PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "torchrlopt")
+
+#: Data types that a comparison can run in.
+DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One peer on one model.
+
+    Attributes:
+        model: Name in `baselines.models.NAMES`.
+        peer: One of `PEERS`.
+        batch: Batch size of the inputs.
+        dtype: One of `DTYPES`.
+        threads: Threads of the peer's kernels.
+        executor: torchrlopt's executor; empty for the others.
+        searcher: torchrlopt's searcher; empty for the others.
+    """
+
+    model: str
+    peer: str
+    batch: int
+    dtype: str
+    threads: int
+    executor: str = ""
+    searcher: str = ""
+
+
+class Peer(Protocol):
+    """A model made ready by one peer."""
+
+    def first_call(self) -> float:
+        """Compiles and runs once; returns the seconds from the model in hand to its first result."""
+
+    def call(self) -> Any:
+        """Runs the model once."""
+
+    def outputs(self) -> list[np.ndarray]:
+        """Runs once and returns the outputs, flat."""
+
+    def reference_outputs(self) -> list[np.ndarray]:
+        """The outputs of the unchanged model in float64; the peer must not be called afterwards."""
+
+
+def _build(case: Case) -> tuple[Any, tuple[Any, ...]]:
+    """The module and its inputs in the dtype of the case."""
+    import torch
+
+    from baselines.models import build
+
+    torch.set_num_threads(case.threads)
+    model, inputs = build(case.model, case.batch)
+    dtype = getattr(torch, case.dtype)
+    return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+
+
+def _to_arrays(outputs: Any) -> list[np.ndarray]:
+    """Flat numpy arrays of a tensor or a tuple of tensors; bfloat16, which numpy lacks, becomes float32."""
+    tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [(t.float() if str(t.dtype) == "torch.bfloat16" else t).numpy() for t in tensors]
+
+
+class TorchPeer:
+    """Eager PyTorch, or one of the backends of torch.compile."""
+
+    def __init__(self, case: Case) -> None:
+        import torch
+
+        self._torch = torch
+        self._model, self._inputs = _build(case)
+        self._callable = self._model
+        if case.peer == "inductor_freezing":
+            import torch._inductor.config
+
+            torch._inductor.config.freezing = True
+        options: dict[str, Any] = {}
+        if case.peer == "torchrlopt":
+            options = {
+                "backend": "rlopt",
+                "options": {"executor": case.executor, "searcher": case.searcher, "on_error": "raise"},
+            }
+        if case.peer != "eager":
+            # Imports, and what a compiler prepares once on a machine (inductor: 10 s for a C++ header), are
+            # no part of this model's first call.
+            torch.compile(torch.sin, **options)(torch.ones(8))
+            self._callable = torch.compile(self._model, **options)
+
+    def first_call(self) -> float:
+        """Compiles and runs once; returns the seconds that took."""
+        start = time.perf_counter()
+        self.call()
+        return time.perf_counter() - start
+
+    def call(self) -> Any:
+        """Runs the model once."""
+        with self._torch.no_grad():
+            return self._callable(*self._inputs)
+
+    def outputs(self) -> list[np.ndarray]:
+        """Runs once and returns the outputs, flat."""
+        return _to_arrays(self.call())
+
+    def reference_outputs(self) -> list[np.ndarray]:
+        """Turns the model into float64 and returns the outputs."""
+        self._callable = self._model = self._model.double()
+        self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
+        return self.outputs()
+
+
+def _export(case: Case, folder: str) -> float:
+    """Writes model.onnx and inputs.npz into the folder; returns the seconds that the export took."""
+    import onnxscript  # noqa: F401  # imported before the clock starts, as the compilers of the others are
+    import torch
+
+    model, inputs = _build(case)
+    start = time.perf_counter()
+    torch.onnx.export(model, inputs, Path(folder) / "model.onnx", dynamo=True, verbose=False)
+    seconds = time.perf_counter() - start
+    np.savez(Path(folder) / "inputs.npz", *(x.numpy() for x in inputs))
+    return seconds
+
+
+class OnnxRuntimePeer:
+    """ONNX Runtime on PyTorch's own export, which runs in a child: this process needs no torch."""
+
+    def __init__(self, case: Case, folder: str) -> None:
+        self._case = case
+        self._folder = folder
+
+    def first_call(self) -> float:
+        """Exports, loads and runs once; returns the seconds that took."""
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            export_s = pool.submit(_export, self._case, self._folder).result()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._case.threads
+        options.inter_op_num_threads = 1
+        start = time.perf_counter()
+        self._session = onnxruntime.InferenceSession(
+            str(Path(self._folder) / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        with np.load(Path(self._folder) / "inputs.npz") as arrays:
+            names = [value.name for value in self._session.get_inputs()]
+            self._feed = dict(zip(names, arrays.values(), strict=True))
+        self.call()
+        return export_s + time.perf_counter() - start
+
+    def call(self) -> Any:
+        """Runs the model once."""
+        return self._session.run(None, self._feed)
+
+    def outputs(self) -> list[np.ndarray]:
+        """Runs once and returns the outputs, flat."""
+        return list(self.call())
+
+    def reference_outputs(self) -> list[np.ndarray]:
+        """Refuses: the reference is eager PyTorch's."""
+        raise NotImplementedError("the float64 reference is eager PyTorch's: ask the peer 'eager'")
+
+
+def make_peer(case: Case, folder: str) -> Peer:
+    """Makes the peer of a case; nothing is compiled yet.
+
+    Args:
+        case: What to make.
+        folder: An empty folder for the peer's files.
+
+    Raises:
+        ValueError: The peer is not one of `PEERS`.
+    """
+    if case.peer not in PEERS:
+        raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(PEERS)}")
+    return OnnxRuntimePeer(case, folder) if case.peer == "onnxruntime" else TorchPeer(case)
