@@ -1,0 +1,107 @@
+"""What is known about the values of an FX graph before it runs: shapes, dtypes, staticness, arguments.
+
+Every question answers None or False where the graph does not say: symbolic sizes are compared by their
+expressions and never guarded on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch._prims_common import is_contiguous_or_false
+
+
+def tensor_of(node: object) -> torch.Tensor | None:
+    """The tensor that stands for the node's value (`meta["val"]`), None where it is no single tensor."""
+    if not isinstance(node, fx.Node):
+        return None
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def dim_key(dim: Any) -> int | str:
+    """A size that can be compared: the int, or the expression of a symbolic one."""
+    return dim if isinstance(dim, int) else str(dim)
+
+
+def shape_key(node: object) -> tuple[int | str, ...] | None:
+    """The shape with symbolic sizes as expressions; None when the node is no tensor."""
+    value = tensor_of(node)
+    return None if value is None else tuple(dim_key(dim) for dim in value.shape)
+
+
+def static_shape(node: object) -> tuple[int, ...] | None:
+    """The shape when every size is an int, else None."""
+    key = shape_key(node)
+    if key is None or any(isinstance(dim, str) for dim in key):
+        return None
+    return tuple(int(dim) for dim in key)
+
+
+def static_stride(node: object) -> tuple[int, ...] | None:
+    """The strides the original program gives the node's value, when every one is an int."""
+    value = tensor_of(node)
+    if value is None or value.layout != torch.strided:
+        return None
+    strides = [dim_key(stride) for stride in value.stride()]
+    return None if any(isinstance(stride, str) for stride in strides) else tuple(int(s) for s in strides)
+
+
+def is_contiguous(node: object) -> bool:
+    """True when the original program surely gives the node's value contiguous."""
+    value = tensor_of(node)
+    return value is not None and bool(is_contiguous_or_false(value))
+
+
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a call of an `OpOverload` by name, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if position < len(node.args):
+            bound[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            bound[argument.name] = node.kwargs[argument.name]
+        elif argument.has_default_value():
+            bound[argument.name] = argument.default_value
+    return bound
+
+
+def only_user(node: fx.Node) -> fx.Node | None:
+    """The single node that reads this one, None when there are none or several."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def static_nodes(graph: fx.Graph, static: Collection[str]) -> set[fx.Node]:
+    """The nodes that are the same at every call as long as the placeholders named in `static` are.
+
+    Calls that draw random numbers or write to their arguments are never among them.
+    """
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if node.name in static or node.target in static:
+                found.add(node)
+        elif node.op == "get_attr":
+            found.add(node)
+        elif node.op == "call_function" and is_pure(node):
+            sources = node.all_input_nodes
+            if sources and all(source in found for source in sources):
+                found.add(node)
+    return found
+
+
+def is_pure(node: fx.Node) -> bool:
+    """True for a call whose result depends on nothing but its arguments, and that changes none of them."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return getattr(target, "__module__", None) == "_operator" or bool(getattr(target, "is_pure", False))
+    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def ints(values: Any) -> list[int] | None:
+    """The list of ints, None when one of them is symbolic or no int."""
+    items = list(values)
+    return items if all(isinstance(item, int) for item in items) else None

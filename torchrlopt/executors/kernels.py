@@ -1,0 +1,37 @@
+"""The kernel layer of the eager executor: which ATen or oneDNN call computes each part of a lowered graph.
+
+Runs on a lowered graph before its weight prologue is split off: the packing calls it inserts depend on
+weights only, so the split moves them to the prologue together with all other expressions over weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import fx
+
+from torchrlopt.executors.convolution_kernels import select_convolutions
+from torchrlopt.executors.fx_values import static_nodes
+from torchrlopt.executors.layout import propagate
+from torchrlopt.executors.linear_kernels import select_linears
+
+
+def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
+    """Give convolutions and linears their packed, fused forms, in place.
+
+    Outputs keep values, dtypes, shapes and strides; calls that are not of float32 (or bfloat16 where oneDNN
+    has it) on the CPU, and those too small to gain, stay as they are.
+
+    Args:
+        module: an ATen graph; every node carries `meta["val"]`, a tensor (fake or real) with the strides the
+            original program gives it. A node without one is left alone, and so is what it feeds.
+        static: names of the placeholders whose values stay the same between calls (weights, or what a
+            prologue made of them).
+    """
+    graph = module.graph
+    select_linears(graph, static_nodes(graph, static))
+    calls = select_convolutions(graph, static_nodes(graph, static))
+    propagate(graph, calls)
+    graph.eliminate_dead_code()
+    graph.lint()
+    module.recompile()

@@ -1,0 +1,78 @@
+"""Which of oneDNN's pre-packed forms this machine has, and when packing pays.
+
+Packing re-orders a weight once into the blocked layout the kernel reads; the packed tensor is opaque, holds
+for any input size, and is made in the prologue. The limits below were measured on 2 cores (Zen 4, AVX-512):
+a packed call costs 14 us (linear) or 27 us (convolution) before it computes anything, against 3 to 9 us of
+the plain one, so small problems stay with the plain kernels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
+CONVOLUTION_ADD = torch.ops.mkldnn._convolution_pointwise.binary
+TRANSPOSED = torch.ops.mkldnn._convolution_transpose_pointwise.default
+LINEAR = torch.ops.mkldnn._linear_pointwise.default
+LINEAR_ADD = torch.ops.mkldnn._linear_pointwise.binary
+PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
+PACK_TRANSPOSED = torch.ops.mkldnn._reorder_convolution_transpose_weight.default
+PACK_LINEAR = torch.ops.mkldnn._reorder_linear_weight.default
+
+PACKED_CONVOLUTIONS = frozenset({CONVOLUTION, CONVOLUTION_ADD, TRANSPOSED})
+"""The calls whose result is channels_last whatever the layout of their input."""
+
+# Below this a convolution that ATen does not hand to oneDNN anyway is faster where it is.
+_MIN_CONVOLUTION_FLOP = 1.5e6
+# ATen's own limit for its native kernel of one image (`use_mkldnn` in ConvUtils).
+_NATIVE_CONVOLUTION_NUMEL = 20480
+# A weight of this many elements no longer stays in the first-level caches of a core.
+_LARGE_LINEAR_WEIGHT = 1 << 17
+_MIN_LINEAR_FLOP = 1.0e6
+_MIN_SMALL_LINEAR_FLOP = 12.0e6
+
+
+def can_pack(value: torch.Tensor | None) -> bool:
+    """True when oneDNN has packed kernels for the dtype and device of this tensor here."""
+    if value is None or value.device.type != "cpu" or value.layout != torch.strided:
+        return False
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return False
+    if torch.ops.mkldnn._is_mkldnn_acl_supported():
+        return False  # the ACL build has no fused post-operations
+    if value.dtype == torch.float32:
+        return True
+    if value.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return value.dtype == torch.float16 and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
+def packed_convolution_pays(
+    x: tuple[int, ...] | None, y: tuple[int, ...] | None, weight: tuple[int, ...], groups: int
+) -> bool:
+    """Whether the packed convolution beats ATen's.
+
+    Args:
+        x: shape of the input, None when a size is symbolic.
+        y: shape of the output, None when a size is symbolic.
+        weight: [out channels, in channels / groups, *kernel].
+        groups: of the convolution.
+    """
+    if x is None or y is None:
+        return True
+    flop = 2.0 * math.prod(y) * math.prod(weight[1:])
+    is_native = (
+        x[0] == 1 and groups == 1 and max(weight[2:]) <= 3 and math.prod(x) <= _NATIVE_CONVOLUTION_NUMEL
+    )
+    return not (is_native and flop < _MIN_CONVOLUTION_FLOP)
+
+
+def packed_linear_pays(rows: int | None, in_features: int, out_features: int) -> bool:
+    """Whether the packed linear beats `addmm` for that many rows (None: not known before the call)."""
+    is_large = in_features * out_features >= _LARGE_LINEAR_WEIGHT
+    if rows is None:
+        return is_large
+    flop = 2.0 * rows * in_features * out_features
+    return flop >= (_MIN_LINEAR_FLOP if is_large else _MIN_SMALL_LINEAR_FLOP)
