@@ -1,0 +1,146 @@
+"""Searches, plans and replay: csrc/search.cpp, torchrlopt/search.py."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.errors import SearchError
+from torchrlopt.options import Options
+from torchrlopt.search import Plan, graph_hash, replay, search
+
+# Merging pays at once; `split_relu` loses time by itself and only makes `cancel` possible.
+LIBRARY = """
+# family: merge
+substitution merge_matmul
+  y* = MatMul(x, w*)
+=>
+  w = Concat(w*; axis=-1)
+  y = MatMul(x, w)
+  y* = Split(y; axis=-1, sizes=dim(w*, -1))
+where
+  rank(w*) == 2
+  is_static(w*)
+proof tested
+
+# family: clean
+substitution double_neg
+  t = Neg(x)
+  y = Neg(t)
+=>
+  y = Identity(x)
+proof tested
+
+# family: algebra
+substitution square_relu
+  y = Relu(x)
+=>
+  t = Relu(x)
+  y = Relu(t)
+proof tested
+
+substitution cancel_three
+  a = Relu(x)
+  b = Relu(a)
+  y = Relu(b)
+=>
+  y = Identity(x)
+proof tested
+"""
+
+THREE = (
+    "graph (x: f32[128,768], %w0: f32[768,768], %w1: f32[768,256], %w2: f32[768,256]) {"
+    " a = MatMul(x, %w0) b = MatMul(x, %w1) c = MatMul(x, %w2) return a, b, c }"
+)
+HILL = "graph (x: f32[1024,1024]) { y = Relu(x) return y }"
+
+
+def run(text: str, **options: object) -> tuple[_C.Graph, Plan]:
+    graph, library, cost = _C.parse_graph(text), _C.Library(LIBRARY), _C.CostModel()
+    plan = search(graph, library, cost, Options.from_dict({"budget_ms": 2000.0, **options}))
+    result = replay(graph, library, plan)
+    result.check()
+    # The sum of the steps' differences is the difference of the totals.
+    assert cost.total(result)["time_us"] / 1000 == pytest.approx(plan.cost_after_ms, rel=1e-9)
+    assert cost.total(graph)["time_us"] / 1000 == pytest.approx(plan.cost_before_ms, rel=1e-9)
+    return result, plan
+
+
+@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random"])
+def test_every_searcher_merges_three_unequal_products_in_one_step(searcher: str) -> None:
+    result, plan = run(THREE, searcher=searcher, budget_steps=40)
+    assert [name for name, _ in plan.steps] == ["merge_matmul"]
+    assert plan.cost_after_ms < plan.cost_before_ms
+    assert sum(result.node(i)["op"] == "MatMul" for i in result.topological_order()) == 1
+
+
+def test_none_changes_nothing() -> None:
+    result, plan = run(THREE, searcher="none")
+    assert plan.steps == ()
+    assert graph_hash(result) == plan.graph_hash
+
+
+def test_backtracking_crosses_a_hill_that_greedy_does_not() -> None:
+    # Each extra Relu costs; three of them cancel. (The rule is wrong on purpose: search knows costs only.)
+    _, greedy = run(HILL, searcher="greedy")
+    assert greedy.steps == ()
+    _, taso = run(HILL, searcher="taso", alpha=5.0, budget_steps=200)
+    assert [name for name, _ in taso.steps] == ["square_relu", "square_relu", "cancel_three"]
+    _, tight = run(HILL, searcher="taso", alpha=1.0, budget_steps=200)
+    assert tight.steps == ()
+
+
+@pytest.mark.parametrize("budget", [{"budget_ms": 0.0}, {"budget_ms": 0.001}])
+def test_no_budget_gives_a_valid_plan(budget: dict[str, object]) -> None:
+    _, plan = run(THREE, **budget)
+    assert plan.cost_after_ms <= plan.cost_before_ms
+
+
+def test_same_seed_same_plan() -> None:
+    plans = [run(HILL, searcher="random", seed=7, budget_steps=60, budget_ms=5000.0)[1] for _ in range(2)]
+    assert plans[0].steps == plans[1].steps
+    assert plans[0].expansions == plans[1].expansions
+
+
+def test_strict_numerics_uses_exact_substitutions_only() -> None:
+    _, plan = run(THREE, numerics="strict")
+    assert plan.steps == ()
+
+
+def test_plan_survives_storage() -> None:
+    _, plan = run(THREE)
+    assert Plan.from_dict(plan.as_dict()) == plan
+
+
+@pytest.mark.parametrize("broken", [{"steps": 3}, {"costs_ms": [1.0, 2.0]}, {"cost_before_ms": "x"}, {"steps": [["a"]]}])
+def test_malformed_stored_plan_is_refused(broken: dict[str, object]) -> None:
+    _, plan = run(THREE)
+    with pytest.raises(SearchError, match="malformed"):
+        Plan.from_dict({**plan.as_dict(), **broken})
+
+
+def test_replay_refuses_another_graph_another_library_and_a_missing_step() -> None:
+    graph, library = _C.parse_graph(THREE), _C.Library(LIBRARY)
+    _, plan = run(THREE)
+    with pytest.raises(SearchError, match="another graph"):
+        replay(_C.parse_graph(HILL), library, plan)
+    with pytest.raises(SearchError, match="another library"):
+        replay(graph, _C.Library(LIBRARY.split("# family: clean")[0]), plan)
+    with pytest.raises(SearchError, match="cannot be replayed"):
+        _C.replay(graph, library, [("merge_matmul", 5)])
+    with pytest.raises(SearchError, match="no substitution 'nothing'"):
+        _C.replay(graph, library, [("nothing", 0)])
+
+
+def test_ctrl_c_ends_a_search_at_once() -> None:
+    graph, library, cost = _C.parse_graph(HILL), _C.Library(LIBRARY), _C.CostModel()
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        _C.search(graph, library, cost, searcher="random", budget_ms=20000.0)
+    assert time.monotonic() - start < 5
