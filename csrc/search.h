@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cost.h"
-#include "match.h"
+#include "apply.h"
 
 namespace rlopt {
 

@@ -1,0 +1,119 @@
+// The substitution library: parse, match, apply, explain, verify.
+#include "../apply.h"
+#include "bind.h"
+
+namespace rlopt {
+
+namespace {
+
+int index_of(const Library& library, const std::string& name) {
+  const int index = library.find(name);
+  if (index < 0) throw py::key_error("no substitution named '" + name + "'");
+  return index;
+}
+
+const Substitution& named(const Library& library, const std::string& name) {
+  return library.substitutions()[static_cast<size_t>(index_of(library, name))];
+}
+
+[[noreturn]] void raise_substitution_error(const std::string& reason, const std::string& name, int line) {
+  const py::object type = py::module_::import("torchrlopt.errors").attr("SubstitutionError");
+  PyErr_SetObject(type.ptr(), type(reason, py::arg("name") = name, py::arg("line") = line).ptr());
+  throw py::error_already_set();
+}
+
+Library parse_library(const std::string& text) {
+  try {
+    return Library(parse_substitutions(text));
+  } catch (const SubstitutionError& error) {
+    raise_substitution_error(error.reason(), error.name(), error.line());
+  }
+}
+
+py::dict match_to_python(const Library& library, const Match& match, int location) {
+  py::dict result;
+  result["name"] = library.substitutions()[static_cast<size_t>(match.substitution)].name;
+  result["location"] = location;
+  result["nodes"] = match.nodes;
+  result["num_members"] = match.num_members;
+  return result;
+}
+
+py::list matches(const Library& library, const Graph& graph, const std::optional<std::string>& name) {
+  std::vector<Match> found;
+  {
+    const int index = name ? index_of(library, *name) : -1;
+    const py::gil_scoped_release release;
+    found = name ? find_matches(graph, library, index) : find_all_matches(graph, library);
+  }
+  py::list result;
+  int location = 0, previous = -1;
+  for (const Match& match : found) {
+    location = match.substitution == previous ? location + 1 : 0;
+    previous = match.substitution;
+    result.append(match_to_python(library, match, location));
+  }
+  return result;
+}
+
+Graph apply(const Library& library, const Graph& graph, const std::string& name, int location) {
+  const int index = index_of(library, name);
+  Applied applied;
+  size_t count = 0;
+  {
+    const py::gil_scoped_release release;
+    const std::vector<Match> found = find_matches(graph, library, index);
+    count = found.size();
+    if (location >= 0 && static_cast<size_t>(location) < count) {
+      applied = apply_match(graph, library, found[static_cast<size_t>(location)]);
+    }
+  }
+  if (location < 0 || static_cast<size_t>(location) >= count) {
+    raise_substitution_error(
+        "location " + std::to_string(location) + " of " + std::to_string(count) + " matches", name, 0);
+  }
+  if (!applied.graph) raise_substitution_error(applied.refusal, name, 0);
+  return *applied.graph;
+}
+
+}  // namespace
+
+void bind_substitution(py::module_& m) {
+  py::class_<Library>(m, "Library", "A parsed substitution library.")
+      .def(py::init(&parse_library), py::arg("text"))
+      .def_property_readonly("names",
+                             [](const Library& library) {
+                               std::vector<std::string> names;
+                               for (const auto& each : library.substitutions()) names.push_back(each.name);
+                               return names;
+                             })
+      .def_property_readonly("hash",
+                             [](const Library& library) {
+                               char text[17];
+                               std::snprintf(text, sizeof text, "%016llx",
+                                             static_cast<unsigned long long>(library.hash()));
+                               return std::string(text);
+                             })
+      .def("__len__", [](const Library& library) { return library.substitutions().size(); })
+      .def("find", &Library::find, py::arg("name"), "Index of the substitution, -1 when there is none.")
+      .def("text", [](const Library& library, const std::string& name) { return named(library, name).text; })
+      .def("doc", [](const Library& library, const std::string& name) { return named(library, name).doc; })
+      .def("family",
+           [](const Library& library, const std::string& name) { return named(library, name).family; })
+      .def("is_exact",
+           [](const Library& library, const std::string& name) { return named(library, name).exact; })
+      .def("proof",
+           [](const Library& library, const std::string& name) { return named(library, name).proof; })
+      .def("matches", &matches, py::arg("graph"), py::arg("name") = py::none(),
+           "Matches in canonical order: dicts with name, location, nodes, num_members.")
+      .def("apply", &apply, py::arg("graph"), py::arg("name"), py::arg("location"),
+           "The graph after one step; SubstitutionError with the reason where it is refused.")
+      .def(
+          "explain",
+          [](const Library& library, const Graph& graph, const std::string& name) {
+            return explain(graph, library, index_of(library, name));
+          },
+          py::arg("graph"), py::arg("name"));
+}
+
+}  // namespace rlopt

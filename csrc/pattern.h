@@ -1,0 +1,84 @@
+// Patterns compiled for matching: slots and attribute indices resolved, an order of the lines for every
+// start.
+#pragma once
+
+#include <bitset>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "substitution.h"
+
+namespace rlopt {
+
+/// A part of the condition, or `attribute of a line == expression`.
+struct PatternCheck {
+  enum class Level : uint8_t {
+    Plain,   // no family in it
+    Member,  // has a value for each member, and must hold for each
+    Family,  // speaks of the family as a whole
+    Same,    // `same(e)`: members with different e are different families
+  };
+  Level level = Level::Plain;
+  ExprPtr expr;
+  int line = -1;  // >= 0: the attribute below of this line must equal `expr`
+  int attribute = 0;
+  std::string text;  // for `explain`
+};
+
+struct PatternLine {
+  Line::Kind kind = Line::Kind::Plain;
+  Op op = Op::Opaque;
+  int num_orders = 1;  // operand orders to try: those of a commutative operator with two plain inputs
+  std::vector<int> ins;
+  std::vector<int> outs;
+  int family_in = -1;                                  // ReadsFamily: which input is the family
+  std::vector<std::pair<int, int>> bound_attrs;        // schema index, slot
+  std::vector<std::pair<int, AttrValue>> equal_attrs;  // schema index, value
+  int rest = -1;
+};
+
+/// One line to match, and where to look for its node.
+struct PatternStep {
+  enum class Via : uint8_t { Start, Output, Input };
+  int line = 0;
+  Via via = Via::Start;
+  int slot = -1;            // tensor that is bound already
+  int position = 0;         // of that tensor among the outputs or inputs of the line
+  std::vector<int> checks;  // that can be decided once this line is bound
+};
+
+/// Lines in the order in which they are matched from one start.
+/// Without a family: `before` only. Where an operator fixes the order of the members: `before` holds it, then
+/// `member` for each, then `after`. Otherwise: all bindings of `member` in the graph, grouped by what they
+/// share, then `after`.
+struct PatternPlan {
+  std::vector<PatternStep> before;
+  std::vector<PatternStep> member;
+  std::vector<PatternStep> after;
+  std::vector<int> final_checks;  // all that no step decides, those of whole families among them
+  int start = 0;                  // line
+};
+
+using SlotSet = std::bitset<128>;
+
+struct CompiledPattern {
+  enum class Mode : uint8_t { Single, OrderedFamily, FreeFamily };
+  Mode mode = Mode::Single;
+  std::vector<PatternLine> lines;
+  std::vector<PatternCheck> checks;
+  std::vector<PatternPlan> plans;    // one for each line that can be the start
+  std::vector<int> starred_tensors;  // slots of the pattern
+  std::vector<int> shared_tensors;
+  std::vector<int> starred_attributes;
+  std::vector<int> shared_attributes;
+  std::vector<int> starred_outputs;  // of `starred_tensors`, those that are replaced
+  std::vector<int> starred_inputs;   // of `starred_tensors`, those that no line defines
+  size_t num_tensors = 0;            // slots, those of the replacement included
+  bool counts_uses = false;          // a condition calls num_uses
+};
+
+/// Throws SubstitutionError where no order of matching exists or the pattern is too large.
+CompiledPattern compile_pattern(const Substitution& substitution);
+
+}  // namespace rlopt
