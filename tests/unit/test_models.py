@@ -1,0 +1,217 @@
+"""The suite: its architectures are the published ones, its loops compute what their fast forms compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
+
+from baselines.models import NAMES, build
+from baselines.zoo import naive, reparam, taso, transformer
+from baselines.zoo.randomise import randomise
+
+# Of the published architectures; of the others, what their docstrings say they are made of.
+NUM_PARAMETERS = {
+    "inception_v3": 23_834_568,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "squeezenet1_1": 1_235_496,
+    "bert_base": 109_482_240,
+    "resnext50_32x4d": 25_028_904,
+    "nasnet_a": 5_289_978,
+    "nasrnn": 16 * 512 * 512 + 512,
+    "vit_s16": 22_050_664,
+    "gpt2": 124_439_808,
+    "llama_gqa": 110_633_984,
+    "mobilenet_v3": 5_483_032,
+    "repvgg_a0": 9_108_968,
+    "mobileone_s0": 5_293_272,
+    "bert_lora": 109_482_240 + 12 * 4 * 2 * 16 * 768,
+    "linear_attention": 1_579_520,
+    "moe_loop": 8_439_872,
+    "heads_loop": 10_639_872,
+    "ensemble_mlp": 16 * (128 * 512 + 512 + 512 * 512 + 512 + 512 * 16 + 16),
+    "toy_bert": 8 * 4 * 1024 * 1024,
+}
+
+
+def tensors(outputs: Any) -> tuple[Tensor, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    """Equal as float64 results of two orders of the same sums are."""
+    assert actual.dtype == torch.float64
+    assert actual.shape == expected.shape
+    assert (actual - expected).abs().max() <= 1e-9 * expected.abs().max().clamp(min=1)
+
+
+def randomised(model: nn.Module, *inputs: Tensor) -> nn.Module:
+    """The model in float64 and eval mode with random norms and biases."""
+    model = model.double().eval()
+    randomise(model, inputs)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def test_suite_has_the_twenty_models() -> None:
+    assert len(NAMES) == 20
+    assert set(NAMES) == set(NUM_PARAMETERS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_model_is_as_published_and_well_scaled(name: str) -> None:
+    model, inputs = build(name)
+    assert sum(p.numel() for p in model.parameters()) == NUM_PARAMETERS[name]
+    assert not any(module.training for module in model.modules())
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    for output in tensors(model(*inputs)):
+        assert output.isfinite().all()
+        assert 1e-3 < output.std() < 1e2
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            parameters = (module.weight, module.bias, module.running_mean, module.running_var)
+            assert all(p.unique().numel() > 1 for p in parameters)
+            assert (module.running_var > 0).all()
+        bias = getattr(module, "bias", None)
+        assert not isinstance(bias, Tensor) or bias.abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3", "nasrnn", "heads_loop"])
+def test_build_is_deterministic_and_leaves_the_generator(name: str) -> None:
+    state = torch.get_rng_state()
+    first, (x,) = build(name)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(123)
+    second, (y,) = build(name)
+    assert torch.equal(x, y)
+    pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("name", "axis"), [("squeezenet1_1", 0), ("nasrnn", 1), ("moe_loop", 0)])
+@torch.no_grad()
+def test_batch_changes_inputs_only(name: str, axis: int) -> None:
+    one, (x,) = build(name)
+    three, (y,) = build(name, batch=3)
+    assert (x.shape[axis], y.shape[axis]) == (1, 3)
+    assert three(y).shape[axis] == 3
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), three.parameters(), strict=True))
+
+
+def test_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no model named 'resnet5'.*resnet50"):
+        build("resnet5")
+
+
+def test_batch_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        build("nasrnn", batch=0)
+
+
+def fold(conv: nn.Module, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """Kernel and bias of a convolution followed by a BatchNorm."""
+    assert isinstance(conv, nn.Conv2d)
+    return scale_by(conv.weight, norm)
+
+
+def scale_by(kernel: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    return kernel * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@torch.no_grad()
+def test_repvgg_block_is_one_convolution(stride: int) -> None:
+    x = torch.randn(2, 6, 9, 9, dtype=torch.float64)
+    block = randomised(reparam.RepVggBlock(6, 6, stride), x)
+    assert isinstance(block, reparam.RepVggBlock)
+    kernel, bias = fold(*block.dense)
+    small, small_bias = fold(*block.pointwise)
+    kernel, bias = kernel + F.pad(small, (1, 1, 1, 1)), bias + small_bias
+    assert (block.identity is not None) == (stride == 1)
+    if block.identity is not None:
+        unit = F.pad(torch.eye(6, dtype=torch.float64)[:, :, None, None], (1, 1, 1, 1))
+        unit, unit_bias = scale_by(unit, block.identity)
+        kernel, bias = kernel + unit, bias + unit_bias
+    assert_same(block(x), F.relu(F.conv2d(x, kernel, bias, stride, padding=1)))
+
+
+@torch.no_grad()
+def test_mobileone_block_is_one_convolution() -> None:
+    x = torch.randn(2, 6, 9, 9, dtype=torch.float64)
+    block = randomised(reparam.MobileOneBlock(6, 6, kernel=3, groups=6, num_branches=4), x)
+    assert isinstance(block, reparam.MobileOneBlock)
+    assert block.identity is not None
+    assert block.scale is not None
+    assert len(block.convs) == 4
+    unit = F.pad(torch.ones(6, 1, 1, 1, dtype=torch.float64), (1, 1, 1, 1))
+    parts = [scale_by(unit, block.identity), *(fold(*branch) for branch in block.convs)]
+    small, small_bias = fold(*block.scale)
+    parts.append((F.pad(small, (1, 1, 1, 1)), small_bias))
+    kernel, bias = (sum(column) for column in zip(*parts, strict=True))
+    assert_same(block(x), F.relu(F.conv2d(x, kernel, bias, padding=1, groups=6)))
+
+
+@torch.no_grad()
+def test_lora_is_a_low_rank_change_of_the_weight() -> None:
+    layer = transformer.LoraLinear(nn.Linear(12, 8), rank=3, scale=2.0).double().eval()
+    x = torch.randn(5, 12, dtype=torch.float64)
+    weight = layer.base.weight + 2.0 * layer.up.weight @ layer.down.weight
+    assert not torch.allclose(weight, layer.base.weight)
+    assert_same(layer(x), F.linear(x, weight, layer.base.bias))
+
+
+@torch.no_grad()
+def test_linear_attention_can_be_reassociated() -> None:
+    layer = naive.LinearAttention(8, 2).double().eval()
+    x = torch.randn(1, 7, 8, dtype=torch.float64)
+    q, k = (F.elu(layer._heads(linear(x))) + 1 for linear in (layer.query, layer.key))
+    summary = k.transpose(-2, -1) @ layer._heads(layer.value(x)) / (7 * 4)
+    assert_same(layer(x), layer.out((q @ summary).transpose(1, 2).reshape(1, 7, 8)))
+
+
+@torch.no_grad()
+def test_heads_in_a_loop_are_multi_head_attention() -> None:
+    layer = naive.HeadsInLoop(8, 2).double().eval()
+    x = torch.randn(3, 5, 8, dtype=torch.float64)
+    projections = [
+        torch.cat([getattr(head, name).weight for head in layer.heads]) for name in ("query", "key", "value")
+    ]
+    q, k, v = (F.linear(x, weight).view(3, 5, 2, 4).transpose(1, 2) for weight in projections)
+    attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(3, 5, 8)
+    assert_same(layer(x), layer.out(attended))
+
+
+@torch.no_grad()
+def test_experts_in_a_loop_are_a_gated_sum() -> None:
+    layer = naive.ExpertsInLoop(6, 10, num_experts=4).double().eval()
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    answers = torch.stack([expert(x) for expert in layer.experts], dim=-1)
+    assert_same(layer(x), (answers * F.softmax(layer.gate(x), dim=-1)[:, :, None, :]).sum(-1))
+
+
+@torch.no_grad()
+def test_recurrent_state_carries_over() -> None:
+    model = taso.NasRnn(16).eval()
+    sequence = torch.randn(4, 2, 16)
+    states = model(sequence)
+    sequence[0] += 1
+    assert (model(sequence)[-1] != states[-1]).any()
+    sequence[3] += 1
+    assert torch.equal(model(sequence)[:3], model(sequence[:3]))
