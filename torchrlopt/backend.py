@@ -21,7 +21,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from torchrlopt import aot, check, device, executors, search
+from torchrlopt import _C, aot, check, device, executors, search
 from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone
 from torchrlopt.capture import Captured, capture
 from torchrlopt.cost import cost_model
@@ -205,8 +205,6 @@ class _Compilation:
             program = read(captured.model, captured.static_inputs)
         with phase("plan"):
             planned = make_plan(program, self.options, device_of(aten), self.report)
-        if planned.graph is None:
-            return None
         with phase("write"):
             model = write(dataclasses.replace(program, graph=planned.graph))
         with phase("lower"):
@@ -268,7 +266,7 @@ class Planned:
     """A plan for one graph with what is known about it.
 
     Attributes:
-        graph: the rewritten graph; None when no step pays.
+        graph: the rewritten graph.
         graph_hash: of the graph before the plan.
         key: under which the plan store keeps it; None with `cache=False`.
         plan: the steps.
@@ -276,7 +274,7 @@ class Planned:
         is_stored: whether the plan store has all of this already.
     """
 
-    graph: Any
+    graph: _C.Graph
     graph_hash: str
     key: str | None
     plan: search.Plan
@@ -327,10 +325,7 @@ def make_plan(program: Program, options: Options, where: torch.device, report: R
     report.is_cache_hit = found is not None
     if found is None:
         plan = search.search(program.graph, library, cost_model(options.executor, where.type), options)
-        graph = search.replay(program.graph, library, plan) if plan.steps else None
-        found = Planned(graph, graph_hash, key, plan)
-        if graph is None:
-            found.settle(options, report)
+        found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
     report.steps = tuple(
         ReportStep(name, location, cost_ms)
         for (name, location), cost_ms in zip(found.plan.steps, found.plan.costs_ms, strict=True)
@@ -338,11 +333,11 @@ def make_plan(program: Program, options: Options, where: torch.device, report: R
     report.cost_before_ms = found.plan.cost_before_ms
     report.cost_after_ms = found.plan.cost_after_ms
     report.num_nodes_before = program.graph.num_operators
-    report.num_nodes_after = (found.graph or program.graph).num_operators
+    report.num_nodes_after = found.graph.num_operators
     return found
 
 
-def _stored_plan(program: Program, library: Any, graph_hash: str, key: str) -> Planned | None:
+def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:
     """The stored plan, replayed; anything that does not fit is a miss."""
     entry = plan_store().get(key)
     if entry is None:
@@ -353,7 +348,7 @@ def _stored_plan(program: Program, library: Any, graph_hash: str, key: str) -> P
         if verdict is not None:
             names = ("measured_before_ms", "measured_after_ms", "measured_gain", "measured_spread")
             verdict = {name: float(verdict[name]) for name in names}
-        graph = search.replay(program.graph, library, plan) if plan.steps else None
+        graph = search.replay(program.graph, library, plan)
     except (SearchError, KeyError, TypeError, ValueError) as error:
         logger.debug("a stored plan does not fit: %s", error)
         return None
