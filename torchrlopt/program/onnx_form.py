@@ -65,7 +65,7 @@ def onnx_form(
         }
     elif op == "Slice" and 4 in constants and 3 not in constants:
         constants[3] = np.arange(len(attrs["starts"]), dtype=np.int64)
-    first = min(constants, default=1)
+    first = min(constants, default=num_inputs)
     if op == "ConstantOfShape":
         slots: tuple[int, ...] = ()
     else:
