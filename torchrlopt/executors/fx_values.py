@@ -101,6 +101,11 @@ def is_pure(node: fx.Node) -> bool:
     return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
+def is_mutable(node: fx.Node) -> bool:
+    """True for a call that writes to one of its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def ints(values: Any) -> list[int] | None:
     """The list of ints, None when one of them is symbolic or no int."""
     items = list(values)

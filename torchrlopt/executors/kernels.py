@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import torch
 from torch import fx
 
 from torchrlopt.executors.convolution_kernels import select_convolutions
-from torchrlopt.executors.fx_values import static_nodes
+from torchrlopt.executors.fx_values import is_mutable, static_nodes
 from torchrlopt.executors.layout import propagate
 from torchrlopt.executors.linear_kernels import select_linears
+from torchrlopt.executors.prologue import reaching_output
 
 
 def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
@@ -29,9 +31,25 @@ def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
             prologue made of them).
     """
     graph = module.graph
+    _drop_copies(graph)
     select_linears(graph, static_nodes(graph, static))
     calls = select_convolutions(graph, static_nodes(graph, static))
     propagate(graph, calls)
     graph.eliminate_dead_code()
     graph.lint()
     module.recompile()
+
+
+def _drop_copies(graph: fx.Graph) -> None:
+    """Read the original in place of a copy that keeps its strides (what is left of a dropout).
+
+    Copies stay where an output may share memory with them, as the caller may write to it, and in a graph
+    that writes to its values.
+    """
+    if any(is_mutable(node) for node in graph.nodes):
+        return
+    needed = reaching_output(graph)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
+        if len(node.args) == 1 and not node.kwargs and node not in needed:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)

@@ -19,6 +19,7 @@ from torchrlopt.executors import packing
 from torchrlopt.executors.convolution_kernels import insert_after
 from torchrlopt.executors.fx_values import (
     is_contiguous,
+    is_mutable,
     shape_key,
     static_shape,
     static_stride,
@@ -152,7 +153,7 @@ class _Propagation:
         elif name in ("view", "_unsafe_view"):
             node.target = aten.reshape.default
             self._layout[node] = _Layout.OTHER
-        elif name in _VIEWS or name in _ANY_STRIDES or _is_mutable(node):
+        elif name in _VIEWS or name in _ANY_STRIDES or is_mutable(node):
             self._layout[node] = _Layout.OTHER
         else:
             node.args = fx.map_arg(node.args, self._restore)
@@ -221,10 +222,6 @@ def _name(node: fx.Node) -> str:
 def _is_flat_cat(node: fx.Node) -> bool:
     """True for a cat of tensors that have no channels_last form: its result is contiguous."""
     return _name(node) == "cat" and len(shape_key(node) or ()) not in (4, 5)
-
-
-def _is_mutable(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _makes_tensors(node: fx.Node) -> bool:

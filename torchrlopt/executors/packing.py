@@ -63,10 +63,8 @@ def packed_convolution_pays(
     if x is None or y is None:
         return True
     flop = 2.0 * math.prod(y) * math.prod(weight[1:])
-    is_native = (
-        x[0] == 1 and groups == 1 and max(weight[2:]) <= 3 and math.prod(x) <= _NATIVE_CONVOLUTION_NUMEL
-    )
-    return not (is_native and flop < _MIN_CONVOLUTION_FLOP)
+    is_small = math.prod(x) <= _NATIVE_CONVOLUTION_NUMEL and flop < _MIN_CONVOLUTION_FLOP
+    return not (is_small and x[0] == 1 and groups == 1 and max(weight[2:]) <= 3)
 
 
 def packed_linear_pays(rows: int | None, in_features: int, out_features: int) -> bool:

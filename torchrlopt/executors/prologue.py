@@ -44,7 +44,7 @@ def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
     """
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    kept = static_nodes(graph, static) - _reaching_output(graph)
+    kept = static_nodes(graph, static) - reaching_output(graph)
     hoisted = [node for node in graph.nodes if node in kept and node.op == "call_function"]
     frontier = [
         node for node in hoisted if not _is_tuple(node) and any(user not in kept for user in node.users)
@@ -90,7 +90,7 @@ def _ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _reaching_output(graph: fx.Graph) -> set[fx.Node]:
+def reaching_output(graph: fx.Graph) -> set[fx.Node]:
     """Calls whose result is an output or lies in memory that an output may share."""
     found: set[fx.Node] = set()
     waiting: list[Any] = list(next(iter(graph.find_nodes(op="output"))).all_input_nodes)
