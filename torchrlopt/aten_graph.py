@@ -90,8 +90,7 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
     for node in aten.graph.nodes:
         if node.op == "call_function":
             num_operators += 1
-            tags = getattr(node.target, "tags", ())
-            if torch.Tag.nondeterministic_seeded in tags:
+            if _draws_random_numbers(node):
                 return f"the graph draws random numbers ({node.target})"
         for value in _tensors(node.meta.get("val")):
             devices.add(value.device)
@@ -104,6 +103,20 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
     if num_operators == 0:
         return "the graph has no operators"
     return None
+
+
+def _draws_random_numbers(node: torch.fx.Node) -> bool:
+    """True for random operators; an attention or dropout with probability 0 is none."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    for position, argument in enumerate(target._schema.arguments):
+        if argument.name in ("dropout_p", "train"):
+            given = node.args[position : position + 1] or (argument.default_value,)
+            return bool(node.kwargs.get(argument.name, given[0]))
+    return True
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
