@@ -13,17 +13,16 @@ std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& libr
   const PatternPlan* plan = matcher.best_plan();
   if (plan == nullptr) return {};
   std::vector<MatchProgress> all;
-  const Op op = pattern.lines[static_cast<size_t>(plan->start)].op;
-  for (const NodeId* id = index.begin(op); id != index.end(op); ++id) {
+  for (const NodeId id : matcher.candidates(pattern.lines[static_cast<size_t>(plan->start)])) {
     const bool is_matched = std::any_of(matches.begin(), matches.end(), [&](const Match& match) {
-      return std::find(match.nodes.begin(), match.nodes.end(), *id) != match.nodes.end();
+      return std::find(match.nodes.begin(), match.nodes.end(), id) != match.nodes.end();
     });
     if (is_matched) continue;
     MatchProgress progress;
-    progress.start = *id;
+    progress.start = id;
     progress.failure = "no second member shares its inputs and attributes";  // a member alone matched
     matcher.trace(&progress);
-    matcher.trace_from(*plan, *id);
+    matcher.trace_from(*plan, id);
     all.push_back(std::move(progress));
   }
   return all;
@@ -32,8 +31,9 @@ std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& libr
 std::string explain(const Graph& graph, const Library& library, int substitution) {
   const Substitution& s = library.substitutions()[static_cast<size_t>(substitution)];
   const GraphIndex index(graph);
-  for (const Line& line : s.pattern) {
-    if (index.count(line.op) == 0) return "the graph has no " + op_info(line.op).name + "\n";
+  for (const PatternLine& line : library.pattern(substitution).lines) {
+    const bool has_adds = line.is_sum && index.count(Op::Add) > 0;
+    if (index.count(line.op) == 0 && !has_adds) return "the graph has no " + op_info(line.op).name + "\n";
   }
   std::string text;
   for (const Match& match : find_matches(graph, index, library, substitution)) {

@@ -105,7 +105,7 @@ std::vector<Match> find_matches_at(const Graph& graph, const Library& library, i
   for (const NodeId id : nodes) {
     if (!graph.alive(id)) continue;
     for (const PatternPlan& plan : pattern.plans) {
-      if (pattern.lines[at(plan.start)].op == graph.node(id).op) matcher.match_at(plan, id);
+      if (pattern.lines[at(plan.start)].stands_for(graph.node(id).op)) matcher.match_at(plan, id);
     }
   }
   return in_canonical_order(matcher.take());

@@ -50,12 +50,13 @@ Matcher::Matcher(const Graph& graph, const GraphIndex& index, const Library& lib
 }
 
 const PatternPlan* Matcher::best_plan() const {
-  for (const PatternLine& line : pattern_.lines) {
-    if (index_.count(line.op) == 0) return nullptr;
-  }
-  const auto count = [this](const PatternPlan& plan) {
-    return index_.count(pattern_.lines[at(plan.start)].op);
+  const auto count_of = [this](const PatternLine& line) {
+    return index_.count(line.op) + (line.is_sum ? index_.count(Op::Add) : 0);
   };
+  for (const PatternLine& line : pattern_.lines) {
+    if (count_of(line) == 0) return nullptr;
+  }
+  const auto count = [&](const PatternPlan& plan) { return count_of(pattern_.lines[at(plan.start)]); };
   return &*std::min_element(pattern_.plans.begin(), pattern_.plans.end(),
                             [&](const PatternPlan& a, const PatternPlan& b) { return count(a) < count(b); });
 }
@@ -67,9 +68,33 @@ std::vector<Match> Matcher::all() {
     free_families(*plan);
     return take();
   }
-  const Op op = pattern_.lines[at(plan->start)].op;
-  for (const NodeId* id = index_.begin(op); id != index_.end(op); ++id) match_at(*plan, *id);
+  for (const NodeId id : candidates(pattern_.lines[at(plan->start)])) match_at(*plan, id);
   return take();
+}
+
+std::vector<NodeId> Matcher::candidates(const PatternLine& line) const {
+  std::vector<NodeId> ids(index_.begin(line.op), index_.end(line.op));
+  if (line.is_sum) ids.insert(ids.end(), index_.begin(Op::Add), index_.end(Op::Add));
+  return ids;
+}
+
+std::vector<Value> Matcher::operands(const PatternLine& line, NodeId id) const {
+  const Node& root = graph_.node(id);
+  if (root.op == line.op) {
+    return {root.inputs.begin(), root.inputs.begin() + static_cast<long>(num_inputs(root))};
+  }
+  std::vector<Value> leaves, stack{root.inputs.rbegin(), root.inputs.rend()};
+  while (!stack.empty() && leaves.size() <= at(kMaxMembers)) {
+    const Value value = stack.back();
+    stack.pop_back();
+    const Node& node = graph_.node(value.node);
+    if (node.op == Op::Add && graph_.num_uses(value) == 1 && *node.types == *root.types) {
+      stack.insert(stack.end(), node.inputs.rbegin(), node.inputs.rend());
+    } else {
+      leaves.push_back(value);
+    }
+  }
+  return leaves;
 }
 
 void Matcher::match_at(const PatternPlan& plan, NodeId node) {
@@ -117,7 +142,7 @@ std::vector<NodeId> Matcher::readers(Value value, const PatternLine& line, int p
   for (const Use& use : graph_.uses(value.node)) {
     if (use.node < 0 || (line.num_orders == 1 && use.slot != position)) continue;
     const Node& node = graph_.node(use.node);
-    if (node.op == line.op && node.inputs[at(use.slot)] == value) found.push_back(use.node);
+    if (line.stands_for(node.op) && node.inputs[at(use.slot)] == value) found.push_back(use.node);
   }
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
@@ -131,11 +156,12 @@ bool Matcher::is_free(NodeId id) const {
 bool Matcher::try_node(const Steps& steps, size_t i, NodeId id, const Done& done) {
   const PatternLine& line = pattern_.lines[at(steps[i].line)];
   const Node& node = graph_.node(id);
-  if (node.op != line.op) {
+  if (!line.stands_for(node.op)) {
     return fail([&] { return "expected " + op_info(line.op).name + ", found " + node.info().name; });
   }
   if (++work_ > kMaxWork) return true;
-  if (!is_free(id) || !fits(line, node)) return false;
+  if (!is_free(id) || !fits(line, node, line.is_sum ? operands(line, id).size() : num_inputs(node)))
+    return false;
   const size_t mark = trail_.size();
   bool stop = false;
   if (bind_outs(line, id) && bind_attributes(line, node)) {
@@ -152,14 +178,13 @@ bool Matcher::try_order(const Steps& steps, size_t i, NodeId id, bool is_swapped
   const size_t mark = trail_.size();
   trail_.push_back({Change::Kind::Line, step.line, {}, nullptr, line_nodes_[at(step.line)]});
   line_nodes_[at(step.line)] = id;
-  const bool stop = bind_ins(pattern_.lines[at(step.line)], graph_.node(id), is_swapped) &&
-                    run_checks(step.checks) && walk(steps, i + 1, done);
+  const bool stop = bind_ins(pattern_.lines[at(step.line)], id, is_swapped) && run_checks(step.checks) &&
+                    walk(steps, i + 1, done);
   undo(mark);
   return stop;
 }
 
-bool Matcher::fits(const PatternLine& line, const Node& node) {
-  size_t count = num_inputs(node);
+bool Matcher::fits(const PatternLine& line, const Node& node, size_t count) {
   const int outs = node.num_outputs();
   const bool is_reader = line.kind == Line::Kind::ReadsFamily;
   const auto in_range = [](int number) { return number >= 2 && number <= kMaxMembers; };
@@ -195,7 +220,9 @@ bool Matcher::bind_outs(const PatternLine& line, NodeId id) {
   return true;
 }
 
-bool Matcher::bind_ins(const PatternLine& line, const Node& node, bool is_swapped) {
+bool Matcher::bind_ins(const PatternLine& line, NodeId id, bool is_swapped) {
+  if (line.is_sum) return bind_family(line.ins[0], operands(line, id));
+  const Node& node = graph_.node(id);
   size_t next = 0;
   for (size_t i = 0; i < line.ins.size(); ++i) {
     if (static_cast<int>(i) == line.family_in) {

@@ -27,6 +27,8 @@ class Matcher {
   void trace(MatchProgress* progress) { progress_ = progress; }
   /// The plan whose start has the fewest candidates; null when a line of the pattern has none.
   const PatternPlan* best_plan() const;
+  /// Live nodes that a line may stand for.
+  std::vector<NodeId> candidates(const PatternLine& line) const;
 
  private:
   using Steps = std::vector<PatternStep>;
@@ -53,10 +55,13 @@ class Matcher {
   bool try_order(const Steps& steps, size_t i, NodeId id, bool is_swapped, const Done& done);
   std::vector<NodeId> readers(Value value, const PatternLine& line, int position) const;
 
+  /// What a node reads; of the root of a tree of Adds, its leaves from left to right.
+  std::vector<Value> operands(const PatternLine& line, NodeId id) const;
+
   bool is_free(NodeId id) const;
-  bool fits(const PatternLine& line, const Node& node);
+  bool fits(const PatternLine& line, const Node& node, size_t count);
   bool bind_outs(const PatternLine& line, NodeId id);
-  bool bind_ins(const PatternLine& line, const Node& node, bool is_swapped);
+  bool bind_ins(const PatternLine& line, NodeId id, bool is_swapped);
   bool bind_attributes(const PatternLine& line, const Node& node);
   bool bind_tensor(int slot, Value value);
   bool bind_family(int slot, std::vector<Value> values);

@@ -68,6 +68,8 @@ class Compiler {
       const auto it = std::find_if(line.ins.begin(), line.ins.end(),
                                    [&](int slot) { return s_.tensors[static_cast<size_t>(slot)].starred; });
       compiled.family_in = static_cast<int>(it - line.ins.begin());
+      compiled.is_sum = line.op == Op::Sum && line.ins.size() == 1;
+      result_.counts_uses |= compiled.is_sum;  // inner Adds are those that nothing else reads
     } else if (is_commutative(line.op) && line.ins.size() == 2) {
       compiled.num_orders = 2;
     }

@@ -36,6 +36,9 @@ struct PatternLine {
   std::vector<std::pair<int, int>> bound_attrs;        // schema index, slot
   std::vector<std::pair<int, AttrValue>> equal_attrs;  // schema index, value
   int rest = -1;
+  bool is_sum = false;  // `y = Sum(t*)`: stands for a tree of Adds as well
+
+  bool stands_for(Op found) const { return found == op || (is_sum && found == Op::Add); }
 };
 
 /// One line to match, and where to look for its node.
