@@ -182,12 +182,11 @@ def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: t
         call = graph.call_function(target, args)
     call.meta.update(last.meta)
     last.replace_all_uses_with(call)
-    unread = [last]
-    while unread:
-        node = unread.pop()
-        if node.users:
-            continue
+    chain = [last]
+    for node in chain:
         if node is not first:
-            unread.extend(source for source in node.all_input_nodes if source.op == "call_function")
-        graph.erase_node(node)
+            chain.extend(each for each in node.all_input_nodes if set(each.users) <= set(chain))
+    for node in dict.fromkeys(chain):
+        if not node.users and node.op == "call_function":
+            graph.erase_node(node)
     return call

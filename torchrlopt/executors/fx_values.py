@@ -23,8 +23,11 @@ def tensor_of(node: object) -> torch.Tensor | None:
 
 
 def dim_key(dim: Any) -> int | str:
-    """A size that can be compared: the int, or the expression of a symbolic one."""
-    return dim if isinstance(dim, int) else str(dim)
+    """A size that can be compared: the int, or the expression of one that is symbolic still."""
+    if isinstance(dim, int):
+        return dim
+    expression = dim.node.expr
+    return int(expression) if expression.is_Integer else str(expression)
 
 
 def shape_key(node: object) -> tuple[int | str, ...] | None:

@@ -141,6 +141,8 @@ class _Propagation:
 
     def _visit_changed(self, node: fx.Node) -> None:
         name = _name(node)
+        if name == "sym_size":
+            return
         changed = [source for source in node.all_input_nodes if self._of(source) is not _Layout.ORIGINAL]
         if is_contiguous(node) and (name in _CONTIGUOUS_RESULT or _is_flat_cat(node)):
             self._layout[node] = _Layout.ORIGINAL

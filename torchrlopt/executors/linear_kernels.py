@@ -78,6 +78,8 @@ def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
     is_transposed = False
     if node.target is aten.mm.default or node.target is aten.matmul.default:
         x, weight = node.args[:2]
+    elif node.target is aten.bmm.default:
+        x, weight = node.args[0], _behind_expand(node.args[1])
     elif node.target is aten.addmm.default:
         named = arguments(node)
         bias, x, weight = named["self"], named["mat1"], named["mat2"]
@@ -103,6 +105,16 @@ def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
     outer = _through_reshapes(node, x)
     results, x = outer if outer is not None else ([node], x)
     return _Site(node, results, x, weight, is_transposed, bias)
+
+
+def _behind_expand(node: Any) -> fx.Node | None:
+    """The matrix that a batch of matrices repeats, which is how ATen writes some products of 3-D inputs."""
+    while node.target in _RESHAPES and shape_key(node) == shape_key(node.args[0]):
+        node = node.args[0]
+    if node.target is not aten.expand.default:
+        return None
+    source = node.args[0]
+    return source if len(shape_key(source) or ()) == 2 else None
 
 
 def _is_bias(bias: object, product: fx.Node) -> bool:

@@ -1,0 +1,106 @@
+"""What the tests of the kernel layer share: trace a function, run it through all passes, compare with float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from torchrlopt.executors.dispatch import use_builtins
+from torchrlopt.executors.inplace import reuse_memory
+from torchrlopt.executors.kernels import select_kernels
+from torchrlopt.executors.prologue import Split, split_prologue
+
+# Of the largest magnitude in the reference: rounding of sums of up to 1152 products.
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-12}
+
+
+@dataclass
+class Prepared:
+    """A function after the kernel layer.
+
+    Attributes:
+        split: prologue and main part, before in-place forms and builtins.
+        targets: names of the operators of the main part, in order.
+        run: takes all arguments, returns the tuple of outputs.
+    """
+
+    split: Split
+    targets: list[str]
+    run: Callable[..., tuple[Any, ...]]
+
+    def count(self, name: str) -> int:
+        return sum(name in target for target in self.targets)
+
+
+def prepare(
+    function: Callable[..., Any], args: Sequence[Tensor], static: Sequence[int], dynamic: bool = False
+) -> Prepared:
+    """Trace `function` on the arguments; those at the positions `static` are weights.
+
+    With `dynamic`, every size of the other arguments is symbolic.
+    """
+    shapes = ShapeEnv() if dynamic else None
+    fakes = FakeTensorMode(shape_env=shapes, static_shapes=not dynamic)
+    given = [fakes.from_tensor(arg, static_shapes=not dynamic or n in static) for n, arg in enumerate(args)]
+    with torch.no_grad(), fakes:
+        module = make_fx(function)(*given)
+    placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    select_kernels(module, [placeholders[position] for position in static])
+    split = split_prologue(module, [placeholders[position] for position in static])
+    targets = [str(node.target) for node in split.main.graph.nodes if node.op == "call_function"]
+    main = fx.GraphModule(split.main, fx.Graph())
+    main.graph.output(main.graph.graph_copy(split.main.graph, {}))
+    reuse_memory(main)
+    use_builtins(main)
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        with torch.no_grad():
+            ready = split.prologue(*[given[position] for position in split.weights])
+            result = main(*[given[position] for position in split.inputs], *ready)
+        return result if isinstance(result, tuple | list) else (result,)
+
+    return Prepared(split, targets, run)
+
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def check(
+    function: Callable[..., Any], args: Sequence[Tensor], static: Sequence[int], dynamic: bool = False
+) -> Prepared:
+    """Prepare, run, and compare numbers with float64 and strides with eager; inputs must not change."""
+    prepared = prepare(function, args, static, dynamic)
+    compare(function, args, prepared)
+    return prepared
+
+
+def compare(function: Callable[..., Any], args: Sequence[Tensor], prepared: Prepared) -> None:
+    before = [arg.clone() for arg in args]
+    got = prepared.run(*args)
+    assert all(torch.equal(arg, kept) for arg, kept in zip(args, before, strict=True))
+    with torch.no_grad():
+        eager = as_tuple(function(*args))
+        wide = as_tuple(function(*[arg.double() if arg.is_floating_point() else arg for arg in args]))
+    assert len(got) == len(eager)
+    for ours, theirs, reference in zip(got, eager, wide, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        assert ours.stride() == theirs.stride()
+        if not ours.is_floating_point():
+            assert torch.equal(ours, theirs)
+            continue
+        assert torch.equal(ours.isnan(), reference.isnan())
+        finite = reference.isfinite()
+        assert torch.equal(ours.isfinite(), finite)
+        if finite.any():
+            scale = max(1.0, reference[finite].abs().max().item())
+            error = (ours.double() - reference)[finite].abs().max().item()
+            assert error <= TOLERANCE[args[0].dtype] * scale
