@@ -1,4 +1,4 @@
-"""What the tests of the kernel layer share: trace a function, run it through all passes, compare with float64."""
+"""What the tests of the kernel layer share: trace, run through all passes, compare with float64."""
 
 from __future__ import annotations
 

@@ -1,0 +1,156 @@
+"""channels_last stays between packed convolutions and is never seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from torch import Tensor
+
+from tests.unit.kernel_cases import check, prepare
+from tests.unit.test_kernels import IMAGE, conv_args, rand, weight
+from torchrlopt.executors.layout import reorder, restride
+
+
+def conversions(prepared_targets: list[str]) -> int:
+    return sum("contiguous" in name or "restride" in name for name in prepared_targets)
+
+
+def test_no_conversion_between_convolutions() -> None:
+    def block(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(x, w, b, padding=1))
+        y = torch.cat([F.max_pool2d(y, 3, 1, 1)[:, :8], F.avg_pool2d(y, 3, 1, 1)[:, 8:]], 1)
+        y = F.conv2d(y * y.mean((2, 3), keepdim=True), w, b, padding=1)
+        return F.relu(y) + F.interpolate(F.adaptive_avg_pool2d(y, 7), scale_factor=2)
+
+    prepared = check(block, conv_args(out=16), static=[1, 2])
+    assert prepared.count("_convolution_pointwise") == 2
+    assert conversions(prepared.targets) == 2  # the input's and the output's
+
+
+def test_one_conversion_for_several_readers() -> None:
+    x, w, b = conv_args()
+    prepared = check(
+        lambda x, w, b, v: (F.conv2d(x, w, b), F.conv2d(x, v)), [x, w, b, w + 1], static=[1, 2, 3]
+    )
+    assert prepared.count("contiguous") == 1
+
+
+def test_odd_operand_is_converted() -> None:
+    args = [*conv_args(out=16), rand(*IMAGE)]
+    prepared = check(lambda x, w, b, z: torch.tanh(F.conv2d(x, w, b, padding=1)) * z, args, static=[1, 2])
+    assert prepared.count("contiguous") == 2
+
+
+OUTPUTS: dict[str, Callable[[Tensor], object]] = {
+    "itself": lambda y: y,
+    "transpose": lambda y: y.transpose(1, 3),
+    "flatten": lambda y: y.flatten(1),
+    "view_of_channels": lambda y: y.view(y.shape[0], 4, 6, 12, 12),
+    "tokens": lambda y: y.flatten(2).transpose(1, 2),
+    "slice": lambda y: y[:, 3:9:2, :, 1:],
+    "expand": lambda y: y[:, :1].expand(-1, 5, -1, -1),
+    "split": lambda y: y.split([4, 20], 1),
+    "twice": lambda y: (y, y, y.view(-1)),
+    "view_and_base": lambda y: (y.relu(), y.relu().permute(2, 3, 0, 1)),
+    "reductions": lambda y: (y.sum(1), y.mean((2, 3)), y.amax(3, keepdim=True), y.argmax(1)),
+    "softmax": lambda y: y.softmax(1),
+    "cumsum": lambda y: y.cumsum(2),
+    "tokens_with_class": lambda y: F.layer_norm(torch.cat([y.flatten(2).transpose(1, 2)] * 2, 1), [24]),
+    "as_strided": lambda y: y.as_strided((5, 7), (3, 2), 1),
+    "sort": lambda y: torch.sort(y, dim=1),
+    "norm": lambda y: torch.linalg.vector_norm(y, dim=1),
+    "group_norm": lambda y: F.group_norm(y, 4),
+    "pixel_shuffle": lambda y: F.pixel_shuffle(y, 2),
+    "pad": lambda y: F.pad(y, (1, 2, 0, 3)),
+    "broadcast_with_larger": lambda y: y[:, :1, :1, :1] + torch.ones(2, 3, 5, 7),
+    "where": lambda y: torch.where(y > 0, y, y.mean((2, 3), keepdim=True)),
+    "other_dtype": lambda y: (y > 0, y.to(torch.float64), y.int()),
+    "unbind": lambda y: y.unbind(1)[3],
+    "clone": lambda y: (y.clone(), y.clone(memory_format=torch.contiguous_format)),
+    "copy_of_channels_last": lambda y: y.contiguous(memory_format=torch.channels_last) * 2,
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_keep_their_strides(name: str) -> None:
+    read = OUTPUTS[name]
+    prepared = check(lambda x, w, b: read(F.conv2d(x, w, b)), conv_args(), static=[1, 2])
+    assert prepared.count("_convolution_pointwise") == 1
+
+
+@pytest.mark.parametrize("name", ["itself", "tokens", "reductions", "slice", "twice"])
+def test_outputs_keep_their_strides_at_symbolic_sizes(name: str) -> None:
+    read = OUTPUTS[name]
+    prepared = check(lambda x, w, b: read(F.conv2d(x, w, b)), conv_args(), static=[1, 2], dynamic=True)
+    assert prepared.count("_convolution_pointwise") == 1
+
+
+def test_outputs_of_one_memory_share_it() -> None:
+    prepared = prepare(lambda x, w: (y := F.conv2d(x, w), y.view(-1)), conv_args()[:2], static=[1])
+    whole, flat = prepared.run(*conv_args()[:2])
+    assert whole.data_ptr() == flat.data_ptr()
+
+
+def test_view_of_an_input_stays_one() -> None:
+    args = conv_args(out=16)
+    prepared = prepare(lambda x, w, b: (F.conv2d(x, w, b), x.view(-1)), args, static=[1, 2])
+    assert prepared.run(*args)[1].data_ptr() == args[0].data_ptr()
+
+
+@pytest.mark.parametrize("stride", [(60, 15, 5, 1), (60, 1, 20, 4), (1, 2, 8, 24)])
+def test_restride(stride: tuple[int, ...]) -> None:
+    x = rand(2, 4, 3, 5)
+    got = restride(x, stride)
+    assert got.stride() == stride
+    assert torch.equal(got, x)
+    assert (got is x) == (x.stride() == stride)
+
+
+def test_restride_of_sizes_of_one_is_a_view() -> None:
+    x = rand(1, 4, 1, 1).contiguous(memory_format=torch.channels_last)
+    got = restride(x, (4, 1, 1, 1))
+    assert got.stride() == (4, 1, 1, 1)
+    assert got.data_ptr() == x.data_ptr()
+
+
+def test_reorder() -> None:
+    x = rand(2, 4, 3, 5)
+    got = reorder(x, [0, 2, 3, 1])
+    assert torch.equal(got, x)
+    assert got.stride() == x.contiguous(memory_format=torch.channels_last).stride()
+
+
+STEPS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "conv": lambda y, x, w: F.conv2d(y, w, padding=1),
+    "residual": lambda y, x, w: F.conv2d(y, w, padding=1) + x,
+    "relu": lambda y, x, w: F.relu(y),
+    "silu": lambda y, x, w: F.silu(y),
+    "add_input": lambda y, x, w: y + x,
+    "add_itself": lambda y, x, w: y + y,
+    "gate": lambda y, x, w: y * torch.sigmoid(y.mean((2, 3), keepdim=True)),
+    "pool": lambda y, x, w: F.max_pool2d(y, 3, 1, 1),
+    "halves": lambda y, x, w: torch.cat([y[:, 8:], F.relu(y[:, :8])], 1),
+    "turn": lambda y, x, w: y.transpose(2, 3),
+    "tokens": lambda y, x, w: y.flatten(2).transpose(1, 2).softmax(-1).transpose(1, 2).reshape(y.shape),
+    "linear": lambda y, x, w: (y.reshape(-1, 14) @ w.reshape(16, 144)[:14, :14]).view(y.shape),
+    "shuffle": lambda y, x, w: y.view(y.shape[0], 2, 8, 14, 14).transpose(1, 2).reshape(y.shape),
+}
+
+
+@given(steps=st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=7), keep=st.integers(0, 6))
+@settings(max_examples=60)
+def test_random_networks(steps: list[str], keep: int) -> None:
+    """Numbers and strides of every network of these steps, an intermediate returned besides."""
+
+    def network(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        values = [F.conv2d(x, w, padding=1)]
+        for step in steps:
+            values.append(STEPS[step](values[-1], x, w))
+        return values[min(keep, len(steps))], values[-1]
+
+    check(network, [rand(*IMAGE), weight(16, 16, 3, 3)], static=[1])
