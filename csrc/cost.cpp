@@ -125,7 +125,8 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
       cost.flops = gemm.flops();
       const double peak =
           device_.flops_per_us * (graph.is_static(node.inputs[1]) ? 1.0 : device_.unpacked_factor);
-      arithmetic_us = cost.flops > 0 ? cost.flops / (peak * efficiency(gemm)) : 0;  // no 0 / 0 on empty tensors
+      arithmetic_us =
+          cost.flops > 0 ? cost.flops / (peak * efficiency(gemm)) : 0;  // no 0 / 0 on empty tensors
       // Fused epilogues run on registers: one pass over the output at arithmetic speed.
       if (node.inputs.size() > 2) cost.flops += elements;
       break;
