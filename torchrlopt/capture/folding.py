@@ -113,8 +113,9 @@ def _run(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> Any:
             return argument
         if argument in known:
             return known[argument]
+        # Of a tensor that only lends its shape, the result has that shape, and it is known.
         meta = argument.meta["val"]
-        return torch.empty(tuple(meta.shape), dtype=meta.dtype, device=meta.device)
+        return torch.empty(tuple(node.meta["val"].shape), dtype=meta.dtype, device=meta.device)
 
     arguments, keywords = pytree.tree_map(value, (node.args, node.kwargs))
     target: Any = node.target

@@ -114,6 +114,11 @@ def _strides(name: str, fx_nodes: dict[str, torch.fx.Node]) -> tuple[Dim, ...] |
 
 
 def source_line(node: torch.fx.Node) -> str:
-    """Returns the user's innermost source line behind an fx node, as Python prints it, or ""."""
-    lines = (node.meta.get("stack_trace") or "").rstrip().rsplit("\n", 2)[-2:]
-    return " ".join(line.strip() for line in lines)
+    """Returns the user's innermost frame behind an fx node as `File "...", line n, in f: code`, or ""."""
+    trace = node.meta.get("stack_trace") or ""
+    start = trace.rfind('File "')
+    if start < 0:
+        return ""
+    # Below the code there may be a line of carets.
+    place, _, code = trace[start:].partition("\n")
+    return f"{place.strip()}: {code.strip().partition(chr(10))[0].strip()}"

@@ -147,7 +147,7 @@ def _safe_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype
     return g.op("Where", masked, g.scalar(0.0, target.dtype), result, dtype=target.dtype)
 
 
-@translation("softmax.int", "special_softmax.int")
+@translation("softmax.int")
 def _whole_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype: object) -> ir.Value:
     return _over_axis(g, target, "Softmax", x, axis)
 

@@ -15,6 +15,7 @@ from torchrlopt.capture.translation import (
     normal_axes,
     normal_axis,
     require,
+    shape_value,
     static_int,
     translation,
 )
@@ -216,8 +217,7 @@ def _index(g: GraphBuilder, target: Target, x: ir.Value, indices: list[ir.Value 
     require([axis for axis, _ in given] == list(range(len(given))), "indices with a gap before them")
     rank = len(target.dims) - (len(value_dims(x)) - len(given))
     selected = target.dims[:rank]
-    require(all(isinstance(dim, int) for dim in selected), "several indices of symbolic shape")
-    shape = g.ints([static_int(dim) for dim in selected])
+    shape = shape_value(g, target, selected, *(index for _, index in given))
     columns: list[ir.Value] = []
     for _, index in given:
         wide = g.cast(index, torch.int64)

@@ -187,7 +187,10 @@ class Walker:
         return translator(self.builder, target, *map(self._argument, target.node.args))
 
     def _by_tail(self, target: Target) -> Result | None:
-        if _is_complex(target) or _is_random(target.node):
+        # What a direct translation refused is special, and the exporter overlooks such things (it drops a
+        # pool's divisor_override, for one).
+        known = str(target.node.target).removeprefix("aten.") in TABLE
+        if known or _is_complex(target) or _is_random(target.node):
             return None
         return translate_tail(self.builder, target, self.environment)
 
