@@ -29,9 +29,13 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """No compiled code from, or for, other tests."""
+    from torchrlopt import backend
+
     torch._dynamo.reset()
+    backend.reset()  # torch resets a backend only once per torch.compile call
     yield
     torch._dynamo.reset()
+    backend.reset()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

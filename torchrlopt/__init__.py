@@ -1,7 +1,7 @@
 """torchrlopt: a torch.compile backend that rewrites the graph by proven substitutions.
 
-`torch.compile(model, backend="rlopt")` needs no import of this package; `optimise` and `optimise_onnx` are for
-those who want the report or a file. Importing it loads torch and little else.
+`torch.compile(model, backend="rlopt")` needs no import of this package; `optimise` and `optimise_onnx` are
+for those who want the report or a file. Importing it loads torch and little else.
 """
 
 from torchrlopt.errors import RlOptError

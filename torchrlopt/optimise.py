@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,8 +25,8 @@ def optimise(
 
     Args:
         model: in eval mode. It is not changed, and its parameters and buffers are shared with the result.
-        example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor. Inputs of other
-            shapes work too; they may take a moment at the first call.
+        example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor. Inputs of
+            other shapes work too; they may take a moment at the first call.
         **options: see `Options`.
 
     Returns:
@@ -62,8 +61,8 @@ def optimise(
 class Optimised(torch.nn.Module):
     """A model behind the rlopt backend; made by `optimise`.
 
-    It shares the parameters, buffers and submodules of the original: a change to one is a change to both. Calls
-    run without recording gradients; in training mode, or when an input requires a gradient, the
+    It shares the parameters, buffers and submodules of the original: a change to one is a change to both.
+    Calls run without recording gradients; in training mode, or when an input requires a gradient, the
     original runs as it is.
 
     Args:
@@ -141,6 +140,13 @@ def _compiled(
         from torchrlopt.backend import compile_graph  # heavy
 
         return compile_graph(gm, example_inputs, options, record)
+
+    def reset() -> None:
+        from torchrlopt.backend import reset as forget  # heavy
+
+        forget()
+
+    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)

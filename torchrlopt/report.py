@@ -47,9 +47,9 @@ class Report:
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
             the original's own (1.0: as exact as the original); the worst output counts.
         phases_ms: wall time of each phase, in milliseconds.
-        is_cache_hit: whether the plan came from the plan store.
-        num_nodes_before: operators in the graph that was read.
-        num_nodes_after: operators in the rewritten graph.
+        is_cache_hit: whether the plan came from the plan store, or the whole result from memory.
+        num_nodes_before: operators that run at every call, in the graph that was read.
+        num_nodes_after: the same in the rewritten graph; expressions over weights are not among them.
         opaque: operators without a translation, left as they are.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
     """
@@ -152,7 +152,7 @@ class Report:
             rows.append(("measured", f"{times} ({ratio:.2f}x{spread})"))
         if self.numerical_error is not None:
             rows.append(("error to float64", f"{self.numerical_error:.2f} times the original's"))
-        rows.append(("plan", f"{len(self.steps)} steps" + (" (from the store)" if self.is_cache_hit else "")))
+        rows.append(("plan", f"{len(self.steps)} steps" + (" (cached)" if self.is_cache_hit else "")))
         rows.extend(("", f"{count} x {name}") for name, count in self.step_counts().items())
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
