@@ -12,10 +12,10 @@ namespace rlopt {
 
 /// Functions that the field leaves uninterpreted and integers do not have; exp is apart, for the field's
 /// sake.
-#define RLOPT_FUNCTIONS(X)                                                                              \
-  X(log)                                                                                                \
-  X(sqrt) X(erf) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) \
-      X(atanh)
+#define RLOPT_FUNCTIONS(X) \
+  X(log)                   \
+  X(sqrt)                  \
+  X(erf) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh)
 
 /// float64 with the true functions.
 struct RealAlgebra {
@@ -81,7 +81,12 @@ struct FieldAlgebra {
     return sum >= kPrime ? sum - kPrime : sum;
   }
   static T sub(T a, T b) { return a >= b ? a - b : a - b + kPrime; }
-  static T mul(T a, T b) { return a * b % kPrime; }
+  static T mul(T a, T b) {
+    // 2^31 = 1 mod the prime: the high half counts as much as the low one.
+    const T product = a * b;
+    const T folded = (product & kPrime) + (product >> 31);
+    return folded >= kPrime ? folded - kPrime : folded;
+  }
   static T neg(T a) { return a == 0 ? 0 : kPrime - a; }
   static T power(T base, int64_t exponent) {
     T result = 1;

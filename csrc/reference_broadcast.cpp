@@ -143,8 +143,8 @@ bool eval_broadcast(const Call& call) {
       return fold<A>(call, [](T a, T b) { return A::add(a, b); });
     case Op::Mean: {
       fold<A>(call, [](T a, T b) { return A::add(a, b); });
-      const T n = A::from_int(static_cast<int64_t>(call.in.size()));
-      for (T& value : data<T>(call.out[0])) value = A::div(value, n);
+      const Divider<A> by_count(A::from_int(static_cast<int64_t>(call.in.size())));
+      for (T& value : data<T>(call.out[0])) value = by_count(value);
       return true;
     }
     case Op::Where:

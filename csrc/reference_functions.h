@@ -3,10 +3,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "reference_algebra.h"
 
 namespace rlopt {
+
+/// Division by one number many times: over the field the inverse is what costs.
+template <class A>
+class Divider {
+ public:
+  using T = typename A::T;
+
+  explicit Divider(T divisor) : divisor_(divisor) {
+    if constexpr (std::is_same_v<A, FieldAlgebra>) divisor_ = A::inverse(divisor);
+  }
+  T operator()(T x) const {
+    if constexpr (std::is_same_v<A, FieldAlgebra>) {
+      return A::mul(x, divisor_);
+    } else {
+      return A::div(x, divisor_);
+    }
+  }
+
+ private:
+  T divisor_;
+};
 
 /// Written in terms of the algebra's own functions, so that over the field, too, an operator equals its
 /// parts.

@@ -44,8 +44,8 @@ void normalise_row(typename A::T* row, int64_t n, typename A::T epsilon, bool ce
   }
   typename A::Accumulator squares{};
   for (int64_t i = 0; i < n; ++i) A::accumulate(squares, row[i], row[i]);
-  const T deviation = A::sqrt(A::add(A::div(A::finish(squares), length), epsilon));
-  for (int64_t i = 0; i < n; ++i) row[i] = A::div(row[i], deviation);
+  const Divider<A> by_deviation(A::sqrt(A::add(A::div(A::finish(squares), length), epsilon)));
+  for (int64_t i = 0; i < n; ++i) row[i] = by_deviation(row[i]);
 }
 
 template <class A>
@@ -87,11 +87,11 @@ bool batch_norm(const Call& call) {
   for (int64_t c = 0; c < rows.n; ++c) {
     const auto channel = static_cast<size_t>(c);
     const T mean = data<T>(*call.in[3])[channel];
-    const T deviation = A::sqrt(A::add(data<T>(*call.in[4])[channel], epsilon));
+    const Divider<A> by_deviation(A::sqrt(A::add(data<T>(*call.in[4])[channel], epsilon)));
     for (int64_t o = 0; o < rows.outer; ++o) {
       for (int64_t i = 0; i < rows.inner; ++i) {
         const auto at = static_cast<size_t>((o * rows.n + c) * rows.inner + i);
-        const T unit = A::div(A::sub(x[at], mean), deviation);
+        const T unit = by_deviation(A::sub(x[at], mean));
         out[at] = A::add(A::mul(unit, data<T>(*call.in[1])[channel]), data<T>(*call.in[2])[channel]);
       }
     }
@@ -161,7 +161,8 @@ void lp_normalise_row(typename A::T* row, int64_t n, int64_t stride, int64_t p) 
   }
   if (p == 2) norm = A::sqrt(norm);
   if (norm == T(0)) return;  // a row of zeros stays zero
-  for (int64_t i = 0; i < n; ++i) row[i * stride] = A::div(row[i * stride], norm);
+  const Divider<A> by_norm(norm);
+  for (int64_t i = 0; i < n; ++i) row[i * stride] = by_norm(row[i * stride]);
 }
 
 template <class A>
@@ -224,7 +225,8 @@ void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_ze
     sum = A::add(sum, value);
   }
   if (empty_is_zero && sum == T(0)) return;
-  for (int64_t i = 0; i < n; ++i) row[i * stride] = A::div(row[i * stride], sum);
+  const Divider<A> by_sum(sum);
+  for (int64_t i = 0; i < n; ++i) row[i * stride] = by_sum(row[i * stride]);
 }
 
 template <class A>
