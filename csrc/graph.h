@@ -154,8 +154,4 @@ class GraphEdit {
   std::vector<NodeId> touched_;
 };
 
-/// Checks all invariants (wiring, uses, types re-inferred, acyclicity, arity). Throws TypeError naming the
-/// node.
-void check_graph(const Graph& graph);
-
 }  // namespace rlopt

@@ -15,4 +15,8 @@ std::vector<TensorType> infer_types(Op op, const Attrs& attrs, const std::vector
 /// Infers and adds: the usual way to build a node.
 NodeId add_inferred(GraphEdit& edit, Op op, AttrsPtr attrs, std::vector<Value> inputs, NodeNames names = {});
 
+/// Checks all invariants (wiring, uses, types re-inferred, acyclicity, arity). Throws TypeError naming the
+/// node.
+void check_graph(const Graph& graph);
+
 }  // namespace rlopt

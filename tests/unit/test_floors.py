@@ -48,7 +48,7 @@ CSRC_PARTS = (
     ("text",),
     ("reference", "eval"),
     ("expression", "substitution"),
-    ("pattern", "match"),
+    ("pattern", "match", "matcher", "library", "explain"),
     ("apply",),
     ("verify",),
     ("cost",),
