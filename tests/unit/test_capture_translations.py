@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from tests.unit.capture_calls import assert_captured_right, capture_function
 from torchrlopt.capture.translation import TABLE, translation
+from torchrlopt.capture.whole import whole_operators
 
 _generator = torch.Generator().manual_seed(0)
 
@@ -147,6 +148,8 @@ INDEXING: dict[str, Case] = {
     "index": (lambda x, i: x[:, i], X, PERMUTATION),
     "index_negative": (lambda x, i: x[i], X, torch.tensor([-1, 0])),
     "index_two": (lambda x, i, j: x[i, j], X, torch.tensor([0, 1]), torch.tensor([[2], [1]])),
+    "index_last_two": (lambda x, i, j: x[:, i, j], X, torch.tensor([0, 1]), torch.tensor([[2], [1]])),
+    "index_with_a_gap": (lambda x, i, j: x[i, :, j], X, torch.tensor([0, 1]), torch.tensor([2, 1])),
     "index_select": (lambda x, i: x.index_select(1, i), X, PERMUTATION),
     "scatter": (lambda x, i, s: x.scatter(1, i, s), X, torch.ones(2, 1, 4, dtype=torch.int64), _r(2, 1, 4)),
     "scatter_add": (
@@ -213,10 +216,27 @@ LAYERS: dict[str, Case] = {
     "avg_pool_1d": (lambda x: F.avg_pool1d(x, 2), _r(2, 3, 8)),
     "adaptive_to_1": (lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
     "adaptive_even": (lambda x: F.adaptive_avg_pool2d(x, (4, 2)), IMAGE),
-    "upsample_nearest": (lambda x: F.interpolate(x, scale_factor=2), IMAGE),
-    "upsample_bilinear": (lambda x: F.interpolate(x, size=(5, 11), mode="bilinear"), IMAGE),
     "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE, _r(2, 4, 4, 2)),
     "dropout_in_inference": (lambda x: F.dropout(x, 0.5, training=False).exp(), X),
+}
+RESAMPLING: dict[str, Case] = {
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2), IMAGE),
+    "nearest_to_size": (lambda x: F.interpolate(x, size=(5, 11)), IMAGE),
+    "nearest_exact": (lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest-exact"), IMAGE),
+    "nearest_1d": (lambda x: F.interpolate(x, scale_factor=2), _r(1, 2, 5)),
+    "bilinear": (lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), IMAGE),
+    "bilinear_to_size": (lambda x: F.interpolate(x, size=(5, 11), mode="bilinear"), IMAGE),
+    "bilinear_to_size_1": (lambda x: F.interpolate(x, size=(1, 5), mode="bilinear"), IMAGE),
+    "bilinear_corners": (
+        lambda x: F.interpolate(x, size=(5, 11), mode="bilinear", align_corners=True),
+        IMAGE,
+    ),
+    "bilinear_recomputed": (
+        lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True),
+        IMAGE,
+    ),
+    "trilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), _r(1, 2, 3, 3, 3)),
+    "bicubic": (lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"), IMAGE),
 }
 FAMILIES = ELEMENTWISE | REDUCTIONS | LAYOUT | INDEXING | PRODUCTS | LAYERS
 
@@ -227,6 +247,23 @@ def test_translation_computes_what_pytorch_computes(name: str) -> None:
     record = capture_function(function, *inputs)
     assert record.captured.opaque == ()
     assert_captured_right(record)
+
+
+@pytest.mark.parametrize("name", RESAMPLING)
+def test_interpolation_is_one_resize(name: str) -> None:
+    function, *inputs = RESAMPLING[name]
+    with whole_operators():
+        record = capture_function(function, *inputs)
+    assert record.op_types() == {"Resize": 1}
+    assert_captured_right(record)
+
+
+def test_whole_operators_leave_the_kernels_as_they_were() -> None:
+    operation = torch.ops.aten.upsample_bilinear2d.vec
+    before = dict(operation.py_kernels)
+    with whole_operators(), whole_operators():
+        assert operation.py_kernels != before
+    assert operation.py_kernels == before
 
 
 OPAQUE: dict[str, tuple[str, Case]] = {
@@ -251,7 +288,6 @@ OPAQUE: dict[str, tuple[str, Case]] = {
     "remainder of floats": ("aten.remainder.Tensor", (torch.remainder, X, P)),
     "cast that wraps": ("aten._to_copy.default", (lambda x: x.to(torch.int8), X * 1000)),
     "softplus with a beta": ("aten.softplus.default", (lambda x: F.softplus(x, beta=2.0), X)),
-    "indices with a gap": ("aten.index.Tensor", (lambda x, i: x[i, :, i], X, torch.tensor([0, 1]))),
     "part of a source": (
         "aten.scatter.src",
         (lambda x, i, s: x.scatter(1, i, s), X, torch.zeros(2, 1, 2, dtype=torch.int64), _r(2, 3, 4)),

@@ -21,9 +21,10 @@ from torchrlopt.capture.compat import IR_VERSION, OPSET
 from torchrlopt.capture.mapping import make_mapping
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.capture.walk import Walker
+from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import CaptureError
 
-__all__ = ["Captured", "capture", "decompositions"]
+__all__ = ["Captured", "capture", "decompositions", "whole_operators"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +126,7 @@ def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     """Returns the decompositions to trace with: none, so that every operator arrives whole.
 
     What has no ONNX operator of its own is taken apart while translating, not while tracing: the original
-    call can then be put back where nothing was rewritten.
+    call can then be put back where nothing was rewritten. Trace inside `whole_operators()` besides.
     """
     return {}
 

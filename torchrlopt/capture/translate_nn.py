@@ -10,7 +10,7 @@ import torch
 
 from torchrlopt.capture.graph_builder import GraphBuilder
 from torchrlopt.capture.onnx_types import Dims, value_dims, value_dtype
-from torchrlopt.capture.translation import Target, require, shape_value, static_int, translation
+from torchrlopt.capture.translation import Target, require, static_int, translation
 
 
 def _filled_like(g: GraphBuilder, dims: Sequence[Any], value: float, dtype: torch.dtype) -> ir.Value:
@@ -247,57 +247,6 @@ def _adaptive_avg_pool(g: GraphBuilder, target: Target, x: ir.Value, output_size
     require(all(a % b == 0 for a, b in zip(sizes, wanted, strict=True)), "adaptive pooling of uneven windows")
     window = [a // b for a, b in zip(sizes, wanted, strict=True)]
     return g.op("AveragePool", x, dims=target.dims, kernel_shape=window, strides=window)
-
-
-@translation("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def _nearest_vec(g: GraphBuilder, target: Target, x: ir.Value, size: object, factors: Any) -> ir.Value:
-    return _resize(g, target, x, list(factors) if factors else None, "nearest", False)
-
-
-@translation("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
-def _nearest(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
-    return _resize(g, target, x, None if None in factors else list(factors), "nearest", False)
-
-
-@translation("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
-def _linear_vec(
-    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, factors: Any
-) -> ir.Value:
-    return _resize(g, target, x, list(factors) if factors else None, "linear", align)
-
-
-@translation("upsample_linear1d.default", "upsample_bilinear2d.default", "upsample_trilinear3d.default")
-def _linear(
-    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, *factors: Any
-) -> ir.Value:
-    return _resize(g, target, x, None if None in factors else list(factors), "linear", align)
-
-
-def _resize(
-    g: GraphBuilder, target: Target, x: ir.Value, factors: list[float] | None, mode: str, align: bool
-) -> ir.Value:
-    if mode == "nearest":
-        coordinates, rounding = "asymmetric", "floor"
-    else:
-        coordinates, rounding = ("align_corners" if align else "pytorch_half_pixel"), None
-    scales = None
-    sizes = None
-    # ATen samples at 1 / factor where a factor is given, at input / output size where it is not.
-    if factors is not None:
-        scales = g.constant(torch.tensor([1.0, 1.0, *factors], dtype=torch.float32))
-    else:
-        sizes = shape_value(g, target, target.dims, x)
-    return g.op(
-        "Resize",
-        x,
-        None,
-        scales,
-        sizes,
-        dims=target.dims,
-        mode=mode,
-        coordinate_transformation_mode=coordinates,
-        nearest_mode=rounding,
-    )
 
 
 @translation("grid_sampler_2d.default", "grid_sampler_3d.default")

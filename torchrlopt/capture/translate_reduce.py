@@ -15,7 +15,6 @@ from torchrlopt.capture.translation import (
     normal_axes,
     normal_axis,
     require,
-    shape_value,
     static_int,
     translation,
 )
@@ -164,65 +163,3 @@ def _topk(
     count = g.op("Reshape", k.value, g.ints([1]), dims=(1,)) if isinstance(k, SymScalar) else g.ints([k])
     at = normal_axis(axis, rank)
     return g.op_many("TopK", [x, count], types, axis=at, largest=int(largest), sorted=int(ordered))
-
-
-@translation("embedding.default")
-def _embedding(g: GraphBuilder, target: Target, weight: ir.Value, ids: ir.Value, *options: Any) -> ir.Value:
-    return g.op("Gather", weight, ids, dims=target.dims, axis=0)
-
-
-@translation("index_select.default")
-def _index_select(g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value) -> ir.Value:
-    require(bool(value_dims(x)) and len(value_dims(index)) == 1, "index_select on scalars")
-    return g.op("Gather", x, index, dims=target.dims, axis=normal_axis(axis, len(value_dims(x))))
-
-
-@translation("gather.default")
-def _gather(
-    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, sparse: bool
-) -> ir.Value:
-    rank = len(value_dims(x))
-    require(rank > 0 and len(value_dims(index)) == rank, "gather on scalars")
-    return g.op("GatherElements", x, index, dims=target.dims, axis=normal_axis(axis, rank))
-
-
-@translation("scatter.src")
-def _scatter(
-    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
-) -> ir.Value:
-    rank = len(value_dims(x))
-    # ATen reads only the part of the source that the index covers.
-    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
-    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=normal_axis(axis, rank))
-
-
-@translation("scatter_add.default")
-def _scatter_add(
-    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
-) -> ir.Value:
-    rank = len(value_dims(x))
-    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
-    at = normal_axis(axis, rank)
-    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction="add")
-
-
-@translation("index.Tensor", "_unsafe_index.Tensor")
-def _index(g: GraphBuilder, target: Target, x: ir.Value, indices: list[ir.Value | None]) -> ir.Value:
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    require(all(value_dtype(index) in (torch.int64, torch.int32) for _, index in given), "a mask as index")
-    if len(given) == 1:
-        axis, index = given[0]
-        return g.op("Gather", x, index, dims=target.dims, axis=axis)
-    # Indices of the leading axes together select blocks: GatherND over their stacked, broadcast values.
-    require([axis for axis, _ in given] == list(range(len(given))), "indices with a gap before them")
-    rank = len(target.dims) - (len(value_dims(x)) - len(given))
-    selected = target.dims[:rank]
-    shape = shape_value(g, target, selected, *(index for _, index in given))
-    columns: list[ir.Value] = []
-    for _, index in given:
-        wide = g.cast(index, torch.int64)
-        if value_dims(wide) != selected:
-            wide = g.op("Expand", wide, shape, dims=selected)
-        columns.append(g.op("Unsqueeze", wide, g.ints([rank]), dims=(*selected, 1)))
-    stacked = g.op("Concat", *columns, dims=(*selected, len(given)), axis=rank)
-    return g.op("GatherND", x, stacked, dtype=target.dtype, dims=target.dims)

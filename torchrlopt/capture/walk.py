@@ -11,6 +11,7 @@ import torch
 
 from torchrlopt.capture import (  # noqa: F401 - importing them fills the table of translations
     translate_elementwise,
+    translate_index,
     translate_layout,
     translate_nn,
     translate_reduce,

@@ -1,0 +1,66 @@
+"""Keeps operators whole while AOTAutograd traces.
+
+torch registers Python kernels that take interpolation apart into index arithmetic and gathers before any
+backend sees it, which runs many times slower than the operator itself. While a trace is going on inside
+`whole_operators()` those kernels are out of the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import torch
+
+_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+_PACKETS = (
+    *(f"upsample_{name}" for name in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d")),
+    *(f"upsample_{name}" for name in ("trilinear3d", "bicubic2d")),
+    *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
+)
+# The table of kernels belongs to the process; traces of several threads may overlap.
+_lock = threading.Lock()
+_num_inside = 0
+_saved: dict[torch._ops.OpOverload, dict[object, object]] = {}
+
+
+@contextlib.contextmanager
+def whole_operators() -> Iterator[None]:
+    """Within it, interpolation is traced as one operator. Threads may overlap and nest."""
+    global _num_inside
+    with _lock:
+        _num_inside += 1
+        if _num_inside == 1:
+            _remove()
+    try:
+        yield
+    finally:
+        with _lock:
+            _num_inside -= 1
+            if _num_inside == 0:
+                _restore()
+
+
+def _overloads() -> Iterator[torch._ops.OpOverload]:
+    for name in _PACKETS:
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in ("default", "vec"):
+            found = getattr(packet, overload, None)
+            if isinstance(found, torch._ops.OpOverload):
+                yield found
+
+
+def _remove() -> None:
+    for operation in _overloads():
+        _saved[operation] = {
+            key: operation.py_kernels.pop(key) for key in _KEYS if key in operation.py_kernels
+        }
+        operation._dispatch_cache.clear()
+
+
+def _restore() -> None:
+    for operation, kernels in _saved.items():
+        operation.py_kernels.update(kernels)  # type: ignore[arg-type]  # what _remove took out of it
+        operation._dispatch_cache.clear()
+    _saved.clear()
