@@ -1,5 +1,6 @@
 // The substitution library: parse, match, apply, explain, verify.
 #include "../apply.h"
+#include "../verify.h"
 #include "bind.h"
 
 namespace rlopt {
@@ -76,6 +77,32 @@ Graph apply(const Library& library, const Graph& graph, const std::string& name,
   return *applied.graph;
 }
 
+py::dict verify_to_python(const Library& library, const std::string& name, int bindings, int seeds,
+                          uint64_t seed) {
+  VerifyOptions options;
+  options.num_bindings = bindings;
+  options.num_seeds = seeds;
+  options.seed = seed;
+  const int index = index_of(library, name);
+  VerifyResult result;
+  {
+    const py::gil_scoped_release release;
+    result = verify(library, index, options);
+  }
+  py::dict dict;
+  dict["ok"] = result.ok;
+  dict["num_bindings"] = result.num_bindings;
+  dict["num_refused"] = result.num_refused;
+  dict["num_unmatched"] = result.num_unmatched;
+  dict["num_contexts"] = result.num_contexts;
+  dict["contexts"] = result.contexts;
+  dict["exact_field"] = result.exact_field;
+  dict["max_error"] = result.max_error;
+  dict["reason"] = result.reason;
+  dict["counter_example"] = result.counter_example;
+  return dict;
+}
+
 }  // namespace
 
 void bind_substitution(py::module_& m) {
@@ -113,7 +140,10 @@ void bind_substitution(py::module_& m) {
           [](const Library& library, const Graph& graph, const std::string& name) {
             return explain(graph, library, index_of(library, name));
           },
-          py::arg("graph"), py::arg("name"));
+          py::arg("graph"), py::arg("name"))
+      .def("verify", &verify_to_python, py::arg("name"), py::arg("bindings") = 200, py::arg("seeds") = 2,
+           py::arg("seed") = 0,
+           "Exact evaluation on random instances of the pattern and in the six contexts.");
 }
 
 }  // namespace rlopt
