@@ -89,20 +89,39 @@ Gemm contraction_shape(const Graph& graph, const Node& node) {
   }
 }
 
+constexpr double kDepthwiseEfficiency = 0.22;
+
 /// Fraction of the arithmetic peak that a product of this shape reaches: short reductions and few columns
 /// leave vector lanes and registers idle, few rows leave threads idle.
-double efficiency(const Gemm& gemm) {
-  const double rows = gemm.m * gemm.batch;
+double efficiency(const Gemm& gemm, bool is_convolution) {
+  // Depth-wise kernels vectorise over channels instead of columns.
+  if (is_convolution && gemm.n == 1) return kDepthwiseEfficiency;
+  const double rows = is_convolution ? gemm.m * gemm.batch : gemm.m;
   return (gemm.k / (gemm.k + 24)) * (gemm.n / (gemm.n + 12)) * (rows / (rows + 6));
 }
 
 }  // namespace
 
-/// A reshape of a permuted value cannot be a view: the executor copies it.
+/// True where a reshape cannot be a view of its operand: a permuted or expanded one, or a part cut out of an
+/// inner axis that the reshape merges with the axis before it.
 bool CostModel::copies(const Graph& graph, const Node& node) const {
   if (node.op != Op::Reshape && node.op != Op::Flatten) return false;
-  const Node& producer = graph.node(node.inputs[0].node);
-  return producer.op == Op::Transpose || producer.op == Op::Expand;
+  const Value operand = node.inputs[0];
+  const Node& producer = graph.node(operand.node);
+  if (producer.op == Op::Transpose || producer.op == Op::Expand) return true;
+  Ints axes;
+  if (producer.op == Op::Split) axes = {producer.attr_int("axis")};
+  if (producer.op == Op::Slice) axes = producer.attr_ints("axes");
+  const Dims& dims = graph.type(operand).dims;
+  for (const int64_t axis : axes) {
+    const auto cut = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
+    double outer = 1, prefix = 1;
+    for (size_t i = 0; i < cut; ++i) outer *= extent(dims[i]);
+    bool keeps_cut = outer == 1;
+    for (const Dim& dim : node.types->front().dims) keeps_cut = (prefix *= extent(dim)) == outer || keeps_cut;
+    if (!keeps_cut) return true;
+  }
+  return false;
 }
 
 double CostModel::stream_us(double bytes) const {
@@ -123,10 +142,13 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
     case CostClass::Contraction: {
       const Gemm gemm = contraction_shape(graph, node);
       cost.flops = gemm.flops();
-      const double peak =
-          device_.flops_per_us * (graph.is_static(node.inputs[1]) ? 1.0 : device_.unpacked_factor);
-      arithmetic_us =
-          cost.flops > 0 ? cost.flops / (peak * efficiency(gemm)) : 0;  // no 0 / 0 on empty tensors
+      // Only a convolution's kernel or one matrix for all rows is packed ahead of time.
+      const bool is_convolution =
+          node.info().infer == InferRule::Conv || node.info().infer == InferRule::ConvTranspose;
+      const bool is_packed =
+          graph.is_static(node.inputs[1]) && (is_convolution || graph.type(node.inputs[1]).rank() == 2);
+      const double peak = device_.flops_per_us * (is_packed ? 1.0 : device_.unpacked_factor);
+      arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution));
       // Fused epilogues run on registers: one pass over the output at arithmetic speed.
       if (node.inputs.size() > 2) cost.flops += elements;
       break;

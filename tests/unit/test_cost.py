@@ -43,7 +43,9 @@ def test_views_cost_a_dispatch_and_move_nothing() -> None:
 
 
 def test_reshape_of_a_transpose_copies() -> None:
-    cost = metrics("graph (x: f32[64,64]) { y = Transpose(x; perm=[1,0]) z = Reshape(y; shape=[4096]) return z }")
+    cost = metrics(
+        "graph (x: f32[64,64]) { y = Transpose(x; perm=[1,0]) z = Reshape(y; shape=[4096]) return z }"
+    )
     assert cost["bytes"] == 2 * 4 * 64 * 64
     assert cost["launches"] == 1
 

@@ -116,7 +116,9 @@ def test_plan_survives_storage() -> None:
     assert Plan.from_dict(plan.as_dict()) == plan
 
 
-@pytest.mark.parametrize("broken", [{"steps": 3}, {"costs_ms": [1.0, 2.0]}, {"cost_before_ms": "x"}, {"steps": [["a"]]}])
+@pytest.mark.parametrize(
+    "broken", [{"steps": 3}, {"costs_ms": [1.0, 2.0]}, {"cost_before_ms": "x"}, {"steps": [["a"]]}]
+)
 def test_malformed_stored_plan_is_refused(broken: dict[str, object]) -> None:
     _, plan = run(THREE)
     with pytest.raises(SearchError, match="malformed"):
