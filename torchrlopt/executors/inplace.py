@@ -15,6 +15,7 @@ from torchrlopt.executors import packing
 from torchrlopt.executors.fx_values import (
     arguments,
     is_contiguous,
+    is_mutable,
     only_user,
     shape_key,
     static_stride,
@@ -37,11 +38,13 @@ _UNTAGGED = frozenset({aten.hardswish.default})
 
 
 def reuse_memory(module: fx.GraphModule) -> None:
-    """Turn elementwise calls on dead temporaries into their in-place forms, in place.
+    """Turn elementwise calls on dead temporaries into their in-place forms; generates no code.
 
     Args:
-        module: the main part of a graph, functional, with `meta["val"]`.
+        module: the main part of a graph, with `meta["val"]`; left alone when it writes to values already.
     """
+    if any(is_mutable(node) for node in module.graph.nodes):
+        return  # what the program itself writes to is not followed
     for node in module.graph.nodes:
         target = _in_place_form(node.target) if node.op == "call_function" else None
         if target is None:
@@ -51,7 +54,6 @@ def reuse_memory(module: fx.GraphModule) -> None:
         elif _is_commutative(node) and _is_dead_temporary(node.args[1], node):
             node.args = (node.args[1], node.args[0])
             node.target = target
-    module.recompile()
 
 
 def _is_commutative(node: fx.Node) -> bool:
@@ -100,11 +102,11 @@ def _writes_new_memory(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     if torch.Tag.pointwise not in target.tags and target not in _UNTAGGED:
-        return is_in_place_elementwise(target)
+        return _is_in_place_form(target)
     return not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
 
 
-def is_in_place_elementwise(target: Any) -> bool:
+def _is_in_place_form(target: Any) -> bool:
     """True for the in-place form of an elementwise operator, which this pass put in."""
     name = target._schema.name.rpartition("::")[2]
     functional = getattr(getattr(aten, name.removesuffix("_"), None), target._overloadname, None)

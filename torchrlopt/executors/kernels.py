@@ -19,7 +19,7 @@ from torchrlopt.executors.prologue import reaching_output
 
 
 def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
-    """Give convolutions and linears their packed, fused forms, in place.
+    """Give convolutions and linears their packed, fused forms, in place; the code is not generated anew.
 
     Outputs keep values, dtypes, shapes and strides; calls that are not of float32 (or bfloat16 where oneDNN
     has it) on the CPU, and those too small to gain, stay as they are.
@@ -37,7 +37,6 @@ def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
     propagate(graph, calls)
     graph.eliminate_dead_code()
     graph.lint()
-    module.recompile()
 
 
 def _drop_copies(graph: fx.Graph) -> None:
