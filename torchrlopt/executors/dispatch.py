@@ -66,7 +66,8 @@ _METHODS = {
 def use_builtins(module: fx.GraphModule) -> None:
     """Exchange the targets of calls by quicker ones of the same meaning, in place.
 
-    The last pass, so it generates the code: the graph that results is for running, no longer for passes that look at overloads.
+    The last pass, so it generates the code: the graph that results is for running, no longer for passes
+    that look at overloads.
     """
     graph = module.graph
     for node in list(graph.nodes):
