@@ -355,6 +355,26 @@ def test_mask_without_inputs_is_a_constant_input_shared_by_all_layers() -> None:
     assert_captured_right(record)
 
 
+def test_constants_of_constants_leave_no_trace() -> None:
+    record = capture_function(
+        lambda x: x * torch.tensor(4.0).sqrt() + torch.arange(3).cumsum(0), torch.randn(3)
+    )
+    assert record.op_types() == {"Mul": 1, "Cast": 1, "Add": 1}
+    assert record.captured.opaque == ()
+    assert_captured_right(record)
+
+
+def test_python_float_that_varies_is_an_input() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+            return x * factor + factor
+
+    record = capture_module(Model(), torch.randn(3), 2.5, dynamic=True)
+    assert any(isinstance(value, torch.Tensor) and value.dtype == torch.float64 for value in record.inputs)
+    assert record.op_types() == {"Cast": 1, "Mul": 1, "Add": 1}
+    assert_captured_right(record)
+
+
 def test_constant_that_is_returned_is_made_anew_at_every_call() -> None:
     record = capture_function(lambda x: (torch.arange(100) + 1, x + 1), torch.randn(2))
     assert record.captured.constants.keys() <= {"arange"}

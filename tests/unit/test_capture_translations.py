@@ -312,10 +312,11 @@ def test_every_aten_translation_names_an_operator() -> None:
 
 
 def _is_operator(name: str) -> bool:
-    packet, _, overload = name.partition(".")
-    if packet in ("operator", "torch"):
+    if name.startswith(("operator.", "torch.")):
         return True
-    return overload in getattr(torch.ops.aten, packet).overloads()
+    namespace = torch.ops.prims if name.startswith("prims.") else torch.ops.aten
+    packet, _, overload = name.removeprefix("prims.").partition(".")
+    return overload in getattr(namespace, packet).overloads()
 
 
 def test_equal_scales_are_equal_attributes() -> None:

@@ -45,7 +45,7 @@ class Captured:
         origins: ONNX node -> fx node it was translated from; a node that is absent was merged or moved by
             the clean-up and stands for no single ATen call.
         stack_traces: fx node -> the user's source line.
-        opaque: ATen operators that had no translation.
+        opaque: ATen operators that have no translation, in order of first appearance.
         fx_values: fx node or `"name.i"` -> ONNX value that is equal to it; the inverse of `values`, and
             more, as an equal value also stands for copies, no-op views and repeated expressions.
         groups: fx node of `origins` -> all fx nodes, in order, that its ONNX nodes stand for, where that
@@ -103,7 +103,7 @@ def capture(
         values=mapping.values,
         origins=mapping.origins,
         stack_traces=mapping.stack_traces,
-        opaque=tuple(walker.opaque),
+        opaque=tuple(dict.fromkeys(node.op_type for node in model.graph if node.domain == DOMAIN)),
         fx_values=mapping.fx_values,
         groups=mapping.groups,
     )

@@ -7,6 +7,7 @@ a constant is one tensor for all calls and the caller may write to what a call r
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -23,16 +24,22 @@ MAX_FOLDED_ELEMENTS = 1 << 22
 _SHAPE_ONLY = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 
 
-def fold(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
-    """Returns the tensors, by fx name, that are the same at every call and that something else reads.
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """What is the same at every call.
 
-    Args:
-        gm: the inference ATen graph.
-
-    Returns:
-        get_attr tensors and folded results; elements of tuples under the name of their getitem node. Equal
-        expressions share one tensor.
+    Attributes:
+        tensors: by fx name, get_attr tensors and results that something else reads; elements of tuples under
+            the name of their getitem node. Equal expressions share one tensor.
+        names: all fx nodes that need not be computed any more, those that only folded nodes read included.
     """
+
+    tensors: dict[str, torch.Tensor]
+    names: frozenset[str]
+
+
+def fold(gm: torch.fx.GraphModule) -> Folded:
+    """Evaluates what does not depend on any input of an inference ATen graph."""
     returned = _reaching_output(gm.graph)
     known: dict[torch.fx.Node, Any] = {}
     runs: dict[object, Any] = {}
@@ -46,11 +53,12 @@ def fold(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
             result = runs[key] if key in runs else _run(node, known)
             if result is not None:
                 known[node] = runs[key] = result
-    return {
+    tensors = {
         node.name: value
         for node, value in known.items()
         if isinstance(value, torch.Tensor) and any(user not in known for user in node.users)
     }
+    return Folded(tensors, frozenset(node.name for node in known))
 
 
 def _key(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> object:

@@ -55,6 +55,9 @@ def translate_tail(g: GraphBuilder, target: Target, environment: Mapping[str, An
     operator = target.node.target
     if not isinstance(operator, torch._ops.OpOverload) or operator._opname in _INACCURATE:
         return None
+    if operator.namespace not in ("aten", "prims", "torchvision"):
+        # A custom operator: not worth building the registry to find out that it is unknown there.
+        return None
     inputs = [environment.get(source.name) for source in target.node.all_input_nodes]
     values = [value for value in inputs if isinstance(value, ir.Value)]
     if len(values) != len(inputs):

@@ -347,10 +347,19 @@ def _to_copy(g: GraphBuilder, target: Target, x: ir.Value, *options: Any) -> ir.
     # A move between devices is not a computation ONNX can express.
     devices = {source.meta["val"].device for source in target.node.all_input_nodes}
     require(devices == {target.node.meta["val"].device}, "a copy to another device")
-    source = value_dtype(x)
-    require(
-        not (source.is_floating_point and not target.dtype.is_floating_point and target.dtype != torch.bool)
-        or target.dtype in (torch.int64, torch.int32),
-        "a cast of floats to a narrow integer wraps in ATen",
-    )
-    return g.identity(x) if source == target.dtype else g.cast(x, target.dtype)
+    return _converted(g, target, x)
+
+
+@translation("prims.convert_element_type.default")
+def _convert_element_type(g: GraphBuilder, target: Target, x: ir.Value, dtype: torch.dtype) -> ir.Value:
+    return _converted(g, target, x)
+
+
+def _converted(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
+    source, wanted = value_dtype(x), target.dtype
+    if source == wanted:
+        return g.identity(x)
+    if source.is_floating_point and not wanted.is_floating_point:
+        wide = wanted in (torch.int64, torch.int32, torch.bool)
+        require(wide, "a cast of floats to a narrow integer wraps in ATen")
+    return g.cast(x, wanted)

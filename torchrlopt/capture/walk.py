@@ -45,7 +45,6 @@ class Walker:
         constants: large constants by name of their graph input.
         origins: name of an ONNX node -> fx node it was made from.
         groups: fx node -> all fx nodes that its ONNX nodes stand for, where it is more than itself.
-        opaque: ATen operators that had no translation, in order of first appearance.
     """
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
@@ -54,7 +53,6 @@ class Walker:
         self.constants: dict[str, torch.Tensor] = {}
         self.origins: dict[str, str] = {}
         self.groups: dict[str, tuple[str, ...]] = {}
-        self.opaque: list[str] = []
         self._dim_values: dict[Dim, ir.Value] = {}
         self._folded = fold(gm)
         self._constant_values: dict[int, ir.Value] = {}
@@ -66,10 +64,10 @@ class Walker:
                 self._placeholder(node)
         # Large constants are inputs too, after all placeholders.
         for node in nodes:
-            if node.name in self._folded:
+            if node.name in self._folded.tensors:
                 self._constant(node)
         for node in nodes:
-            if node.op == "call_function" and node.name not in self._folded:
+            if node.op == "call_function" and node.name not in self._folded.names:
                 self._call(node)
 
     def _placeholder(self, node: torch.fx.Node) -> None:
@@ -84,7 +82,7 @@ class Walker:
             self._dim_values.setdefault(dim_of(meta), value)
 
     def _constant(self, node: torch.fx.Node) -> None:
-        tensor = self._folded[node.name]
+        tensor = self._folded.tensors[node.name]
         dims = tuple(tensor.shape)
         twin = self._constant_values.get(id(tensor))
         if twin is not None:
@@ -135,9 +133,6 @@ class Walker:
             except Untranslatable as verdict:
                 _log.debug("%s: %s", node.name, verdict)
             self.builder.discard_group()
-        name = opaque_name(node.target)
-        if name not in self.opaque:
-            self.opaque.append(name)
         made = emit_opaque(self.builder, node, self.environment, types)
         return self._close(target, made if several else made[0], several)
 
