@@ -148,7 +148,8 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
       const bool is_packed =
           graph.is_static(node.inputs[1]) && (is_convolution || graph.type(node.inputs[1]).rank() == 2);
       const double peak = device_.flops_per_us * (is_packed ? 1.0 : device_.unpacked_factor);
-      arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution));
+      // No 0 / 0 on empty tensors.
+      arithmetic_us = cost.flops > 0 ? cost.flops / (peak * efficiency(gemm, is_convolution)) : 0;
       // Fused epilogues run on registers: one pass over the output at arithmetic speed.
       if (node.inputs.size() > 2) cost.flops += elements;
       break;
