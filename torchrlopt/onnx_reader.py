@@ -277,6 +277,8 @@ def _opaque_op(node: onnx_ir.Node) -> str:
 def _attribute_text(attribute: onnx_ir.Attr) -> str:
     if attribute.type == onnx_ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()
+        if tensor.dtype == onnx_ir.DataType.STRING:
+            return str(tensor.numpy().tolist())
         return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(tensor.tobytes()).hexdigest()}"
     if attribute.type in (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS):
         return hashlib.sha256(str(attribute.value).encode()).hexdigest()

@@ -103,12 +103,8 @@ class _Writer:
 
     def _typed(self, name: str, type_: _C.TensorType) -> onnx_ir.Value:
         """A fresh value of a type of the core."""
-        dtype, dims = dtype_of(type_[0]), type_[1]
-        value = onnx_ir.Value(
-            name=name,
-            type=onnx_ir.TensorType(dtype) if dtype is not None else None,
-            shape=onnx_ir.Shape(dims) if dims is not None else None,
-        )
+        value = onnx_ir.Value(name=name)
+        _set_type(value, type_)
         self.by_name[name] = value
         return value
 
@@ -221,6 +217,8 @@ class _Writer:
         ]
         for index, output in enumerate(outputs):
             self.values[(node["id"], index)] = output
+            if index < len(node["types"]) and (output.shape is None or output.dtype is None):
+                _set_type(output, node["types"][index])
         attributes, extra = _modernised(source, attributes, self.program, len(outputs))
         inputs += [self._constant_input(name, array) for array in extra]
         self._append(source.domain, source.op_type, inputs, attributes, outputs, name)
@@ -306,6 +304,15 @@ class _Writer:
                 self._append("", "Identity", [found], {}, [renamed], f"{_PREFIX}output_{name}")
                 outputs.append(renamed)
         return outputs
+
+
+def _set_type(value: onnx_ir.Value, type_: _C.TensorType) -> None:
+    """Type a value as the core does; what the core does not know stays undeclared."""
+    dtype, dims = dtype_of(type_[0]), type_[1]
+    if dtype is not None and value.dtype is None:
+        value.type = onnx_ir.TensorType(dtype)
+    if dims is not None and value.shape is None:
+        value.shape = onnx_ir.Shape(dims)
 
 
 def make_attribute(name: str, value: Any) -> onnx_ir.Attr:

@@ -77,7 +77,7 @@ def use_builtins(module: fx.GraphModule) -> None:
             _only_normalised(graph, node)
         elif node.target in BUILTINS:
             node.target = BUILTINS[node.target]
-        elif node.target in _OF_SIZES and not node.kwargs and len(node.args) == 2:
+        elif node.target in _OF_SIZES and not node.kwargs and len(node.args) == 2 and node.args[1]:
             node.args = (node.args[0], *node.args[1])
             node.op, node.target = "call_method", _OF_SIZES[node.target]
         elif node.target in _METHODS:

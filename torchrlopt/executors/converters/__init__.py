@@ -16,6 +16,7 @@ from torchrlopt.executors.converters import (
     conv_pool,
     create,
     elementwise,
+    folding,
     indexing,
     loss,
     matmul,
@@ -71,7 +72,13 @@ def convert(
     call = OpCall(node, inputs, opset, emitter)
     if converter is None:
         raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
-    folded = shapes.fold(emitter, call) if domain == "" else None
-    result = folded if folded is not None else converter(emitter, call)
-    results = result if isinstance(result, tuple) else (result,)
+    results: tuple[Entry | None, ...] | None = None
+    if domain == "":
+        folded = shapes.fold(emitter, call)
+        results = (folded,) if folded is not None else None
+        if results is None:
+            results = folding.evaluate(emitter, node, inputs, opset, converter)
+    if results is None:
+        result = converter(emitter, call)
+        results = result if isinstance(result, tuple) else (result,)
     return results + (None,) * (len(node.outputs) - len(results))

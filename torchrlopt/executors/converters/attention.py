@@ -108,7 +108,7 @@ def _by_parts(
     # A row without any key gives zeros, not NaN.
     empty = emitter.op(aten.isnan.default, weights)
     weights = emitter.op(aten.where.self, empty, emitter.scalar(0.0, emitter.dtype(scores)), weights)
-    stages += [scores, capped, weights] if call.opset < 24 else [capped, scores, weights]
+    stages += [capped, scores, weights]
     return emitter.op(aten.matmul.default, weights, v), stages[mode]
 
 

@@ -71,6 +71,7 @@ _WRAPPING = frozenset(
         aten.mul.Tensor,
         aten.bitwise_or.Tensor,
         aten.bitwise_xor.Tensor,
+        aten.bitwise_not.default,
     }
 )
 
@@ -81,6 +82,11 @@ def _bits(emitter: Emitter, x: fx.Node) -> fx.Node:
 
 def _unsigned(emitter: Emitter, x: fx.Node) -> fx.Node:
     return emitter.op(aten.view.dtype, x, torch.uint64)
+
+
+@converts("BitwiseNot")
+def _bitwise_not(emitter: Emitter, call: OpCall) -> Entry:
+    return arithmetic(emitter, aten.bitwise_not.default, (call.x(0),))
 
 
 @converts("Div")

@@ -305,12 +305,7 @@ def _max_unpool(emitter: Emitter, call: OpCall) -> Entry:
         for i in range(len(window.kernel))
     ]
     if call.maybe(2) is not None:
-        # The indices count over the pooled input's own shape; the result is placed in a larger one.
-        full = emitter.ints(call.entry(2))
-        if emitter.known_ints(call.entry(2)) is not None:
-            sizes = emitter.const_ints(call.entry(2), "output shape")[2:]
-        else:
-            return _unpool(emitter, x, indices, full)
+        raise call.unsupported("an output shape")
     return _unpool(emitter, x, indices, [emitter.dim(x, 0), emitter.dim(x, 1), *sizes])
 
 

@@ -19,7 +19,6 @@ _SAME_TYPE: dict[str, Any] = {
     "Asinh": aten.asinh.default,
     "Atan": aten.atan.default,
     "Atanh": aten.atanh.default,
-    "BitwiseNot": aten.bitwise_not.default,
     "Ceil": aten.ceil.default,
     "Cos": aten.cos.default,
     "Cosh": aten.cosh.default,

@@ -210,10 +210,13 @@ class Emitter:
             return list(known.elements)
         node = self.tensor(entry)
         if self.rank(node) == 0:
-            return [self.op(aten._local_scalar_dense.default, node)]
+            return [self.item_of(node)]
         length = self.static_dim(node, 0)
-        picks = [self.op(aten.select.int, node, 0, index) for index in range(length)]
-        return [self.op(aten._local_scalar_dense.default, pick) for pick in picks]
+        return [self.item_of(self.op(aten.select.int, node, 0, index)) for index in range(length)]
+
+    def item_of(self, node: fx.Node) -> fx.Node:
+        """The number in a one-element tensor, read at run time; nothing is known about it now."""
+        return self.graph.call_function(aten._local_scalar_dense.default, (node,))
 
     def known_ints(self, entry: Entry) -> Ints | None:
         """The elements of an integer tensor of rank 0 or 1 where they are known now, else None."""

@@ -278,7 +278,8 @@ def _space_to_depth(emitter: Emitter, call: OpCall) -> Entry:
     n, c, h, w = emitter.shape(x)
     rows, columns = emitter.floordiv(h, block), emitter.floordiv(w, block)
     parts = emitter.op(aten.reshape.default, x, [n, c, rows, block, columns, block])
-    parts = emitter.op(aten.permute.default, parts, [0, 3, 5, 1, 2, 4])
+    order = [0, 3, 5, 1, 2, 4] if call.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    parts = emitter.op(aten.permute.default, parts, order)
     return emitter.op(aten.reshape.default, parts, [n, emitter.mul(c, block * block), rows, columns])
 
 
