@@ -101,6 +101,8 @@ def is_pure(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return getattr(target, "__module__", None) == "_operator" or bool(getattr(target, "is_pure", False))
+    if node.is_impure():
+        return False  # checks and the like: they must stay even though nothing reads them
     return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 

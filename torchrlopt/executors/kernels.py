@@ -26,15 +26,17 @@ def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
 
     Args:
         module: an ATen graph; every node carries `meta["val"]`, a tensor (fake or real) with the strides the
-            original program gives it. A node without one is left alone, and so is what it feeds.
+            original program gives it. A product that lacks one is left alone, and so are all convolutions as
+            soon as any node lacks one.
         static: names of the placeholders whose values stay the same between calls (weights, or what a
             prologue made of them).
     """
     graph = module.graph
     _drop_copies(graph)
     select_linears(graph, static_nodes(graph, static))
-    calls = select_convolutions(graph, static_nodes(graph, static))
-    propagate(graph, calls)
+    # Layouts can be restored only where the strides to restore are known.
+    if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
+        propagate(graph, select_convolutions(graph, static_nodes(graph, static)))
     graph.eliminate_dead_code()
     graph.lint()
 

@@ -18,6 +18,7 @@ from torch import fx
 from torchrlopt.executors import packing
 from torchrlopt.executors.convolution_kernels import insert_after
 from torchrlopt.executors.fx_values import (
+    arguments,
     is_contiguous,
     is_mutable,
     shape_key,
@@ -131,12 +132,13 @@ class _Propagation:
     def _visit_packed(self, node: fx.Node) -> None:
         x = node.args[0]
         assert isinstance(x, fx.Node)
-        images = [x]
+        if self._of(x) is _Layout.ORIGINAL:
+            node.replace_input_with(x, self._to_channels_last(x))
         if node.target is packing.CONVOLUTION_ADD:
-            images.append(node.args[1])  # type: ignore[arg-type]
-        for image in images:
-            if self._of(image) is _Layout.ORIGINAL:
-                node.replace_input_with(image, self._to_channels_last(image))
+            other = node.args[1]
+            assert isinstance(other, fx.Node)
+            if self._of(other) is not _Layout.CHANNELS_LAST:
+                node.replace_input_with(other, self._to_channels_last(other))
         self._layout[node] = _Layout.CHANNELS_LAST
 
     def _visit_changed(self, node: fx.Node) -> None:
@@ -144,7 +146,7 @@ class _Propagation:
         if name == "sym_size":
             return
         changed = [source for source in node.all_input_nodes if self._of(source) is not _Layout.ORIGINAL]
-        if is_contiguous(node) and (name in _CONTIGUOUS_RESULT or _is_flat_cat(node)):
+        if is_contiguous(node) and _writes_contiguous(node):
             self._layout[node] = _Layout.ORIGINAL
         elif is_elementwise(node.target) or name == "cat":
             self._visit_joining(node)
@@ -152,7 +154,7 @@ class _Propagation:
             self._layout[node] = self._of(changed[0]) if changed == [node.args[0]] else _Layout.OTHER
         elif name == "getitem":
             self._layout[node] = self._of(changed[0])
-        elif name in ("view", "_unsafe_view"):
+        elif node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default
             self._layout[node] = _Layout.OTHER
         elif name in _VIEWS or name in _ANY_STRIDES or is_mutable(node):
@@ -168,7 +170,7 @@ class _Propagation:
             self._layout[node] = _Layout.OTHER
             return
         for source in large:
-            if self._of(source) is _Layout.ORIGINAL:
+            if self._of(source) is not _Layout.CHANNELS_LAST:
                 node.replace_input_with(source, self._to_channels_last(source))
         self._layout[node] = _Layout.CHANNELS_LAST
 
@@ -216,14 +218,21 @@ class _Propagation:
 
 def _name(node: fx.Node) -> str:
     """The operator's name without namespace and overload; `getitem` for a projection; else empty."""
+    if node.target is aten.view.dtype:
+        return ""  # re-reads the bytes, which does depend on where they lie
     if isinstance(node.target, torch._ops.OpOverload):
         return node.target._schema.name.rpartition("::")[2]
     return "getitem" if getattr(node.target, "__name__", "") == "getitem" else ""
 
 
-def _is_flat_cat(node: fx.Node) -> bool:
-    """True for a cat of tensors that have no channels_last form: its result is contiguous."""
-    return _name(node) == "cat" and len(shape_key(node) or ()) not in (4, 5)
+def _writes_contiguous(node: fx.Node) -> bool:
+    """True for a call whose result is contiguous whatever the strides of its operands."""
+    name = _name(node)
+    if name == "cat":
+        return len(shape_key(node) or ()) not in (4, 5)  # these have no channels_last form
+    if name in ("clone", "contiguous"):
+        return arguments(node)["memory_format"] is torch.contiguous_format
+    return name in _CONTIGUOUS_RESULT
 
 
 def _makes_tensors(node: fx.Node) -> bool:
@@ -235,5 +244,5 @@ def _outer_first(node: fx.Node) -> list[int]:
     """The dimensions by falling stride, symbolic strides by their hints."""
     value = tensor_of(node)
     assert value is not None
-    hints = [s if isinstance(s, int) else int(s.node.hint) for s in value.stride()]
+    hints = [s if isinstance(s, int) else s.node.hint or 1 for s in value.stride()]
     return sorted(range(len(hints)), key=lambda axis: (-hints[axis], axis))
