@@ -5,10 +5,10 @@ for those who want the report or a file. Importing it loads torch and little els
 """
 
 from torchrlopt.errors import RlOptError
-from torchrlopt.optimise import optimise, reports
+from torchrlopt.optimise import optimise, optimise_onnx, reports
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
 __version__ = "0.1.0"
 
-__all__ = ["Options", "Report", "RlOptError", "__version__", "optimise", "reports"]
+__all__ = ["Options", "Report", "RlOptError", "__version__", "optimise", "optimise_onnx", "reports"]

@@ -21,22 +21,20 @@ from typing import Any
 import onnx_ir
 import torch
 
-from torchrlopt import _C, aot, check, device, executors, search
+from torchrlopt import aot, check, executors, onnx_files
 from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone
 from torchrlopt.capture import Captured, capture
-from torchrlopt.cost import cost_model
-from torchrlopt.errors import OptionsError, RlOptError, SearchError
+from torchrlopt.errors import OptionsError, RlOptError
+from torchrlopt.executors.lowering import lower_model
 from torchrlopt.onnx_reader import read
+from torchrlopt.onnx_standard import standardise
 from torchrlopt.onnx_writer import write
 from torchrlopt.options import Options
-from torchrlopt.program import Program
-from torchrlopt.report import Report, ReportStep
-from torchrlopt.store import PlanStore, default_directory, make_key
-from torchrlopt.substitutions import load_library
+from torchrlopt.planning import Planned, make_plan, opaque_operators
+from torchrlopt.report import Report
+from torchrlopt.sampling import generated_inputs, random_inputs
 
 logger = logging.getLogger("torchrlopt")
-
-PLAN_FORMAT = 1  # raised when the meaning of a stored plan changes
 
 
 class _Compiled:
@@ -149,6 +147,7 @@ class _Compilation:
         self.example_inputs = list(example_inputs)
         self.options = options
         self.report = Report(searcher=options.searcher, executor=options.executor)
+        self._saved: Path | None = None
 
     def run(self) -> Callable[..., Any]:
         """Trace and rewrite; Dynamo's graph where a stage fails and the user did not ask for the error."""
@@ -161,9 +160,11 @@ class _Compilation:
         except (RlOptError, MemoryError) as error:
             if self.options.on_error == "raise":
                 raise
-            self._fall_back(error)
+            warn_of_fallback(error, self.report)
         total_ms = (time.perf_counter() - start) * 1e3
         self.report.phases_ms["trace"] = total_ms - sum(self.report.phases_ms.values())
+        if self._saved is not None:
+            (self._saved / "report.json").write_text(self.report.to_json(), encoding="utf-8")
         return run if self.report.kept == "rewritten" else self.gm.forward
 
     def _leave_training_alone(self) -> None:
@@ -209,9 +210,9 @@ class _Compilation:
             model = write(dataclasses.replace(program, graph=planned.graph))
         with phase("lower"):
             lowered = executors.get(self.options.executor).lower(model, captured, self.options)
+        self._save(captured, model, planned.graph_hash)
         with phase("check"):
             is_kept = self._check(aten, lowered, inputs, static, planned)
-        self._save(captured, model, planned.graph_hash)
         return lowered if is_kept else None
 
     def _check(
@@ -224,153 +225,73 @@ class _Compilation:
     ) -> bool:
         """Right and fast enough? Raises VerificationError where it is wrong."""
         if self.options.verify:
-            fresh = check.random_inputs(inputs, static, self.options.seed)
+            fresh = random_inputs(inputs, static, self.options.seed)
             if self.options.weights == "frozen":  # the first call fixes the weights
                 fresh = [inputs[i] if i in static else x for i, x in enumerate(fresh)]
             self.report.numerical_error = check.verify(aten, aten.forward, lowered, fresh)
-        if self.options.measure and planned.verdict is None:
-            timing = check.measure(
+        if self.options.measure and planned.timing is None:
+            planned.is_stored = False
+            planned.timing = check.measure(
                 self.gm.forward, lowered, inputs, self.options.measure_ms, self.options.min_gain
             )
-            planned.is_stored = False
-            planned.verdict = {
-                "measured_before_ms": timing.before_ms,
-                "measured_after_ms": timing.after_ms,
-                "measured_gain": timing.gain,
-                "measured_spread": timing.spread,
-            }
         return planned.settle(self.options, self.report)
 
     def _save(self, captured: Captured, model: onnx_ir.Model, graph_hash: str) -> None:
         """Leave both graphs where the user asked for them."""
-        if self.options.save_dir is None:
-            return
-        directory = Path(self.options.save_dir) / graph_hash[:12]
-        directory.mkdir(parents=True, exist_ok=True)
-        onnx_ir.save(captured.model, directory / "before.onnx")
-        onnx_ir.save(model, directory / "after.onnx")
-        (directory / "report.json").write_text(self.report.to_json(), encoding="utf-8")
-
-    def _fall_back(self, error: RlOptError | MemoryError) -> None:
-        """Record the error, and warn once per cause."""
-        self.report.kept = "original"
-        self.report.fallback_reason = str(error) or type(error).__name__
-        cause = f"{type(error).__name__}: {getattr(error, 'what', error)}"
-        with _memory.lock:
-            is_new = cause not in _memory.warned
-            _memory.warned.add(cause)
-        if is_new:
-            logger.warning("rlopt keeps the original graph: %s", error)
+        if self.options.save_dir is not None:
+            self._saved = Path(self.options.save_dir) / graph_hash[:12]
+            self._saved.mkdir(parents=True, exist_ok=True)
+            onnx_files.save(captured.model, self._saved / "before.onnx")
+            onnx_files.save(model, self._saved / "after.onnx")
 
 
-@dataclasses.dataclass
-class Planned:
-    """A plan for one graph with what is known about it.
-
-    Attributes:
-        graph: the rewritten graph.
-        graph_hash: of the graph before the plan.
-        key: under which the plan store keeps it; None with `cache=False`.
-        plan: the steps.
-        verdict: measured times of an earlier process, or of this one; None before.
-        is_stored: whether the plan store has all of this already.
-    """
-
-    graph: _C.Graph
-    graph_hash: str
-    key: str | None
-    plan: search.Plan
-    verdict: dict[str, float] | None = None
-    is_stored: bool = False
-
-    def settle(self, options: Options, report: Report) -> bool:
-        """Store plan and verdict, and say whether the rewritten graph is used."""
-        if self.key is not None and not self.is_stored:
-            plan_store().put(self.key, {"plan": self.plan.as_dict(), "verdict": self.verdict})
-        if self.verdict is None or not options.measure:
-            return True
-        report.measured_before_ms = self.verdict["measured_before_ms"]
-        report.measured_after_ms = self.verdict["measured_after_ms"]
-        report.measured_spread = self.verdict["measured_spread"]
-        gain = self.verdict["measured_gain"]
-        if gain < options.min_gain:
-            report.fallback_reason = (
-                f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}"
-            )
-        return gain >= options.min_gain
+def warn_of_fallback(error: RlOptError | MemoryError, report: Report) -> None:
+    """Record why the original is kept, and warn once per cause."""
+    report.kept = "original"
+    report.fallback_reason = str(error) or type(error).__name__
+    cause = f"{type(error).__name__}: {getattr(error, 'what', error)}"
+    with _memory.lock:
+        is_new = cause not in _memory.warned
+        _memory.warned.add(cause)
+    if is_new:
+        logger.warning("rlopt keeps the original graph: %s", error)
 
 
-def make_plan(program: Program, options: Options, where: torch.device, report: Report) -> Planned:
-    """A plan from the store, or from a search.
-
-    Args:
-        program: the graph.
-        options: searcher and budgets.
-        where: the device of the graph's tensors.
-        report: is given steps, costs and whether the store knew the plan.
-    """
-    library = load_library()
-    graph_hash = search.graph_hash(program.graph)
-    key = None
-    found: Planned | None = None
-    if options.cache:
-        key = make_key(
-            {
-                "format": PLAN_FORMAT,
-                "graph": graph_hash,
-                "library": library.hash,
-                "options": options.search_key(),
-                "device": device.fingerprint(where),
-            }
-        )
-        found = _stored_plan(program, library, graph_hash, key)
-    report.is_cache_hit = found is not None
-    if found is None:
-        plan = search.search(program.graph, library, cost_model(options.executor, where.type), options)
-        found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
-    report.steps = tuple(
-        ReportStep(name, location, cost_ms)
-        for (name, location), cost_ms in zip(found.plan.steps, found.plan.costs_ms, strict=True)
-    )
-    report.cost_before_ms = found.plan.cost_before_ms
-    report.cost_after_ms = found.plan.cost_after_ms
-    report.num_nodes_before = _num_run_time_operators(program.graph)
-    report.num_nodes_after = _num_run_time_operators(found.graph)
-    return found
-
-
-def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:
-    """The stored plan, replayed; anything that does not fit is a miss."""
-    entry = plan_store().get(key)
-    if entry is None:
-        return None
+def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
+    """Read an ONNX file, rewrite it and write it with standard operators; see `optimise_onnx`."""
+    report = Report(searcher=options.searcher, executor=options.executor)
+    phase = functools.partial(timed, report)
+    with phase("load"):
+        model = source = onnx_files.load(path_in)
     try:
-        plan = search.Plan.from_dict(entry["plan"])
-        verdict = entry["verdict"]
-        if verdict is not None:
-            names = ("measured_before_ms", "measured_after_ms", "measured_gain", "measured_spread")
-            verdict = {name: float(verdict[name]) for name in names}
-        graph = search.replay(program.graph, library, plan)
-    except (SearchError, KeyError, TypeError, ValueError) as error:
-        logger.debug("a stored plan does not fit: %s", error)
-        return None
-    return Planned(graph, graph_hash, key, plan, verdict, is_stored=True)
+        with phase("read"):
+            program = read(source)
+            report.opaque = opaque_operators(program)
+        with phase("plan"):
+            planned = make_plan(program, options, torch.device("cpu"), report)
+            planned.settle(dataclasses.replace(options, measure=False), report)
+        with phase("write"):
+            model = write(dataclasses.replace(program, graph=planned.graph))
+            standardise(model)
+        with phase("check"):
+            if options.verify:
+                report.numerical_error = _verify_model(source, model, options)
+        report.kept = "rewritten"
+    except (RlOptError, MemoryError) as error:
+        if options.on_error == "raise":
+            raise
+        warn_of_fallback(error, report)
+        model = source
+    with phase("save"):
+        onnx_files.save(model, path_out)
+    return report
 
 
-def _num_run_time_operators(graph: _C.Graph) -> int:
-    """Operators that depend on an input; expressions over weights are evaluated once."""
-    nodes = (graph.node(node) for node in graph.topological_order())
-    return sum(node["op"] != "Input" and not node["is_static"] for node in nodes)
-
-
-def plan_store() -> PlanStore:
-    """The plan store of this process."""
-    return _store_in(default_directory())
-
-
-@functools.cache
-def _store_in(directory: Path) -> PlanStore:
-    return PlanStore(directory)
+def _verify_model(source: onnx_ir.Model, model: onnx_ir.Model, options: Options) -> float:
+    """Compare both models in the eager executor, on random inputs."""
+    aten = lower_model(source)
+    inputs = generated_inputs(aten, options.seed)
+    return check.verify(aten, aten.forward, lower_model(model).forward, inputs)
 
 
 @contextmanager

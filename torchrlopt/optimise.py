@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,6 +57,30 @@ def optimise(
             raise error.inner_exception from None
         raise
     return optimised
+
+
+def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> Report:
+    """Rewrite an ONNX file; the result holds standard operators only and runs anywhere.
+
+    Weights count as fixed: expressions over them stay in the file, and runtimes fold them on loading.
+
+    Args:
+        path_in: the model. Its external data must lie beside it.
+        path_out: where the rewritten model goes (the original one where a stage failed).
+        **options: see `Options`; those about timing and about live weights have no effect on files.
+
+    Returns:
+        What was done.
+
+    Raises:
+        OptionsError: an option is unknown or ill-typed.
+        ModelFormatError: the file is malformed.
+        UnsafePathError: its external data lies elsewhere.
+        RlOptError: a stage failed and `on_error="raise"`.
+    """
+    from torchrlopt.backend import rewrite_file  # heavy
+
+    return rewrite_file(Path(path_in), Path(path_out), Options.from_dict(options))
 
 
 class Optimised(torch.nn.Module):

@@ -1,0 +1,62 @@
+"""Fresh inputs: what must stay like the example stays, the values do not."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchrlopt.sampling import generated_inputs, random_inputs
+
+
+def test_random_inputs_keep_kind_and_layout() -> None:
+    image = torch.rand(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    ids = torch.randint(10, 1000, (4, 16))
+    mask = torch.tensor([[0.0, -float("inf")], [0.0, 0.0]])
+    flags = torch.tensor([True, False, True])
+    expanded = torch.randn(1, 4).expand(3, 4)
+    strided = torch.randn(4, 10)[:, ::2]
+    examples = [image, ids, mask, flags, expanded, strided, 17, torch.ones(0, 2)]
+    fresh = random_inputs(examples, (), seed=0)
+    for old, new in zip(examples, fresh, strict=True):
+        if isinstance(old, torch.Tensor):
+            assert (old.shape, old.dtype, old.stride()) == (new.shape, new.dtype, new.stride())
+    assert not torch.equal(fresh[0], image)
+    assert (fresh[0] >= 0).all()
+    assert torch.equal(fresh[1].flatten().sort().values, ids.flatten().sort().values)
+    assert torch.equal(fresh[2].flatten().sort().values, mask.flatten().sort().values)
+    assert fresh[3].sum() == 2
+    assert fresh[6] == 17
+    again = random_inputs(examples, (), seed=0)
+    assert torch.equal(fresh[0], again[0])
+    assert not torch.equal(fresh[0], random_inputs(examples, (), seed=1)[0])
+
+
+def test_constant_weights_get_noise_and_others_stay() -> None:
+    zeros, usual, scalar = torch.zeros(8), torch.randn(8), torch.tensor(2.0)
+    state = torch.get_rng_state()
+    fresh = random_inputs([zeros, usual, scalar], (0, 1, 2), seed=0)
+    assert (fresh[0] >= 0).all()
+    assert fresh[0].std() > 0
+    assert fresh[1].data_ptr() == usual.data_ptr()
+    assert torch.equal(fresh[2], scalar)
+    assert torch.equal(state, torch.get_rng_state()), "torch's generator is not touched"
+
+
+def test_generated_inputs_have_the_placeholders_types() -> None:
+    examples = [torch.ones(2, 3), torch.ones(4, dtype=torch.int64), torch.ones(2, dtype=torch.bool)]
+    graph = make_fx(lambda x, i, b: (x * 2, i + 1, ~b), tracing_mode="fake")(*examples)
+    first, second = generated_inputs(graph, 0), generated_inputs(graph, 1)
+    for fresh, example in zip(first, examples, strict=True):
+        assert (fresh.shape, fresh.dtype) == (example.shape, example.dtype)
+    assert set(first[1].tolist()) <= {0, 1}
+    assert not torch.equal(first[0], second[0])
+
+
+def test_symbolic_sizes_agree_with_each_other() -> None:
+    graph = make_fx(lambda x: torch.cat([x, x]), tracing_mode="symbolic")(torch.ones(5, 7))
+    (node,) = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    with FakeTensorMode():
+        assert all(not isinstance(dim, int) for dim in node.meta["val"].shape)
+    (x,) = generated_inputs(graph, 0)
+    assert x.shape == (3, 3)

@@ -1,0 +1,142 @@
+"""Plans through the store: look one up by content, or search and remember it with what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from pathlib import Path
+
+import torch
+
+from torchrlopt import _C, device, search
+from torchrlopt.check import Timing
+from torchrlopt.cost import cost_model
+from torchrlopt.errors import SearchError
+from torchrlopt.options import Options
+from torchrlopt.program import Program
+from torchrlopt.report import Report, ReportStep
+from torchrlopt.store import PlanStore, default_directory, make_key
+from torchrlopt.substitutions import load_library
+
+logger = logging.getLogger("torchrlopt")
+
+PLAN_FORMAT = 1  # raised when the meaning of a stored plan changes
+
+
+@dataclasses.dataclass
+class Planned:
+    """A plan for one graph with what is known about it.
+
+    Attributes:
+        graph: the rewritten graph.
+        graph_hash: of the graph before the plan.
+        key: under which the plan store keeps it; None with `cache=False`.
+        plan: the steps.
+        timing: of the rewritten graph against the original, in an earlier process or in this one.
+        is_stored: whether the plan store has all of this already.
+    """
+
+    graph: _C.Graph
+    graph_hash: str
+    key: str | None
+    plan: search.Plan
+    timing: Timing | None = None
+    is_stored: bool = False
+
+    def settle(self, options: Options, report: Report) -> bool:
+        """Store plan and timing, and say whether the rewritten graph is used."""
+        if self.key is not None and not self.is_stored:
+            timing = dataclasses.asdict(self.timing) if self.timing is not None else None
+            plan_store().put(self.key, {"plan": self.plan.as_dict(), "timing": timing})
+        if self.timing is None or not options.measure:
+            return True
+        report.measured_before_ms = self.timing.before_ms
+        report.measured_after_ms = self.timing.after_ms
+        report.measured_spread = self.timing.spread
+        gain = self.timing.gain
+        if gain < options.min_gain:
+            report.fallback_reason = (
+                f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}"
+            )
+        return gain >= options.min_gain
+
+
+def make_plan(program: Program, options: Options, where: torch.device, report: Report) -> Planned:
+    """A plan from the store, or from a search.
+
+    Args:
+        program: the graph.
+        options: searcher and budgets.
+        where: the device of the graph's tensors.
+        report: is given steps, costs and whether the store knew the plan.
+    """
+    library = load_library()
+    graph_hash = search.graph_hash(program.graph)
+    key = None
+    found: Planned | None = None
+    if options.cache:
+        key = make_key(
+            {
+                "format": PLAN_FORMAT,
+                "graph": graph_hash,
+                "library": library.hash,
+                "options": options.search_key(),
+                "device": device.fingerprint(where),
+            }
+        )
+        found = _stored_plan(program, library, graph_hash, key)
+    report.is_cache_hit = found is not None
+    if found is None:
+        plan = search.search(program.graph, library, cost_model(options.executor, where.type), options)
+        found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
+    report.steps = tuple(
+        ReportStep(name, location, cost_ms)
+        for (name, location), cost_ms in zip(found.plan.steps, found.plan.costs_ms, strict=True)
+    )
+    report.cost_before_ms = found.plan.cost_before_ms
+    report.cost_after_ms = found.plan.cost_after_ms
+    report.num_nodes_before = _num_run_time_operators(program.graph)
+    report.num_nodes_after = _num_run_time_operators(found.graph)
+    return found
+
+
+def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:
+    """The stored plan, replayed; anything that does not fit is a miss."""
+    entry = plan_store().get(key)
+    if entry is None:
+        return None
+    try:
+        plan = search.Plan.from_dict(entry["plan"])
+        timing = entry["timing"]
+        if timing is not None:
+            rounds = int(timing.pop("num_rounds"))
+            timing = Timing(num_rounds=rounds, **{name: float(value) for name, value in timing.items()})
+        graph = search.replay(program.graph, library, plan)
+    except (SearchError, AttributeError, KeyError, TypeError, ValueError) as error:
+        logger.debug("a stored plan does not fit: %s", error)
+        return None
+    return Planned(graph, graph_hash, key, plan, timing, is_stored=True)
+
+
+def opaque_operators(program: Program) -> tuple[str, ...]:
+    """Operators of the graph that the core does not know, each once."""
+    nodes = (program.graph.node(node) for node in program.graph.topological_order())
+    names = (str(node["attrs"]["op"]).partition("#")[0] for node in nodes if node["op"] == "Opaque")
+    return tuple(dict.fromkeys(names))
+
+
+def _num_run_time_operators(graph: _C.Graph) -> int:
+    """Operators that depend on an input; expressions over weights are evaluated once."""
+    nodes = (graph.node(node) for node in graph.topological_order())
+    return sum(node["op"] != "Input" and not node["is_static"] for node in nodes)
+
+
+def plan_store() -> PlanStore:
+    """The plan store of this process."""
+    return _store_in(default_directory())
+
+
+@functools.cache
+def _store_in(directory: Path) -> PlanStore:
+    return PlanStore(directory)

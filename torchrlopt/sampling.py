@@ -1,0 +1,109 @@
+"""Fresh inputs for the check: of the kind of the user's own, or made from types alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+_SYMBOL_SIZE = 3  # what a symbolic dimension is taken to be where there is no example
+
+
+def random_inputs(examples: Sequence[Any], static: Collection[int], seed: int) -> list[Any]:
+    """Inputs like the examples, with other values.
+
+    Floating point inputs keep mean, spread and sign of the example; integer, bool and mask-like inputs (only
+    0, 1 or values that are not finite) keep their set of values, shuffled. Weights keep their values, except
+    those that are constant (a zero bias, a LoRA matrix at its start), which would hide errors: they get
+    a little noise. Numbers (symbolic sizes) stay.
+
+    Args:
+        examples: inputs of the graph, in order.
+        static: positions of the weights.
+        seed: of the random generator; torch's global one is not touched.
+    """
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def generator(device: torch.device) -> torch.Generator:
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(seed)
+        return generators[device]
+
+    fresh: list[Any] = []
+    for position, example in enumerate(examples):
+        if not isinstance(example, torch.Tensor) or example.numel() == 0:
+            fresh.append(example)
+        elif position in static:
+            fresh.append(_jittered(example, generator(example.device)))
+        else:
+            fresh.append(_like(example, generator(example.device)))
+    return fresh
+
+
+def _jittered(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The weight itself, or with noise in [0, 0.1) added where it is constant."""
+    if not weight.is_floating_point() or weight.dim() == 0:
+        return weight.detach()
+    first = weight.detach().flatten()[:1]
+    if not bool((weight.detach() == first).all()):
+        return weight.detach()
+    noise = torch.rand(weight.shape, generator=generator, device=weight.device, dtype=torch.float32)
+    return _with_layout(weight.detach() + 0.1 * noise.to(weight.dtype), weight)
+
+
+def _like(example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A tensor of the example's type, strides and kind of values."""
+    example = example.detach()
+    wide = example.double() if example.is_floating_point() else None
+    if wide is None or (bool(((wide == 0) | (wide == 1) | ~wide.isfinite()).all()) and example.numel() > 1):
+        order = torch.randperm(example.numel(), generator=generator, device=example.device)
+        return _with_layout(example.flatten()[order].reshape(example.shape), example)
+    mean = wide.mean()
+    spread = wide.std() if wide.numel() > 1 else wide.abs().mean()
+    noise = torch.randn(example.shape, generator=generator, device=example.device, dtype=torch.float64)
+    values = mean + noise * (spread if bool(spread > 0) else 1.0)
+    return _with_layout((values.abs() if bool((wide >= 0).all()) else values).to(example.dtype), example)
+
+
+def _with_layout(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The values in the strides of `like`, which may overlap (an expanded tensor)."""
+    if values.stride() == like.stride():
+        return values
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
+    storage = torch.zeros(extent, dtype=like.dtype, device=like.device)
+    if extent >= like.numel():
+        storage.as_strided(like.shape, like.stride()).copy_(values)
+    else:  # elements share memory, and torch refuses to write to such a view
+        storage.copy_(values.flatten()[:extent])
+    return storage.as_strided(like.shape, like.stride())
+
+
+def generated_inputs(graph: torch.fx.GraphModule, seed: int) -> list[torch.Tensor]:
+    """Inputs made from the types of a graph's placeholders.
+
+    Floating point tensors are standard normal, integers 0 or 1 (valid as an index into almost anything).
+
+    Args:
+        graph: placeholders carry a fake tensor in `meta["val"]`.
+        seed: of the random generator.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inputs = []
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            fake = node.meta["val"]
+            shape = [_size(dim) for dim in fake.shape]
+            if fake.is_floating_point() or fake.is_complex():
+                inputs.append(torch.randn(shape, generator=generator, dtype=torch.float64).to(fake.dtype))
+            else:
+                inputs.append(torch.randint(0, 2, shape, generator=generator).to(fake.dtype))
+    return inputs
+
+
+def _size(dim: int | torch.SymInt) -> int:
+    """The dimension, each of its symbols taken as `_SYMBOL_SIZE`."""
+    if isinstance(dim, int):
+        return dim
+    expression = dim.node.expr
+    return int(expression.subs(dict.fromkeys(expression.free_symbols, _SYMBOL_SIZE)))
