@@ -145,6 +145,11 @@ Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place
         input.shape = random_.chance(0.8) ? Ints{} : Ints{1};
       } else {
         input.hint = input_hint(state, each);
+        // Members are often alike.
+        const Value first = each.member > 0 ? bound_value(state, {each.slot, 0}) : Binding::kUnbound;
+        if (first != Binding::kUnbound && !input.hint.shape && random_.chance(0.5)) {
+          input.hint.shape = sizes_of(state.edit.graph().type(first));
+        }
       }
     }
     draft.in.push_back(std::move(input));
@@ -170,7 +175,7 @@ void Drawer::hint_attributes(const Task& task, const State& state, Draft& draft)
   const auto& specs = op_info(line.op).attrs;
   for (const PatternCheck& check : pattern_.checks) {
     if (check.line != task.line || draft.attrs[at(check.attribute)]) continue;
-    const Bound value = evaluate_hint(state, check.expr, task.member);
+    const Bound value = evaluate_hint(state, {}, check.expr, task.member);
     if (const auto attr = to_attribute(value, specs[at(check.attribute)].kind))
       draft.attrs[at(check.attribute)] = attr;
   }
@@ -178,7 +183,7 @@ void Drawer::hint_attributes(const Task& task, const State& state, Draft& draft)
     for (const Hint& hint : hints_) {
       if (draft.attrs[at(index)] || hint.slot != slot) continue;
       if (hint.target != Hint::Target::Attribute && hint.target != Hint::Target::AllEqual) continue;
-      const Bound value = evaluate_hint(state, hint.expr, task.member);
+      const Bound value = evaluate_hint(state, hint, hint.expr, task.member);
       if (hint.target == Hint::Target::Attribute) {
         if (const auto attr = to_attribute(value, specs[at(index)].kind)) draft.attrs[at(index)] = attr;
       } else if (const auto number = as_int(value)) {
@@ -192,13 +197,13 @@ InputHint Drawer::input_hint(const State& state, const Place& place) const {
   InputHint result;
   for (const Hint& hint : hints_) {
     if (hint.slot != place.slot || hint.target >= Hint::Target::Attribute) continue;
-    const Bound value = hint.expr != nullptr ? evaluate_hint(state, hint.expr, place.member) : Bound{};
+    const Bound value = evaluate_hint(state, hint, hint.expr, place.member);
     switch (hint.target) {
       case Hint::Target::Rank:
         if (const auto rank = as_int(value)) result.rank = static_cast<int>(*rank);
         break;
       case Hint::Target::Dim: {
-        const auto size = as_int(value), index = as_int(evaluate_hint(state, hint.index, place.member));
+        const auto size = as_int(value), index = as_int(evaluate_hint(state, hint, hint.index, place.member));
         if (size && index) result.dims.emplace_back(*index, *size);
         break;
       }
@@ -231,14 +236,15 @@ bool Drawer::has_hint(Hint::Target target, int slot) const {
 std::optional<double> Drawer::value_hint(const State& state, const Place& place) const {
   for (const Hint& hint : hints_) {
     if (hint.target != Hint::Target::Value || hint.slot != place.slot) continue;
-    const auto value = to_attribute(evaluate_hint(state, hint.expr, place.member), AttrKind::Float);
+    const auto value = to_attribute(evaluate_hint(state, hint, hint.expr, place.member), AttrKind::Float);
     if (value) return std::get<double>(*value);
   }
   return std::nullopt;
 }
 
-Bound Drawer::evaluate_hint(const State& state, const ExprPtr& expr, int member) const {
-  const int which = expr->starred ? std::max(member, 0) : -1;
+Bound Drawer::evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const {
+  if (expr == nullptr || (hint.of_first && member <= 0)) return {};
+  const int which = expr->starred ? (hint.of_first ? 0 : std::max(member, 0)) : -1;
   return evaluate(*expr, state.edit.graph(), state.binding, num_members_, which);
 }
 

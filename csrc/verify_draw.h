@@ -31,9 +31,10 @@ struct Hint {
     AllEqual
   };
   Target target = Target::Rank;
-  int slot = -1;  // tensor, or attribute for the last two
-  ExprPtr index;  // Dim: which
-  ExprPtr expr;   // what it should equal; null for Static and Constant
+  int slot = -1;          // tensor, or attribute for the last two
+  ExprPtr index;          // Dim: which
+  ExprPtr expr;           // what it should equal; null for Static and Constant
+  bool of_first = false;  // `same(e)`: later members should equal the first
 };
 /// Hints of all conditions; of `a || b` one side is chosen at random.
 std::vector<Hint> find_hints(const Substitution& substitution, Random& random);
@@ -68,7 +69,7 @@ class Drawer {
   Value make_input(const DraftInput& input, const Place& place, const State& before, State& state);
   bool has_hint(Hint::Target target, int slot) const;
   std::optional<double> value_hint(const State& state, const Place& place) const;
-  Bound evaluate_hint(const State& state, const ExprPtr& expr, int member) const;
+  Bound evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const;
   Value bound_value(const State& state, const Place& place) const;
   void bind(State& state, const Place& place, Value value) const;
   void bind_outputs(const Task& task, NodeId id, State& state) const;

@@ -47,12 +47,13 @@ class Finder {
 
  private:
   void add(Hint::Target target, const Expr& variable, ExprPtr expr = nullptr, ExprPtr index = nullptr) {
-    hints_.push_back({target, variable.slot, std::move(index), std::move(expr)});
+    hints_.push_back({target, variable.slot, std::move(index), std::move(expr), of_first_});
   }
 
   void call(const Expr& expr) {
     const Expr& first = *expr.args[0];
-    if (expr.text == "is_static" && is_tensor(first)) add(Hint::Target::Static, first);
+    const bool is_static = expr.text == "is_static" || expr.text == "is_weight";
+    if (is_static && is_tensor(first)) add(Hint::Target::Static, first);
     if ((expr.text == "is_constant" || expr.text == "is_scalar") && is_tensor(first)) {
       add(Hint::Target::Constant, first);
     }
@@ -63,6 +64,12 @@ class Finder {
     }
     if (expr.text == "broadcasts_to" && is_tensor(first)) {
       add(Hint::Target::BroadcastsTo, first, shape_of(expr.args[1]));
+    }
+    if (expr.text == "same") {
+      const ExprPtr& each = first.args[0];  // same(Gather(each))
+      of_first_ = true;
+      equal(each, each);
+      of_first_ = false;
     }
     if (expr.text == "close") equal(expr.args[0], expr.args[1]);
     if (expr.text == "all_equal") {
@@ -90,6 +97,7 @@ class Finder {
   }
 
   Random& random_;
+  bool of_first_ = false;
   std::vector<Hint> hints_;
 };
 
@@ -105,7 +113,7 @@ std::vector<Hint> find_hints(const Substitution& substitution, Random& random) {
     const int producer = substitution.tensors[static_cast<size_t>(hints[i].slot)].producer;
     if (producer < 0) continue;
     for (const int slot : substitution.pattern[static_cast<size_t>(producer)].ins) {
-      if (slot != Line::kOmitted) hints.push_back({Hint::Target::Static, slot, nullptr, nullptr});
+      if (slot != Line::kOmitted) hints.push_back({Hint::Target::Static, slot, nullptr, nullptr, false});
     }
   }
   return hints;

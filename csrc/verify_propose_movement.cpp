@@ -270,7 +270,7 @@ bool Proposer::movement(Draft& draft) {
       return true;
     }
     case Op::Gather:
-      if (rank < 1) return false;
+      if (rank < 1 || product(shape) == 0) return false;
       axis_for(draft, "axis", rank);
       choose(draft.in[1], dims(rank_of(draft.in[1], random_.between(0, 2))), DType::i64);
       return true;
