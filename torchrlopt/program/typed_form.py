@@ -165,7 +165,8 @@ def _complete(node: onnx_ir.Node, name: str, opset: int, attrs: dict[str, Any], 
         return
     if name == "Cast":
         to = dtype_name(attrs["to"])
-        if dtype_of(to) is None or dtype_name(_input(node, 0).dtype) == "other":
+        source = _input(node, 0).dtype
+        if dtype_of(to) is None or (source is not None and dtype_of(dtype_name(source)) is None):
             raise _Opaque
         attrs["to"] = to
     elif name == "Slice":
