@@ -47,7 +47,7 @@ struct Functions {
     if (A::is_nan(a)) return a;
     return A::less(b, a) || A::is_nan(b) ? b : a;
   }
-  static T abs(T x) { return A::less(x, zero()) ? A::neg(x) : x; }
+  static T abs(T x) { return A::less(x, zero()) ? A::neg(x) : A::add(x, zero()); }  // -0 becomes +0
   static T sign(T x) {
     if (A::is_nan(x)) return x;
     return A::less(x, zero()) ? A::neg(one()) : A::less(zero(), x) ? one() : zero();

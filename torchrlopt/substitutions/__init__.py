@@ -1,7 +1,7 @@
 """The substitution library: text files that a person reviews, parsed and indexed by the core.
 
-`library/*.txt` hold one subject each; `load_library` is what the product uses. How a substitution is checked is in
-`tests/substitutions/`, how one is added in the README.
+`library/*.txt` hold one subject each; `load_library` is what the product uses. How a substitution is checked
+is in `tests/substitutions/`, how one is added in the README.
 """
 
 from __future__ import annotations

@@ -1,0 +1,73 @@
+"""The shipped library: every substitution is checked by exact evaluation, in all contexts that it can be in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from torchrlopt import _C, substitutions
+from torchrlopt.errors import SubstitutionError
+from torchrlopt.substitutions import library_files, library_text, load_library
+
+LIBRARY = load_library()
+FAMILIES = {
+    "normalise", "clean", "recognise", "fold", "convolution", "algebra", "merge", "movement", "activation",
+    "hoist", "epilogue",
+}  # fmt: skip
+#: Contexts of `guides` that any pattern can stand in; the others need an intermediate or two inputs.
+ALWAYS_POSSIBLE = {"plain", "second consumer", "shared input", "overlap"}
+
+
+@pytest.mark.parametrize("name", LIBRARY.names)
+def test_is_sound(name: str) -> None:
+    result = LIBRARY.verify(name, bindings=200)
+    assert result["ok"], f"{LIBRARY.text(name)}\n{result['reason']}\n{result['counter_example']}"
+    assert result["num_bindings"] >= 200
+    assert set(result["contexts"]) >= ALWAYS_POSSIBLE
+
+
+def test_every_family_is_there() -> None:
+    assert {LIBRARY.family(name) for name in LIBRARY.names} == FAMILIES
+    written = re.findall(r"^substitution ", library_text(), flags=re.MULTILINE)
+    assert len(written) >= 90
+    assert len(LIBRARY) == len(set(LIBRARY.names)) >= len(written)
+
+
+@pytest.mark.parametrize("name", LIBRARY.names)
+def test_text_is_canonical(name: str) -> None:
+    """What is printed reads back as the same substitution."""
+    again = _C.Library(LIBRARY.text(name))
+    assert again.names == [name]
+    assert again.text(name) == LIBRARY.text(name)
+    assert again.is_exact(name) == LIBRARY.is_exact(name)
+
+
+def test_is_parsed_once() -> None:
+    assert load_library() is LIBRARY
+
+
+def test_hash_does_not_depend_on_order() -> None:
+    shuffled = "".join(path.read_text(encoding="utf-8") for path in reversed(library_files()))
+    assert _C.Library(shuffled).hash == LIBRARY.hash
+
+
+@pytest.mark.parametrize("path", library_files(), ids=lambda path: path.stem)
+def test_file_says_what_it_holds(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# family: ")
+    assert lines[1].startswith("# "), "a file begins with what its substitutions are for"
+    assert len(lines) <= 1000
+
+
+def test_malformed_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_good.txt").write_text("substitution drop\n  y = Neg(x)\n=>\n  y = x\n", encoding="utf-8")
+    (tmp_path / "b_bad.txt").write_text("# family: clean\nsubstitution wrong\n  y = Nge(x)\n", encoding="utf-8")
+    monkeypatch.setattr(substitutions, "_FOLDER", tmp_path)
+    load_library.cache_clear()
+    try:
+        with pytest.raises(SubstitutionError, match=r"unknown operator 'Nge'.*line 3.*b_bad\.txt"):
+            load_library()
+    finally:
+        load_library.cache_clear()
