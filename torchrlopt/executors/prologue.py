@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.fx_values import static_nodes
+from torchrlopt.executors.precision import widen
 
 aten = torch.ops.aten
 
@@ -33,7 +34,7 @@ class Split:
 
 
 def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
-    """Split the expressions over static placeholders off.
+    """Split the expressions over static placeholders off; they are computed in float64 and rounded once.
 
     A prologue value never leaves `main` as an output, nor does a view of it: the caller may write to an
     output, and the value is kept for later calls.
@@ -57,6 +58,7 @@ def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
         if node in needed:
             env[node] = prologue.node_copy(node, env.__getitem__)
     prologue.output(tuple(env[node] for node in frontier))
+    widen(prologue)
 
     main = fx.Graph()
     inside: dict[fx.Node, fx.Node] = {}
