@@ -253,21 +253,25 @@ def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: floa
         before: the original.
         after: the rewritten one.
         inputs: arguments of both.
-        limit_ms: wall-clock limit in milliseconds; at least three rounds are run.
+        limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
+            two where even those would take twice as long.
         min_gain: the gain that the verdict is about.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+    start = time.perf_counter()
+    times: tuple[list[float], list[float]] = ([], [])
     with torch.no_grad():
+        # the first calls warm caches up; the second tell how many calls make a round
         rough_ms = max(min(_time_ms(f, inputs, 1, cuda) for _ in range(2)) for f in (before, after))
         repeats = max(1, min(50, int(0.5 / max(rough_ms, 1e-3))))
-        deadline = time.perf_counter() + limit_ms / 1e3
-        times: tuple[list[float], list[float]] = ([], [])
-        while len(times[0]) < 3 or (len(times[0]) < 41 and time.perf_counter() < deadline):
-            order = (0, 1) if len(times[0]) % 2 == 0 else (1, 0)
-            for which in order:
-                times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
-            if len(times[0]) >= 7 and _is_clear(times, min_gain):
+        for number in range(41):
+            spent = (time.perf_counter() - start) * 1e3 / limit_ms
+            if (number >= 2 and spent > 2) or (number >= 3 and spent > 1):
                 break
+            if number >= 7 and _is_clear(times, min_gain):
+                break
+            for which in (0, 1) if number % 2 == 0 else (1, 0):
+                times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
     ratios = _ratios(times)
     quartiles = statistics.quantiles(ratios, n=4)
     return Timing(
