@@ -321,11 +321,7 @@ class _Lowering:
     def _module(self) -> fx.GraphModule:
         graph = self.emitter.graph
         graph.eliminate_dead_code()
-        module = fx.GraphModule({}, fx.Graph())
-        for name, tensor in self.emitter.attributes.items():
-            module.register_buffer(name, tensor, persistent=False)
-        module.graph = graph
-        return module
+        return fx.GraphModule(self.emitter.attributes, graph)
 
 
 def _flattened_nodes(call: fx.Node) -> list[fx.Node]:

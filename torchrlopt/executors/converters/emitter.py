@@ -61,6 +61,7 @@ class Emitter:
         self.attributes: dict[str, torch.Tensor] = {}
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._sizes: dict[tuple[fx.Node, int], fx.Node] = {}
+        self._results: dict[Any, Any] = {}
 
     # ---- emitting
 
@@ -89,6 +90,11 @@ class Emitter:
         kwargs = fx.map_arg(node.kwargs, fake)
         if not known or not callable(node.target):
             return
+        # Repeated blocks repeat their types: a hundred times quicker than a fake call.
+        key = _type_key((node.target, args, tuple(kwargs.items())))
+        if key is not None and key in self._results:
+            node.meta["val"] = self._results[key]
+            return
         try:
             with self.fake():
                 node.meta["val"] = node.target(*args, **kwargs)
@@ -98,6 +104,8 @@ class Emitter:
             raise LoweringError(
                 f"arguments do not fit {node.target}", where=node.name, got=str(error).splitlines()[0]
             ) from error
+        if key is not None:
+            self._results[key] = node.meta["val"]
 
     @contextlib.contextmanager
     def fake(self) -> Iterator[None]:
@@ -116,9 +124,15 @@ class Emitter:
         node = self._attribute_nodes.get(id(tensor))
         if node is None:
             name = f"constant_{len(self.attributes)}"
-            self.attributes[name] = tensor.to(self.device)
+            held = self.attributes[name] = tensor.detach().to(self.device)
             node = self.graph.create_node("get_attr", name)
-            node.meta["val"] = self.fake_mode.from_tensor(self.attributes[name], static_shapes=True)
+            key = _type_key(held)
+            if key not in self._results:
+                with self.fake():
+                    self._results[key] = torch.empty_strided(
+                        held.shape, held.stride(), dtype=held.dtype, device=held.device
+                    )
+            node.meta["val"] = self._results[key]
             self._attribute_nodes[id(tensor)] = node
             # The id stays unique as long as the tensor is kept.
             node.meta["tensor"] = tensor
@@ -289,6 +303,22 @@ def is_static(sizes: Sequence[SymInt]) -> bool:
 def numel(sizes: Sequence[int]) -> int:
     """Number of elements of a static shape."""
     return math.prod(sizes)
+
+
+def _type_key(value: Any) -> Any:
+    """A key that is equal for arguments of equal types and equal numbers; None where a size is symbolic."""
+    if isinstance(value, torch.Tensor):
+        sizes = (*value.shape, *value.stride(), value.storage_offset())
+        if not all(isinstance(size, int) for size in sizes):
+            return None
+        return value.dtype, value.device, tuple(value.shape), value.stride(), value.storage_offset()
+    if isinstance(value, list | tuple):
+        keys = [_type_key(item) for item in value]
+        return None if None in keys else (len(keys), *keys)
+    if value is None or isinstance(value, str | torch.dtype | torch.device) or callable(value):
+        return type(value), value
+    # 1, 1.0 and True are equal, and give different types.
+    return (type(value), value) if isinstance(value, bool | int | float) else None
 
 
 def _is_data_dependent(error: BaseException) -> bool:
