@@ -11,7 +11,6 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.fx_values import static_nodes
-from torchrlopt.executors.precision import widen
 
 aten = torch.ops.aten
 
@@ -34,7 +33,7 @@ class Split:
 
 
 def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
-    """Split the expressions over static placeholders off; they are computed in float64 and rounded once.
+    """Split the expressions over static placeholders off.
 
     A prologue value never leaves `main` as an output, nor does a view of it: the caller may write to an
     output, and the value is kept for later calls.
@@ -58,7 +57,6 @@ def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
         if node in needed:
             env[node] = prologue.node_copy(node, env.__getitem__)
     prologue.output(tuple(env[node] for node in frontier))
-    widen(prologue)
 
     main = fx.Graph()
     inside: dict[fx.Node, fx.Node] = {}
