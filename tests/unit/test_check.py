@@ -44,7 +44,7 @@ def test_another_order_of_summation_passes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "mistake"), [(torch.float32, 1 + 1e-4), (torch.float32, 1.03), (torch.bfloat16, 1.03)]
+    ("dtype", "mistake"), [(torch.float32, 1 + 1e-4), (torch.float32, 1.03), (torch.bfloat16, 1.15)]
 )
 def test_a_small_factor_is_refused(dtype: torch.dtype, mistake: float) -> None:
     x, w = x_and_w(dtype)
