@@ -125,8 +125,9 @@ class PrologueCache:
 
     def _run(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         # Results outlive the call: they must be plain tensors even when the caller is in inference mode.
+        # A view keeps the tensor object it was made of alive: it must not be the user's parameter.
         with torch.inference_mode(False), torch.no_grad():
-            return tuple(self._compute(*weights))
+            return tuple(self._compute(*[weight.detach() for weight in weights]))
 
 
 def _storage_of(value: Any) -> int | None:
