@@ -96,7 +96,8 @@ graph (x: f32[1,8,14,14], %w0: f32[8,8,3,3], %w1: f32[8,8,3,3]{NORMS}) {{
 }}"""
 
 ATTENTION_INPUTS = """
-graph (x: f32[1,16,64], %q: f32[64,64], %k: f32[16,64], %v: f32[16,64], %a: f32[64], %b: f32[16], %c: f32[16]) {
+graph (x: f32[1,16,64], %q: f32[64,64], %k: f32[16,64], %v: f32[16,64],
+       %a: f32[64], %b: f32[16], %c: f32[16]) {
   qt = Transpose(%q; perm=[1,0])
   kt = Transpose(%k; perm=[1,0])
   vt = Transpose(%v; perm=[1,0])

@@ -1,4 +1,4 @@
-"""The shipped library: every substitution is checked by exact evaluation, in all contexts that it can be in."""
+"""The shipped library: every substitution is checked by exact evaluation, in all contexts it can be in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAMILIES = {
     "normalise", "clean", "recognise", "fold", "convolution", "algebra", "merge", "movement", "activation",
     "hoist", "epilogue",
 }  # fmt: skip
-#: Contexts of `guides` that any pattern can stand in; the others need an intermediate or two inputs.
+#: Contexts that any pattern can stand in; the others need an intermediate or two inputs.
 ALWAYS_POSSIBLE = {"plain", "second consumer", "shared input", "overlap"}
 
 
@@ -63,7 +63,9 @@ def test_file_says_what_it_holds(path: Path) -> None:
 
 def test_malformed_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a_good.txt").write_text("substitution drop\n  y = Neg(x)\n=>\n  y = x\n", encoding="utf-8")
-    (tmp_path / "b_bad.txt").write_text("# family: clean\nsubstitution wrong\n  y = Nge(x)\n", encoding="utf-8")
+    (tmp_path / "b_bad.txt").write_text(
+        "# family: clean\nsubstitution wrong\n  y = Nge(x)\n", encoding="utf-8"
+    )
     monkeypatch.setattr(substitutions, "_FOLDER", tmp_path)
     load_library.cache_clear()
     try:

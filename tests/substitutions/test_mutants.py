@@ -1,4 +1,4 @@
-"""The checker against wrong substitutions of our own: a checker that lets them pass proves nothing about the others."""
+"""The checker against wrong substitutions of our own: one that lets them pass proves nothing."""
 
 from __future__ import annotations
 
