@@ -10,7 +10,22 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-std::vector<Match> in_canonical_order(std::vector<Match> matches) {
+/// True unless the match comes before each of its images under the symmetries.
+bool is_image(const Match& match, const std::vector<Symmetry>& symmetries) {
+  return std::any_of(symmetries.begin(), symmetries.end(), [&match](const Symmetry& symmetry) {
+    Match image;
+    for (const int line : symmetry.lines) image.nodes.push_back(match.nodes[at(line)]);
+    if (image.nodes != match.nodes) return image.nodes < match.nodes;
+    image.binding.tensors = match.binding.tensors;
+    for (size_t i = 0; i < symmetry.tensors.size(); ++i) {
+      if (symmetry.tensors[i] >= 0) image.binding.tensors[i] = match.binding.tensors[at(symmetry.tensors[i])];
+    }
+    return image.binding.tensors < match.binding.tensors;
+  });
+}
+
+std::vector<Match> in_canonical_order(std::vector<Match> matches, const CompiledPattern& pattern) {
+  std::erase_if(matches, [&](const Match& match) { return is_image(match, pattern.symmetries); });
   std::sort(matches.begin(), matches.end(), precedes);
   const auto same = [](const Match& a, const Match& b) { return !precedes(a, b) && !precedes(b, a); };
   matches.erase(std::unique(matches.begin(), matches.end(), same), matches.end());
@@ -81,7 +96,8 @@ bool precedes(const Match& a, const Match& b) {
 
 std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, const Library& library,
                                 int substitution) {
-  return in_canonical_order(Matcher(graph, index, library, substitution).all());
+  return in_canonical_order(Matcher(graph, index, library, substitution).all(),
+                            library.pattern(substitution));
 }
 
 std::vector<Match> find_matches(const Graph& graph, const Library& library, int substitution) {
@@ -108,7 +124,7 @@ std::vector<Match> find_matches_at(const Graph& graph, const Library& library, i
       if (pattern.lines[at(plan.start)].stands_for(graph.node(id).op)) matcher.match_at(plan, id);
     }
   }
-  return in_canonical_order(matcher.take());
+  return in_canonical_order(matcher.take(), pattern);
 }
 
 }  // namespace rlopt

@@ -43,6 +43,7 @@ class Compiler {
     result_.num_tensors = s_.tensors.size();
     for (size_t i = 0; i < s_.pattern.size(); ++i) add_line(static_cast<int>(i));
     for (const ExprPtr& condition : s_.conditions) add_condition(condition);
+    result_.symmetries = find_symmetries(s_);
     collect_slots();
     set_mode();
     for (size_t i = 0; i < result_.lines.size(); ++i) add_plan(static_cast<int>(i));

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "substitution.h"
+#include "symmetry.h"
 
 namespace rlopt {
 
@@ -78,7 +78,8 @@ struct CompiledPattern {
   std::vector<int> starred_outputs;  // of `starred_tensors`, those that are replaced
   std::vector<int> starred_inputs;   // of `starred_tensors`, those that no line defines
   size_t num_tensors = 0;            // slots, those of the replacement included
-  bool counts_uses = false;          // a condition calls num_uses
+  std::vector<Symmetry> symmetries;
+  bool counts_uses = false;  // a condition calls num_uses
 };
 
 /// Throws SubstitutionError where no order of matching exists or the pattern is too large.
