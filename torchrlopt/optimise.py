@@ -7,6 +7,7 @@ torchrlopt stays cheap.
 from __future__ import annotations
 
 import copy
+import itertools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -152,6 +153,9 @@ class Optimised(torch.nn.Module):
         return copied
 
 
+_serial = itertools.count()
+
+
 def _any_requires_grad(values: Sequence[Any]) -> bool:
     return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
@@ -176,8 +180,11 @@ def _compiled(
     def run(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
-    # Dynamo counts recompilations per code object and gives up at 8: every model gets its own.
-    isolated = types.FunctionType(run.__code__.replace(), run.__globals__, "run", None, run.__closure__)
+    # Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which sizes
+    # have varied: every model gets a code object and a name of its own.
+    name = f"optimised_{next(_serial)}"
+    code = run.__code__.replace(co_name=name, co_qualname=name)
+    isolated = types.FunctionType(code, run.__globals__, name, None, run.__closure__)
     return torch.compile(isolated, backend=backend)
 
 
