@@ -17,21 +17,26 @@ from torchrlopt.executors.fx_values import arguments, shape_key
 aten = torch.ops.aten
 
 _TORCH = (
-    "abs.default add.Tensor addmm.default amax.default amin.default argmax.default "
+    "abs.default add.Scalar add.Tensor addmm.default amax.default amin.default argmax.default "
     "baddbmm.default bmm.default cat.default clamp.default clamp_.default clamp_min.default "
-    "clamp_min_.default clone.default convolution.default cos.default div.Tensor embedding.default eq.Tensor "
-    "erf.default exp.default gt.Tensor index_select.default le.Tensor log.default logical_and.default "
-    "logical_not.default lt.Tensor matmul.default maximum.default mean.dim minimum.default mm.default "
-    "mul.Tensor native_layer_norm.default ne.Tensor neg.default permute.default pow.Tensor_Scalar "
-    "reciprocal.default relu.default relu_.default rsqrt.default rsub.Scalar select.int sigmoid.default "
-    "sigmoid_.default sin.default split_with_sizes.default sqrt.default squeeze.dim squeeze.dims sub.Tensor "
-    "sum.dim_IntList tanh.default tanh_.default transpose.int unbind.int unsqueeze.default where.self "
-    "_softmax.default"
+    "clamp_min_.default clone.default convolution.default cos.default cumsum.default div.Scalar "
+    "div.Tensor embedding.default eq.Tensor erf.default exp.default exp_.default floor.default "
+    "gather.default gt.Tensor index_select.default le.Tensor log.default logical_and.default "
+    "logical_not.default lt.Tensor masked_fill.Scalar matmul.default maximum.default mean.default "
+    "mean.dim minimum.default mm.default mul.Scalar mul.Tensor ne.Tensor neg.default permute.default "
+    "pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default relu.default relu_.default "
+    "repeat_interleave.self_int rsqrt.default rsqrt_.default rsub.Scalar select.int sigmoid.default "
+    "sigmoid_.default sin.default split_with_sizes.default sqrt.default sqrt_.default square.default "
+    "squeeze.dim squeeze.dims stack.default sub.Scalar sub.Tensor sum.dim_IntList tanh.default "
+    "tanh_.default transpose.int unbind.int unsqueeze.default where.self native_layer_norm.default "
+    "_log_softmax.default _native_batch_norm_legit_no_training.default "
+    "_scaled_dot_product_flash_attention_for_cpu.default _softmax.default"
 )
 _NN = (
-    "avg_pool2d.default gelu.default gelu_.default hardsigmoid.default hardsigmoid_.default "
-    "hardswish.default hardswish_.default hardtanh.default hardtanh_.default leaky_relu.default "
-    "leaky_relu_.default linear.default max_pool2d_with_indices.default silu.default silu_.default"
+    "avg_pool2d.default elu.default elu_.default gelu.default gelu_.default hardsigmoid.default "
+    "hardsigmoid_.default hardswish.default hardswish_.default hardtanh.default hardtanh_.default "
+    "leaky_relu.default leaky_relu_.default linear.default max_pool2d_with_indices.default "
+    "scaled_dot_product_attention.default silu.default silu_.default"
 )
 
 
@@ -50,6 +55,7 @@ BUILTINS: dict[Any, Any] = _builtins()
 # Take their sizes one by one, which the argument parser reads faster than a list.
 _OF_SIZES = {
     aten.view.default: "view",
+    aten._unsafe_view.default: "view",
     aten.reshape.default: "reshape",
     aten.expand.default: "expand",
 }

@@ -29,7 +29,7 @@ _FRESH = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
         aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
-        packing.TRANSPOSED, packing.LINEAR, packing.LINEAR_ADD,
+        packing.TRANSPOSED, packing.LINEAR,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})

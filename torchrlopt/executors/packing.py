@@ -16,7 +16,6 @@ CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
 CONVOLUTION_ADD = torch.ops.mkldnn._convolution_pointwise.binary
 TRANSPOSED = torch.ops.mkldnn._convolution_transpose_pointwise.default
 LINEAR = torch.ops.mkldnn._linear_pointwise.default
-LINEAR_ADD = torch.ops.mkldnn._linear_pointwise.binary
 PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
 PACK_TRANSPOSED = torch.ops.mkldnn._reorder_convolution_transpose_weight.default
 PACK_LINEAR = torch.ops.mkldnn._reorder_linear_weight.default
