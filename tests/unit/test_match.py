@@ -119,7 +119,10 @@ def test_an_attribute_bound_twice_must_agree() -> None:
 def test_an_attribute_given_by_an_expression() -> None:
     of = graph(
         "x: f32[2,3,4]",
-        "a = Transpose(x; perm=[1,2,0])\nb = Transpose(a; perm=[2,0,1])\nc = Transpose(b; perm=[2,0,1])\nreturn c",
+        """a = Transpose(x; perm=[1,2,0])
+        b = Transpose(a; perm=[2,0,1])
+        c = Transpose(b; perm=[2,0,1])
+        return c""",
     )
     assert names(of, sub("t = Transpose(x; perm=p)\ny = Transpose(t; perm=inverse(p))")) == [["a", "b"]]
 
@@ -202,7 +205,8 @@ def test_members_that_depend_on_each_other_are_no_family() -> None:
 
 def test_families_are_parted_by_what_must_be_the_same() -> None:
     of = graph(
-        "x: f32[1,4,8,8], %a: f32[2,4,1,1], %b: f32[3,4,3,3], %c: f32[5,4,1,1], %d: f32[1,4,3,3], %e: f32[2,4,3,3]",
+        "x: f32[1,4,8,8], %a: f32[2,4,1,1], %b: f32[3,4,3,3], %c: f32[5,4,1,1], %d: f32[1,4,3,3], "
+        "%e: f32[2,4,3,3]",
         """p = Conv(x, %a)
         q = Conv(x, %b)
         r = Conv(x, %c)
@@ -226,7 +230,12 @@ where
 def test_a_family_of_chains() -> None:
     of = graph(
         "x: f32[2,4], %a: f32[4,3], %b: f32[4,5], %c: f32[3], %d: f32[5], %e: f32[4,6]",
-        "p = MatMul(x, %a)\nq = MatMul(x, %b)\nr = Add(p, %c)\ns = Add(%d, q)\nt = MatMul(x, %e)\nreturn r, s, t",
+        """p = MatMul(x, %a)
+        q = MatMul(x, %b)
+        r = Add(p, %c)
+        s = Add(%d, q)
+        t = MatMul(x, %e)
+        return r, s, t""",
     )
     text = """
 substitution merge_linears

@@ -130,12 +130,14 @@ def test_malformed_substitutions_are_refused_by_name_line_and_reason(
     assert error.name == ("Bad_Name" if "Bad_Name" in text else "s")
     assert error.line == line
     assert reason in error.reason
-    assert "s" in str(error) and f"line {line}" in str(error)
+    assert "s" in str(error)
+    assert f"line {line}" in str(error)
 
 
 def test_text_that_is_no_substitution_is_refused() -> None:
     error = refusal("substitutoin s\n")
-    assert error.line == 1 and "expected 'substitution <name>'" in error.reason
+    assert error.line == 1
+    assert "expected 'substitution <name>'" in error.reason
 
 
 def test_deep_nesting_is_refused_rather_than_exhausting_the_stack() -> None:
