@@ -40,7 +40,7 @@ class Tolerance:
 
 def _in_units_of_eps(dtype: torch.dtype, rmse_factor: float) -> Tolerance:
     eps = torch.finfo(dtype).eps
-    return Tolerance(rmse_factor, max_factor=8.0, max_floor=8 * eps, rmse_floor=4 * eps)
+    return Tolerance(rmse_factor, max_factor=8.0, max_floor=8 * eps, rmse_floor=8 * eps)
 
 
 TOLERANCES: dict[torch.dtype, Tolerance] = {

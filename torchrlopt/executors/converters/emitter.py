@@ -145,7 +145,10 @@ class Emitter:
     def tensor(self, entry: Entry) -> fx.Node:
         """The node that yields the tensor of an entry."""
         if isinstance(entry, fx.Node):
-            return entry
+            if not isinstance(entry.meta.get("val"), int | torch.SymInt):
+                return entry
+            # A size that the original computes as a number, read here as a tensor.
+            return self.op(aten.scalar_tensor.default, entry, dtype=torch.int64, device=self.device)
         if isinstance(entry, torch.Tensor):
             return self.constant(entry)
         if all(isinstance(element, int) for element in entry.elements):
