@@ -370,10 +370,7 @@ def _modernised(
     if opset < 20 and source.op_type == "GridSample" and "mode" in attributes:
         mode = {"bilinear": "linear", "bicubic": "cubic"}.get(attributes["mode"].value)
         return attributes if mode is None else {**attributes, "mode": make_attribute("mode", mode)}, []
-    changed = (source.op_type == "GroupNormalization" and opset < 21) or (
-        source.op_type == "DFT" and opset < 20
-    )
-    if changed and str(source.name) not in program.slots:
+    if opset < 20 and source.op_type == "DFT":
         raise UnsupportedError(
             f"{source.op_type} means something else in the opset that is written",
             where=str(source.name),

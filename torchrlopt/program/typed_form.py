@@ -180,8 +180,6 @@ def _complete(node: onnx_ir.Node, name: str, opset: int, attrs: dict[str, Any], 
         _fill(node, attrs)
     elif name == "Resize":
         _resize(node, attrs)
-    elif name == "GroupNormalization" and opset < 21:
-        _per_channel(node)
     elif name == "Transpose" and "perm" not in attrs and _input(node, 0).shape is not None:
         attrs["perm"] = tuple(reversed(range(len(_input(node, 0).shape or ()))))
     elif name == "Clip":
@@ -318,13 +316,6 @@ def _resize(node: onnx_ir.Node, attrs: dict[str, Any]) -> None:
     if attrs.get("sizes"):
         attrs.pop("scales", None)
     elif not attrs.get("scales"):
-        raise _Opaque
-
-
-def _per_channel(node: onnx_ir.Node) -> None:
-    """Up to opset 20 scale and bias were per group: the same only where a group is a channel."""
-    scale, x = _input(node, 1).shape, _input(node, 0).shape
-    if scale is None or x is None or scale[0] != x[1]:
         raise _Opaque
 
 

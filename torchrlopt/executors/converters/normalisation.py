@@ -89,12 +89,6 @@ def _instance_norm(emitter: Emitter, call: OpCall) -> Entry:
 def _group_norm(emitter: Emitter, call: OpCall) -> Entry:
     x, scale, bias = call.x(0), call.x(1), call.x(2)
     groups, epsilon = call.required("num_groups"), call.attr("epsilon", 1e-5)
-    channels = emitter.dim(x, 1)
-    if call.opset < 21 and emitter.dim(scale, 0) != channels:
-        # Up to opset 20 there is one scale and bias per group.
-        each = emitter.static_dim(x, 1) // groups
-        scale = emitter.op(aten.repeat_interleave.self_int, scale, each)
-        bias = emitter.op(aten.repeat_interleave.self_int, bias, each)
     return emitter.op(aten.group_norm.default, x, groups, scale, bias, epsilon, False)
 
 
