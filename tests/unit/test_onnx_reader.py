@@ -16,30 +16,39 @@ def lines(body: str, opset: int = 23, imports: str = "") -> list[str]:
     return [line.strip() for line in text.splitlines() if " = " in line and "Constant" not in line]
 
 
-CONSTANTS_BECOME_ATTRIBUTES = [
-    ("(float[2,6] x) => (float[3,4] y) <int64[2] s = {3,-1}> { y = Reshape(x, s) }", "Reshape(x; shape=[3,-1])"),
-    ("(float[2] x) => (float[3,2] y) <int64[2] s = {3,2}> { y = Expand(x, s) }", "Expand(x; shape=[3,2])"),
+FOLDED = [
+    ("(float[2,6] x) => (float[3,4] y) <int64[2] s = {3,-1}> { y = Reshape(x, s) }",
+     "Reshape(x; shape=[3,-1])"),
+    ("(float[2] x) => (float[3,2] y) <int64[2] s = {3,2}> { y = Expand(x, s) }",
+     "Expand(x; shape=[3,2])"),
     ("(float[8] x) => (float[3] y) <int64[1] a = {1}, int64[1] b = {4}> { y = Slice(x, a, b) }",
      "Slice(x; axes=[0], starts=[1], ends=[4])"),
     ("(float[2,3] x) => (float[2] y) <int64[1] a = {-1}> { y = ReduceSum<keepdims=0>(x, a) }",
      "ReduceSum(x; axes=[-1], keepdims=0)"),
-    ("(float[4] x) => (float[4] y) <float a = {0}, float b = {6}> { y = Clip(x, a, b) }", "Clip(x; min=0.0, max=6.0)"),
-    ("(float[4] x) => (float[4] y) <float b = {6}> { y = Clip(x, , b) }", "Clip(x; max=6.0)"),
-    ("(float[4] x) => (float[6] y) <int64[2] p = {1,1}> { y = Pad(x, p) }", "Pad(x; pads=[1,1])"),
+    ("(float[4] x) => (float[4] y) <float a = {0}, float b = {6}> { y = Clip(x, a, b) }",
+     "Clip(x; min=0.0, max=6.0)"),
+    ("(float[4] x) => (float[4] y) <float b = {6}> { y = Clip(x, , b) }",
+     "Clip(x; max=6.0)"),
+    ("(float[4] x) => (float[6] y) <int64[2] p = {1,1}> { y = Pad(x, p) }",
+     "Pad(x; pads=[1,1])"),
     ("(float[1,4] x) => (float[1,6] y) <int64[2] p = {1,1}, int64[1] a = {-1}> { y = Pad(x, p, , a) }",
      "Pad(x; pads=[0,1,0,1])"),
-    ("(float[4] x) => (float[8] y) <int64[1] r = {2}> { y = Tile(x, r) }", "Tile(x; repeats=[2])"),
-    ("(float[4] x) => (float[1,4] y) <int64[1] a = {0}> { y = Unsqueeze(x, a) }", "Unsqueeze(x; axes=[0])"),
-    ("(float[5] x) => (float[3] y, float[2] z) { y, z = Split<num_outputs=2>(x) }", "Split(x; sizes=[3,2])"),
-    ("(float[2,3] x) => (float[3,2] y) { y = Transpose(x) }", "Transpose(x; perm=[1,0])"),
-    ("(float[4] x) => (float[4] y) <int64 a = {0}> { y = CumSum<reverse=1>(x, a) }", "CumSum(x; axis=0, reverse=1)"),
-    ("(float[1,1,4] x) => (float[1,1,8] y) <float[3] s = {1,1,2}> { y = Resize(x, , s) }", "scales=[1.0,1.0,2.0]"),
+    ("(float[4] x) => (float[8] y) <int64[1] r = {2}> { y = Tile(x, r) }",
+     "Tile(x; repeats=[2])"),
+    ("(float[4] x) => (float[1,4] y) <int64[1] a = {0}> { y = Unsqueeze(x, a) }",
+     "Unsqueeze(x; axes=[0])"),
+    ("(float[5] x) => (float[3] y, float[2] z) { y, z = Split<num_outputs=2>(x) }",
+     "Split(x; sizes=[3,2])"),
+    ("(float[2,3] x) => (float[3,2] y) { y = Transpose(x) }",
+     "Transpose(x; perm=[1,0])"),
+    ("(float[4] x) => (float[4] y) <int64 a = {0}> { y = CumSum<reverse=1>(x, a) }",
+     "CumSum(x; axis=0, reverse=1)"),
+    ("(float[1,1,4] x) => (float[1,1,8] y) <float[3] s = {1,1,2}> { y = Resize(x, , s) }",
+     "scales=[1.0,1.0,2.0]"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"), CONSTANTS_BECOME_ATTRIBUTES, ids=lambda t: t.split("(")[0][:12]
-)
+@pytest.mark.parametrize(("body", "expected"), FOLDED, ids=lambda t: t.split("(")[0][:12])
 def test_constant_inputs_become_attributes(body: str, expected: str) -> None:
     (line,) = lines(f"g {body}")
     assert expected in line
@@ -70,11 +79,12 @@ OPAQUE = {
     "an output the core does not have":
         "(float[1,1,4] x) => (float[1,1,3] y, int64[1,1,3] i) { y, i = MaxPool<kernel_shape=[2]>(x) }",
     "training mode":
-        "(float[1,2] x, float[2] s) => (float[1,2] y) { y, m, v = BatchNormalization<training_mode=1>(x,s,s,s,s) }",
+        "(float[1,2] x, float[2] s) => (float[1,2] y) {y,m,v = BatchNormalization<training_mode=1>(x,s,s,s,s)}",
     "an attribute the core does not have":
         '(float[2,2,2,2] x) => (float[2,2,4,4] y) <float[4] s = {1,1,2,2}>'
         ' { y = Resize<mode="linear",keep_aspect_ratio_policy="not_larger">(x, , s) }',
-    "an input of unknown rank": "(float[2,3] x, int64[2] s) => (float[a,b] z) { y = Reshape(x, s) z = Flatten(y) }",
+    "an input of unknown rank":
+        "(float[2,3] x, int64[2] s) => (float[a,b] z) { y = Reshape(x, s) z = Flatten(y) }",
 }  # fmt: skip
 
 
@@ -119,7 +129,8 @@ def test_weights_and_what_depends_on_them_only_are_static() -> None:
 
 def test_large_initializers_are_weights_and_small_ones_constants() -> None:
     values = ",".join(["1"] * 65)
-    body = f"g (float[65] x) => (float[65] z) <float[65] w = {{{values}}}, float c = {{2}}> {{ y = Mul(x, w) z = Mul(y, c) }}"
+    initializers = f"<float[65] w = {{{values}}}, float c = {{2}}>"
+    body = f"g (float[65] x) => (float[65] z) {initializers} {{ y = Mul(x, w) z = Mul(y, c) }}"
     program = read(model_of(body))
     operators = {
         node["output_names"][0]: node["op"]
