@@ -18,6 +18,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from torchrlopt.errors import ModelFormatError, UnsafePathError
 
+# What onnx_ir raises on protos that make no sense (its SerdeError is a RuntimeError).
+_REFUSALS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
+
 MAX_FILE_BYTES = 2 << 30
 """Size of the largest model file; larger models keep their weights as external data."""
 
@@ -73,7 +76,7 @@ def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
         # By path the checker finds external data; it runs no shape inference either way.
         onnx.checker.check_model(proto if path is None else str(path), full_check=False)
         model = onnx_ir.from_proto(proto)
-    except (onnx.checker.ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (onnx.checker.ValidationError, *_REFUSALS) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelFormatError("the model breaks the ONNX specification", got=reason) from error
     if path is not None:
@@ -150,7 +153,7 @@ def _check_location(tensor: onnx.TensorProto, directory: Path) -> None:
     location = entries.get("location", "")
     where = f"tensor {tensor.name}"
     parts = Path(location).parts
-    if not location or "\0" in location or "\\" in location or ".." in parts or Path(location).is_absolute():
+    if not parts or "\0" in location or "\\" in location or ".." in parts or Path(location).is_absolute():
         raise UnsafePathError("external data is not inside the model's directory", where=where, got=location)
     found = directory
     for part in parts:

@@ -79,7 +79,7 @@ OPAQUE = {
     "an output the core does not have":
         "(float[1,1,4] x) => (float[1,1,3] y, int64[1,1,3] i) { y, i = MaxPool<kernel_shape=[2]>(x) }",
     "training mode":
-        "(float[1,2] x, float[2] s) => (float[1,2] y) {y,m,v = BatchNormalization<training_mode=1>(x,s,s,s,s)}",
+        "(float[1,2] x,float[2] s)=>(float[1,2] y) {y,m,v = BatchNormalization<training_mode=1>(x,s,s,s,s)}",
     "an attribute the core does not have":
         '(float[2,2,2,2] x) => (float[2,2,4,4] y) <float[4] s = {1,1,2,2}>'
         ' { y = Resize<mode="linear",keep_aspect_ratio_policy="not_larger">(x, , s) }',
