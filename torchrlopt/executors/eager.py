@@ -17,6 +17,7 @@ from torchrlopt.executors.kernels import select_kernels
 from torchrlopt.executors.lowering import lower_captured, lower_model
 from torchrlopt.executors.prologue import split_prologue
 from torchrlopt.executors.prologue_cache import PrologueCache
+from torchrlopt.executors.widening import compute_in_float64
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class EagerExecutor:
                 module = lower_captured(model, captured)
                 # With live weights nothing may be computed ahead of a call.
                 static = captured.static_inputs if options.weights != "live" else frozenset()
+            if options.numerics == "real":
+                compute_in_float64(module, static)
             select_kernels(module, static)
             split = split_prologue(module, static)
             reuse_memory(split.main)

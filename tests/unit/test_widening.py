@@ -1,0 +1,73 @@
+"""Weight arithmetic in float64: torchrlopt/executors/widening.py."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from torchrlopt.executors.widening import compute_in_float64
+
+aten = torch.ops.aten
+
+
+def graph_of(build: object, *inputs: torch.Tensor) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output((build(graph, *(graph.placeholder(f"x{i}") for i in range(len(inputs)))),))  # type: ignore[operator]
+    module = fx.GraphModule({}, graph)
+    FakeTensorProp(module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*inputs)
+    return module
+
+
+def sum_of_scaled(graph: fx.Graph, x: fx.Node, w: fx.Node, v: fx.Node, s: fx.Node) -> fx.Node:
+    scaled = graph.call_function(aten.mul.Tensor, (w, s))
+    moved = graph.call_function(aten.t.default, (scaled,))
+    total = graph.call_function(aten.add.Tensor, (moved, v))
+    return graph.call_function(aten.mm.default, (x, total))
+
+
+def test_a_folded_weight_is_rounded_once() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, w, v, s = (torch.randn(64, 64, generator=generator) for _ in range(4))
+    module = graph_of(sum_of_scaled, x, w, v, s)
+    compute_in_float64(module, {"x1", "x2", "x3"})
+    exact = ((w.double() * s.double()).t() + v.double()).float()
+    assert torch.equal(module(x, w, v, s)[0], x @ exact)
+    # In float32 the two roundings show.
+    assert not torch.equal((w * s).t() + v, exact)
+
+
+def test_what_depends_on_inputs_stays_as_it_is() -> None:
+    module = graph_of(sum_of_scaled, *(torch.randn(4, 4) for _ in range(4)))
+    before = [node.target for node in module.graph.nodes]
+    compute_in_float64(module, set())
+    assert [node.target for node in module.graph.nodes] == before
+
+
+def test_movement_alone_is_not_widened() -> None:
+    def merged(graph: fx.Graph, x: fx.Node, w: fx.Node, v: fx.Node) -> fx.Node:
+        both = graph.call_function(aten.cat.default, ([w, v], 1))
+        return graph.call_function(aten.mm.default, (x, both))
+
+    module = graph_of(merged, *(torch.randn(4, 4) for _ in range(3)))
+    compute_in_float64(module, {"x1", "x2"})
+    assert aten._to_copy.default not in [node.target for node in module.graph.nodes]
+
+
+def test_parts_of_a_computed_weight_keep_their_dtype() -> None:
+    def parts(graph: fx.Graph, x: fx.Node, w: fx.Node) -> fx.Node:
+        scaled = graph.call_function(aten.mul.Scalar, (w, 0.1))
+        pieces = graph.call_function(aten.split_with_sizes.default, (scaled, [1, 3], 1))
+        first = graph.call_function(operator.getitem, (pieces, 1))
+        return graph.call_function(aten.mm.default, (x, first))
+
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    module = graph_of(parts, x, w)
+    compute_in_float64(module, {"x1"})
+    expected = x @ (w.double() * 0.1).float()[:, 1:]
+    result = module(x, w)[0]
+    assert result.dtype == torch.float32
+    assert torch.equal(result, expected)
