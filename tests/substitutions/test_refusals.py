@@ -18,7 +18,7 @@ NORM = "%s: f32[4], %o: f32[4], %m: f32[4], %v: f32[4]"
 TWO = "x: f32[1,4,8,8], %w: f32[4,4,3,3], %u: f32[4,4,1,1], %b: f32[4], %c: f32[4]"
 ROWS = "x: f32[2,6,4], %w: f32[4,8], %b: f32[8]"
 
-#: Substitution, inputs and lines of a graph on which it fires, and the flaw: a part of the text, what it becomes.
+#: Substitution, inputs and lines of a graph on which it fires, the flaw: a part of the text, what it becomes.
 CASES: tuple[tuple[str, str, str, str, str], ...] = (
     # BatchNorm in front of a padded convolution: the padding is zero behind it, not in front of it
     ("fold_batchnorm_before_conv", f"{CONV}, {NORM}",
