@@ -115,7 +115,8 @@ class Compiler {
   }
 
   void add_check(PatternCheck check) {
-    result_.counts_uses |= calls(*check.expr, "num_uses");
+    check.counts_uses = calls(*check.expr, "num_uses");
+    result_.counts_uses |= check.counts_uses;
     result_.checks.push_back(std::move(check));
   }
 

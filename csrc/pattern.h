@@ -23,7 +23,8 @@ struct PatternCheck {
   ExprPtr expr;
   int line = -1;  // >= 0: the attribute below of this line must equal `expr`
   int attribute = 0;
-  std::string text;  // for `explain`
+  std::string text;          // for `explain`
+  bool counts_uses = false;  // calls num_uses
 };
 
 struct PatternLine {

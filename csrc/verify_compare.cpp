@@ -140,7 +140,7 @@ std::string compare_bits(const Graph& graph, const std::vector<RefTensor>& a,
 
 }  // namespace
 
-Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int round, bool is_exact) try {
+Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int round, bool is_exact) {
   Comparison result;
   Random random(seed);
   try {
@@ -150,21 +150,29 @@ Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int r
   } catch (const TypeError&) {
     result.is_field = false;  // an operator without meaning in the field: float64 decides
   }
+  const auto in_float64 = [&](Numbers numbers, const auto& difference) {
+    const Data data = draw_data(before, random, Arithmetic::Float64, numbers);
+    std::vector<RefTensor> a;
+    try {
+      a = evaluate(before, data, Arithmetic::Float64);
+    } catch (const TypeError&) {
+      result.is_evaluated = false;  // no fault of the substitution
+      return;
+    }
+    try {
+      result.difference = difference(a, evaluate(after, data, Arithmetic::Float64));
+    } catch (const TypeError& error) {
+      result.difference = std::string("only the graph before can be evaluated: ") + error.what();
+    }
+  };
   if (!result.is_field) {
-    const Data data =
-        draw_data(before, random, Arithmetic::Float64, round == 0 ? Numbers::Positive : Numbers::Signed);
-    const auto a = evaluate(before, data, Arithmetic::Float64),
-               b = evaluate(after, data, Arithmetic::Float64);
-    result.difference = compare_reals(before, a, b, result.error);
+    in_float64(round == 0 ? Numbers::Positive : Numbers::Signed,
+               [&](const auto& a, const auto& b) { return compare_reals(before, a, b, result.error); });
   }
   if (result.difference.empty() && is_exact) {
-    const Data data = draw_data(before, random, Arithmetic::Float64, Numbers::Special);
-    result.difference = compare_bits(before, evaluate(before, data, Arithmetic::Float64),
-                                     evaluate(after, data, Arithmetic::Float64));
+    in_float64(Numbers::Special, [&](const auto& a, const auto& b) { return compare_bits(before, a, b); });
   }
   return result;
-} catch (const TypeError& error) {
-  return {std::string("the reference cannot evaluate it: ") + error.what(), false, 0};
 }
 
 }  // namespace rlopt

@@ -17,11 +17,6 @@ Ints sizes_of(const TensorType& type) {
   return sizes;
 }
 
-std::optional<int64_t> as_int(const Bound& value) {
-  const auto attr = to_attribute(value, AttrKind::Int);
-  return attr ? std::optional<int64_t>(std::get<int64_t>(*attr)) : std::nullopt;
-}
-
 }  // namespace
 
 Drawer::Drawer(const Library& library, int substitution, Random& random)
@@ -31,6 +26,7 @@ Drawer::Drawer(const Library& library, int substitution, Random& random)
 
 std::optional<Instance> Drawer::draw() {
   num_members_ = substitution_.has_family ? random_.one_of({2, 2, 2, 3, 3, 3, 4, 4, 5, 6}) : 0;
+  is_alike_ = random_.chance(0.5);
   proposer_.emplace(random_);
   hints_ = find_hints(substitution_, random_);
   tasks_.clear();
@@ -59,7 +55,7 @@ std::optional<Instance> Drawer::draw() {
 bool Drawer::place(size_t task, const State& state) {
   if (task == tasks_.size()) {
     result_ = finish(state);
-    return true;
+    return result_.has_value();
   }
   for (int i = 0; i < kTriesPerNode && budget_ > 0; ++i) {
     --budget_;
@@ -111,7 +107,7 @@ bool Drawer::extend(const Task& task, State& state) {
   } catch (const TypeError&) {
     return false;  // the proposal does not fit after all
   }
-  return checks_hold(task, state);
+  return checks_hold(task, state, false);
 }
 
 Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place>& places) {
@@ -145,9 +141,8 @@ Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place
         input.shape = random_.chance(0.8) ? Ints{} : Ints{1};
       } else {
         input.hint = input_hint(state, each);
-        // Members are often alike.
         const Value first = each.member > 0 ? bound_value(state, {each.slot, 0}) : Binding::kUnbound;
-        if (first != Binding::kUnbound && !input.hint.shape && random_.chance(0.5)) {
+        if (first != Binding::kUnbound && !input.hint.shape && is_alike_ && random_.chance(0.7)) {
           input.hint.shape = sizes_of(state.edit.graph().type(first));
         }
       }
@@ -166,86 +161,12 @@ Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place
       draft.attrs[at(index)] = state.binding.rests[at(line.rest)]->values()[at(index)];
     }
   }
+  if (!line.outs.empty() && line.outs[0] != Line::kOmitted) {
+    draft.out_hint =
+        input_hint(state, {line.outs[0], substitution_.tensors[at(line.outs[0])].starred ? task.member : -1});
+  }
   hint_attributes(task, state, draft);
   return draft;
-}
-
-void Drawer::hint_attributes(const Task& task, const State& state, Draft& draft) const {
-  const PatternLine& line = pattern_.lines[at(task.line)];
-  const auto& specs = op_info(line.op).attrs;
-  for (const PatternCheck& check : pattern_.checks) {
-    if (check.line != task.line || draft.attrs[at(check.attribute)]) continue;
-    const Bound value = evaluate_hint(state, {}, check.expr, task.member);
-    if (const auto attr = to_attribute(value, specs[at(check.attribute)].kind))
-      draft.attrs[at(check.attribute)] = attr;
-  }
-  for (const auto& [index, slot] : line.bound_attrs) {
-    for (const Hint& hint : hints_) {
-      if (draft.attrs[at(index)] || hint.slot != slot) continue;
-      if (hint.target != Hint::Target::Attribute && hint.target != Hint::Target::AllEqual) continue;
-      const Bound value = evaluate_hint(state, hint, hint.expr, task.member);
-      if (hint.target == Hint::Target::Attribute) {
-        if (const auto attr = to_attribute(value, specs[at(index)].kind)) draft.attrs[at(index)] = attr;
-      } else if (const auto number = as_int(value)) {
-        draft.all_equal[specs[at(index)].name] = *number;
-      }
-    }
-  }
-}
-
-InputHint Drawer::input_hint(const State& state, const Place& place) const {
-  InputHint result;
-  for (const Hint& hint : hints_) {
-    if (hint.slot != place.slot || hint.target >= Hint::Target::Attribute) continue;
-    const Bound value = evaluate_hint(state, hint, hint.expr, place.member);
-    switch (hint.target) {
-      case Hint::Target::Rank:
-        if (const auto rank = as_int(value)) result.rank = static_cast<int>(*rank);
-        break;
-      case Hint::Target::Dim: {
-        const auto size = as_int(value), index = as_int(evaluate_hint(state, hint, hint.index, place.member));
-        if (size && index) result.dims.emplace_back(*index, *size);
-        break;
-      }
-      case Hint::Target::Shape:
-      case Hint::Target::BroadcastsTo: {
-        const auto shape = to_attribute(value, AttrKind::Ints);
-        if (!shape) break;
-        (hint.target == Hint::Target::Shape ? result.shape : result.broadcasts_to) = std::get<Ints>(*shape);
-        break;
-      }
-      case Hint::Target::DType:
-        if (const auto* name = std::get_if<std::string>(&value.value)) result.dtype = parse_dtype(*name);
-        break;
-      case Hint::Target::Value:
-      case Hint::Target::Constant:
-        result.shape = Ints{};
-        break;
-      default:
-        break;
-    }
-  }
-  return result;
-}
-
-bool Drawer::has_hint(Hint::Target target, int slot) const {
-  return std::any_of(hints_.begin(), hints_.end(),
-                     [&](const Hint& hint) { return hint.target == target && hint.slot == slot; });
-}
-
-std::optional<double> Drawer::value_hint(const State& state, const Place& place) const {
-  for (const Hint& hint : hints_) {
-    if (hint.target != Hint::Target::Value || hint.slot != place.slot) continue;
-    const auto value = to_attribute(evaluate_hint(state, hint, hint.expr, place.member), AttrKind::Float);
-    if (value) return std::get<double>(*value);
-  }
-  return std::nullopt;
-}
-
-Bound Drawer::evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const {
-  if (expr == nullptr || (hint.of_first && member <= 0)) return {};
-  const int which = expr->starred ? (hint.of_first ? 0 : std::max(member, 0)) : -1;
-  return evaluate(*expr, state.edit.graph(), state.binding, num_members_, which);
 }
 
 /// A new Input, Weight or Constant for a free variable.
@@ -257,8 +178,16 @@ Value Drawer::make_input(const DraftInput& input, const Place& place, const Stat
   const bool is_constant = tensor.literal || hinted || has_hint(Hint::Target::Constant, place.slot);
   Value value;
   if (is_constant) {
-    const double number =
+    double number =
         tensor.literal ? *tensor.literal : hinted.value_or(random_.one_of({0.5, 2.0, -1.5, 3.0, 0.125}));
+    if (is_integer(input.dtype) && !tensor.literal && !hinted) {
+      // Indices: small, and often one after the other.
+      const Value first = place.member > 0 ? bound_value(state, {place.slot, 0}) : Binding::kUnbound;
+      const auto start =
+          first == Binding::kUnbound ? std::nullopt : scalar_constant(state.edit.graph(), first);
+      number =
+          start && random_.chance(0.7) ? *start + place.member : static_cast<double>(random_.between(0, 2));
+    }
     const AttrsPtr attrs =
         is_floating(input.dtype)
             ? Attrs::make(Op::Constant, {{"value", Floats{number}}})
@@ -335,8 +264,9 @@ bool Drawer::check_holds(const PatternCheck& check, const State& state, int num_
 }
 
 /// All conditions that can be decided by now.
-bool Drawer::checks_hold(const Task& task, const State& state) const {
+bool Drawer::checks_hold(const Task& task, const State& state, bool is_last) const {
   for (const PatternCheck& check : pattern_.checks) {
+    if (check.counts_uses != is_last) continue;  // before the last node there are readers to come
     if (check.level == PatternCheck::Level::Same) {
       // Holds for any beginning of the family if it holds for all of it.
       int count = 0;
@@ -358,7 +288,7 @@ bool Drawer::checks_hold(const Task& task, const State& state) const {
   return true;
 }
 
-Instance Drawer::finish(State state) const {
+std::optional<Instance> Drawer::finish(State state) const {
   Instance instance;
   std::vector<std::string> names;
   const auto sort_out = [&](Value value) {
@@ -389,6 +319,7 @@ Instance Drawer::finish(State state) const {
     instance.results.push_back(value);
   }
   state.edit.set_outputs(instance.results, names);
+  if (!checks_hold({-1, -1}, state, true)) return std::nullopt;
   instance.graph = state.edit.finish();
   return instance;
 }

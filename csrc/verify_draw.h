@@ -73,10 +73,10 @@ class Drawer {
   Value bound_value(const State& state, const Place& place) const;
   void bind(State& state, const Place& place, Value value) const;
   void bind_outputs(const Task& task, NodeId id, State& state) const;
-  bool checks_hold(const Task& task, const State& state) const;
+  bool checks_hold(const Task& task, const State& state, bool is_last) const;
   bool check_holds(const PatternCheck& check, const State& state, int num_members, int member) const;
   bool is_bound(const Expr& expr, const State& state, int member) const;
-  Instance finish(State state) const;
+  std::optional<Instance> finish(State state) const;
   std::string name_of(const Place& place) const;
 
   const Substitution& substitution_;
@@ -86,7 +86,8 @@ class Drawer {
   std::vector<Hint> hints_;
   std::vector<Task> tasks_;
   int num_members_ = 0;
-  int budget_ = 0;  // proposals left for this attempt
+  bool is_alike_ = false;  // members tend to have one shape in this instance
+  int budget_ = 0;         // proposals left for this attempt
   std::optional<Instance> result_;
 };
 

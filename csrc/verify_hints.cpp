@@ -1,4 +1,6 @@
-// Reads conditions for what they say about single variables.
+// Reads conditions for what they say about single variables, and applies it to drafts.
+#include <algorithm>
+
 #include "verify_draw.h"
 
 namespace rlopt {
@@ -7,6 +9,13 @@ namespace {
 
 bool is_tensor(const Expr& expr) { return expr.kind == Expr::Kind::Variable && expr.is_tensor; }
 bool is_attribute(const Expr& expr) { return expr.kind == Expr::Kind::Variable && !expr.is_tensor; }
+
+size_t at(int index) { return static_cast<size_t>(index); }
+
+std::optional<int64_t> as_int(const Bound& value) {
+  const auto attr = to_attribute(value, AttrKind::Int);
+  return attr ? std::optional<int64_t>(std::get<int64_t>(*attr)) : std::nullopt;
+}
 
 ExprPtr shape_of(const ExprPtr& tensor) {
   auto call = std::make_shared<Expr>();
@@ -117,6 +126,84 @@ std::vector<Hint> find_hints(const Substitution& substitution, Random& random) {
     }
   }
   return hints;
+}
+
+void Drawer::hint_attributes(const Task& task, const State& state, Draft& draft) const {
+  const PatternLine& line = pattern_.lines[at(task.line)];
+  const auto& specs = op_info(line.op).attrs;
+  for (const PatternCheck& check : pattern_.checks) {
+    if (check.line != task.line || draft.attrs[at(check.attribute)]) continue;
+    const Bound value = evaluate_hint(state, {}, check.expr, task.member);
+    if (const auto attr = to_attribute(value, specs[at(check.attribute)].kind))
+      draft.attrs[at(check.attribute)] = attr;
+  }
+  for (const auto& [index, slot] : line.bound_attrs) {
+    for (const Hint& hint : hints_) {
+      if (draft.attrs[at(index)] || hint.slot != slot) continue;
+      if (hint.target != Hint::Target::Attribute && hint.target != Hint::Target::AllEqual) continue;
+      const Bound value = evaluate_hint(state, hint, hint.expr, task.member);
+      if (hint.target == Hint::Target::Attribute) {
+        if (const auto attr = to_attribute(value, specs[at(index)].kind)) draft.attrs[at(index)] = attr;
+      } else if (const auto number = as_int(value)) {
+        draft.all_equal[specs[at(index)].name] = *number;
+      }
+    }
+  }
+}
+
+InputHint Drawer::input_hint(const State& state, const Place& place) const {
+  InputHint result;
+  for (const Hint& hint : hints_) {
+    if (hint.slot != place.slot || hint.target >= Hint::Target::Attribute) continue;
+    const Bound value = evaluate_hint(state, hint, hint.expr, place.member);
+    switch (hint.target) {
+      case Hint::Target::Rank:
+        if (const auto rank = as_int(value)) result.rank = static_cast<int>(*rank);
+        break;
+      case Hint::Target::Dim: {
+        const auto size = as_int(value), index = as_int(evaluate_hint(state, hint, hint.index, place.member));
+        if (size && index) result.dims.emplace_back(*index, *size);
+        break;
+      }
+      case Hint::Target::Shape:
+      case Hint::Target::BroadcastsTo: {
+        const auto shape = to_attribute(value, AttrKind::Ints);
+        if (!shape) break;
+        (hint.target == Hint::Target::Shape ? result.shape : result.broadcasts_to) = std::get<Ints>(*shape);
+        break;
+      }
+      case Hint::Target::DType:
+        if (const auto* name = std::get_if<std::string>(&value.value)) result.dtype = parse_dtype(*name);
+        break;
+      case Hint::Target::Value:
+      case Hint::Target::Constant:
+        result.shape = Ints{};
+        break;
+      default:
+        break;
+    }
+  }
+  return result;
+}
+
+bool Drawer::has_hint(Hint::Target target, int slot) const {
+  return std::any_of(hints_.begin(), hints_.end(),
+                     [&](const Hint& hint) { return hint.target == target && hint.slot == slot; });
+}
+
+std::optional<double> Drawer::value_hint(const State& state, const Place& place) const {
+  for (const Hint& hint : hints_) {
+    if (hint.target != Hint::Target::Value || hint.slot != place.slot) continue;
+    const auto value = to_attribute(evaluate_hint(state, hint, hint.expr, place.member), AttrKind::Float);
+    if (value) return std::get<double>(*value);
+  }
+  return std::nullopt;
+}
+
+Bound Drawer::evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const {
+  if (expr == nullptr || (hint.of_first && member <= 0)) return {};
+  const int which = expr->starred ? (hint.of_first ? 0 : std::max(member, 0)) : -1;
+  return evaluate(*expr, state.edit.graph(), state.binding, num_members_, which);
 }
 
 }  // namespace rlopt

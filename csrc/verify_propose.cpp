@@ -26,9 +26,13 @@ int64_t Proposer::dim() {
   return random_.one_of<int64_t>({1, 2, 3, 5, 7, 8});
 }
 
+/// Fresh sizes, or those of an earlier tensor of this rank: operands often have to agree.
 Ints Proposer::dims(int64_t rank) {
+  const auto earlier = last_dims_.find(rank);
+  if (earlier != last_dims_.end() && random_.chance(0.4)) return earlier->second;
   Ints result;
   for (int64_t i = 0; i < rank; ++i) result.push_back(i == 0 && rank > 2 ? random_.between(1, 3) : dim());
+  last_dims_[rank] = result;
   return result;
 }
 

@@ -57,6 +57,7 @@ struct Draft {
   std::vector<DraftInput> in;
   std::vector<std::optional<AttrValue>> attrs;  // in schema order; nothing: to be drawn
   std::map<std::string, int64_t> all_equal;     // hints: every entry of the list attribute has this value
+  InputHint out_hint;                           // of the first output
   int num_outputs = 1;
 };
 
@@ -99,6 +100,8 @@ class Proposer {
   bool reduction(Draft& draft);
   bool reshape(Draft& draft);
   bool squeeze(Draft& draft);
+  Ints expansion(const InputHint& hint, const Ints& part);
+  static Ints hinted_target(const InputHint& hint, const Ints& otherwise);
   bool transpose(Draft& draft);
   bool split(Draft& draft);
   bool concat(Draft& draft);
@@ -110,6 +113,7 @@ class Proposer {
   Random& random_;
   std::vector<int64_t> sizes_;  // favourites of this instance
   std::optional<Ints> last_shape_;
+  std::map<int64_t, Ints> last_dims_;  // by rank
   std::map<std::string, Ints> last_list_;
   int64_t last_channels_ = 0;
 };

@@ -123,7 +123,7 @@ bool Proposer::convolution(Draft& draft) {
     }
     const auto* group = known<int64_t>(draft, "group");
     int64_t groups = group != nullptr ? *group : random_.one_of<int64_t>({1, 1, 1, 2, 2, 3});
-    int64_t depth = random_.between(1, 3);
+    int64_t depth = random_.chance(0.25) ? groups : random_.between(1, 3);
     if (x.shape) {
       const int64_t channels = x.shape->size() > 1 ? (*x.shape)[1] : 1;
       if (group == nullptr && random_.chance(0.2)) groups = channels;  // depth-wise
@@ -170,7 +170,7 @@ bool Proposer::transposed_convolution(Draft& draft) {
   DraftInput &x = draft.in[0], &w = draft.in[1];
   const int64_t rank = rank_of(x, rank_of(w, random_.one_of<int64_t>({3, 4, 4, 4})));
   if (rank < 3) return false;
-  const int64_t groups = attr<int64_t>(draft, "group", random_.one_of<int64_t>({1, 1, 2}));
+  const int64_t groups = attr<int64_t>(draft, "group", random_.one_of<int64_t>({1, 2, 2, 3}));
   if (!x.shape) {
     Ints shape = dims(rank);
     shape[1] = w.shape ? w.shape->front() : groups * random_.between(1, 3);
@@ -179,7 +179,7 @@ bool Proposer::transposed_convolution(Draft& draft) {
   }
   if (x.shape->size() < 3) return false;
   if (!w.shape) {
-    Ints shape{(*x.shape)[1], random_.between(1, 3)};
+    Ints shape{(*x.shape)[1], random_.chance(0.25) ? groups : random_.between(1, 3)};
     for (int64_t i = 2; i < rank; ++i) shape.push_back(random_.between(1, 3));
     choose(w, shape, x.dtype);
   }

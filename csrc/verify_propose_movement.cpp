@@ -36,6 +36,29 @@ bool Proposer::reduction(Draft& draft) {
   return true;
 }
 
+/// The dims that conditions name, -1 for one that they do not.
+Ints Proposer::hinted_target(const InputHint& hint, const Ints& otherwise) {
+  if (hint.shape) return *hint.shape;
+  if (hint.rank < 0 && hint.dims.empty()) return otherwise;
+  Ints target = hint.rank < 0 ? otherwise : Ints(static_cast<size_t>(hint.rank), -1);
+  const auto rank = static_cast<int64_t>(target.size());
+  for (const auto& [index, size] : hint.dims) {
+    const int64_t at = index < 0 ? index + rank : index;
+    if (at >= 0 && at < rank) target[static_cast<size_t>(at)] = size;
+  }
+  return target;
+}
+
+/// A shape to which `part` broadcasts, with the dims that conditions name.
+Ints Proposer::expansion(const InputHint& hint, const Ints& part) {
+  InputHint dims = hint;
+  dims.rank = -1;
+  Ints target = part;
+  while (hint.rank > static_cast<int>(target.size())) target.insert(target.begin(), dim());
+  for (auto& size : target) size = size == 1 && random_.chance(0.5) ? dim() : size;
+  return hinted_target(dims, hint.rank < 0 ? larger(part) : target);
+}
+
 bool Proposer::reshape(Draft& draft) {
   const Ints shape = choose(draft.in[0], dims(rank_of(draft.in[0], any_rank(0))));
   const auto rank = static_cast<int64_t>(shape.size());
@@ -44,7 +67,9 @@ bool Proposer::reshape(Draft& draft) {
     return true;
   }
   Ints target = shape;
-  switch (random_.between(0, 5)) {
+  switch (random_.between(0, 6)) {
+    case 6:  // as it is
+      break;
     case 0:
       target = {-1};
       break;
@@ -72,6 +97,7 @@ bool Proposer::reshape(Draft& draft) {
   }
   if (random_.chance(0.2) && !target.empty() && product(shape) > 0)
     random_.chance(0.5) ? target.back() = -1 : target[0] = -1;
+  if (random_.chance(0.7)) target = hinted_target(draft.out_hint, target);
   attr<Ints>(draft, "shape", target);
   attr<int64_t>(draft, "allowzero", product(shape) == 0 ? 1 : 0);
   return true;
@@ -213,7 +239,7 @@ bool Proposer::slice(Draft& draft) {
   if (rank >= 2 && random_.chance(0.2)) axes = {0, rank - 1};
   axes = given != nullptr ? *given : axes;
   Ints starts, ends, steps;
-  const bool has_steps = random_.chance(0.3);
+  bool has_steps = random_.chance(0.3);
   for (const int64_t axis : axes) {
     const int64_t at = axis < 0 ? axis + rank : axis;
     if (at < 0 || at >= rank) return false;
@@ -224,6 +250,12 @@ bool Proposer::slice(Draft& draft) {
     starts.push_back(random_.chance(0.3) && size > 0 ? first - size : first);
     ends.push_back(random_.chance(0.2) && last < size ? last - size : last);
     steps.push_back(has_steps ? random_.between(1, 2) : 1);
+  }
+  if (random_.chance(0.12)) {  // backwards, the whole of it
+    has_steps = true;
+    starts.assign(axes.size(), -1);
+    ends.assign(axes.size(), std::numeric_limits<int64_t>::min());
+    steps.assign(axes.size(), -1);
   }
   attr<Ints>(draft, "axes", axes);
   attr<Ints>(draft, "starts", starts);
@@ -249,7 +281,7 @@ bool Proposer::movement(Draft& draft) {
   const auto rank = static_cast<int64_t>(shape.size());
   switch (draft.op) {
     case Op::Expand:
-      attr<Ints>(draft, "shape", larger(shape));
+      attr<Ints>(draft, "shape", random_.chance(0.7) ? expansion(draft.out_hint, shape) : larger(shape));
       return true;
     case Op::Tile: {
       Ints repeats;
