@@ -2,7 +2,7 @@
 
 Only those that oneDNN computes as ATen does for every input, NaN and infinities included. Its relu, hardtanh
 and hardsigmoid turn NaN into a number and its exact gelu turns inf into NaN: these stay separate calls, which
-the in-place pass makes cheap (1 % of a ResNet-50).
+the in-place pass makes cheap.
 """
 
 from __future__ import annotations
