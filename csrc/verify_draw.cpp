@@ -69,6 +69,17 @@ bool Drawer::extend(const Task& task, State& state) {
   const PatternLine& line = pattern_.lines[at(task.line)];
   std::vector<Place> places;
   Draft draft = make_draft(task, state, places);
+  const bool shapes_follow = line.op == Op::Reshape || line.op == Op::Expand || line.op == Op::Slice;
+  if (shapes_follow && !draft.in[0].shape) {
+    // What conditions say about the output speaks of the input: it comes first.
+    Draft first;
+    first.op = Op::Identity;
+    first.in = {draft.in[0]};
+    if (!proposer_->propose(first)) return false;
+    make_input(first.in[0], places[0], State(state), state);
+    places.clear();
+    draft = make_draft(task, state, places);
+  }
   if (!proposer_->propose(draft)) return false;
   const State before = state;
   std::vector<Value> inputs;

@@ -46,6 +46,7 @@ Ints Proposer::hinted_target(const InputHint& hint, const Ints& otherwise) {
     const int64_t at = index < 0 ? index + rank : index;
     if (at >= 0 && at < rank) target[static_cast<size_t>(at)] = size;
   }
+  if (std::count(target.begin(), target.end(), -1) > 1) return otherwise;
   return target;
 }
 
