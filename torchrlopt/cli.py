@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-import torchrlopt
 from torchrlopt.errors import OptionsError, RlOptError
+from torchrlopt.optimise import optimise_onnx as rewrite
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Rewrite models by proven substitutions.")
 
@@ -18,7 +19,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Rewrite mode
 @app.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(torchrlopt.__version__)
+    typer.echo(metadata.version("torchrlopt"))
 
 
 @app.command()
@@ -34,7 +35,7 @@ def optimise_onnx(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Rewrite an ONNX file; the result holds standard operators only."""
-    report = torchrlopt.optimise_onnx(path_in, path_out, **_parsed(option or []))
+    report = rewrite(path_in, path_out, **_parsed(option or []))
     typer.echo(report.to_json() if as_json else str(report))
 
 

@@ -49,7 +49,7 @@ CSRC_PARTS = (
     ("text",),
     ("reference", "eval"),
     ("expression", "substitution"),
-    ("pattern", "match", "matcher", "library", "explain"),
+    ("symmetry", "pattern", "match", "matcher", "library", "explain"),
     ("apply",),
     ("verify",),
     ("cost",),
