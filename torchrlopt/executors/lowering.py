@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _OPAQUE_DOMAIN = "rlopt.aten"
 
+_MIN_OPSET = 13  # before it Softmax, Clip, Slice, Pad and others had other forms
+
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
 
 # They need the strides they were recorded with; a rewritten operand may have others.
@@ -73,6 +75,9 @@ class _Lowering:
     """One lowering: what each ONNX value has become."""
 
     def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: Captured | None) -> None:
+        opset = model.graph.opset_imports.get("", _MIN_OPSET)
+        if opset < _MIN_OPSET:
+            raise LoweringError("the opset is too old", expected=f"{_MIN_OPSET} or later", got=opset)
         self.model = model
         self.emitter = emitter
         self.captured = captured
@@ -269,8 +274,7 @@ class _Lowering:
 
     def _convert(self, node: onnx_ir.Node) -> None:
         inputs = [None if value is None else self.entry(value) for value in node.inputs]
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        results = convert(self.emitter, node, inputs, self.model.graph.opset_imports.get(domain, 1))
+        results = convert(self.emitter, node, inputs)
         for output, result in zip(node.outputs, results, strict=True):
             if result is not None:
                 self.entries[output] = result

@@ -50,16 +50,13 @@ SUBJECTS = (
 """The modules that fill the table."""
 
 
-def convert(
-    emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None], opset: int
-) -> tuple[Entry | None, ...]:
+def convert(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]) -> tuple[Entry | None, ...]:
     """Emit the ATen calls of one ONNX node.
 
     Args:
         emitter: where the calls go.
         node: the ONNX node.
         inputs: what stands for its inputs; None for an omitted one.
-        opset: version of its domain that the model imports.
 
     Returns:
         One entry per output of the node.
@@ -69,7 +66,7 @@ def convert(
     """
     domain = "" if node.domain in ("", "ai.onnx") else node.domain
     converter = CONVERTERS.get((domain, node.op_type))
-    call = OpCall(node, inputs, opset, emitter)
+    call = OpCall(node, inputs, emitter)
     if converter is None:
         raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
     results: tuple[Entry | None, ...] | None = None
@@ -77,7 +74,7 @@ def convert(
         folded = shapes.fold(emitter, call)
         results = (folded,) if folded is not None else None
         if results is None:
-            results = folding.evaluate(emitter, node, inputs, opset, converter)
+            results = folding.evaluate(emitter, node, inputs, converter)
     if results is None:
         result = converter(emitter, call)
         results = result if isinstance(result, tuple) else (result,)

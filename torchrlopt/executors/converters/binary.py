@@ -33,19 +33,11 @@ _THROUGH_INT64 = frozenset({torch.uint16, torch.uint32})
 
 
 def _plain(emitter: Emitter, call: OpCall) -> Entry:
-    return arithmetic(emitter, _PLAIN[call.op_type], aligned(emitter, call.x(0), call.x(1), call))
+    return arithmetic(emitter, _PLAIN[call.op_type], (call.x(0), call.x(1)))
 
 
 for _name in _PLAIN:
     CONVERTERS[("", _name)] = _plain
-
-
-def aligned(emitter: Emitter, a: fx.Node, b: fx.Node, call: OpCall) -> tuple[fx.Node, fx.Node]:
-    """Both operands, the second reshaped where an old opset broadcasts along an axis."""
-    if call.opset < 7 and call.attr("broadcast", 0) and call.attr("axis") is not None:
-        trailing = emitter.rank(a) - call.attr("axis") - emitter.rank(b)
-        b = emitter.op(aten.reshape.default, b, emitter.shape(b) + [1] * trailing)
-    return a, b
 
 
 def arithmetic(emitter: Emitter, target: Any, operands: tuple[fx.Node, ...]) -> fx.Node:
@@ -91,7 +83,7 @@ def _bitwise_not(emitter: Emitter, call: OpCall) -> Entry:
 
 @converts("Div")
 def _div(emitter: Emitter, call: OpCall) -> Entry:
-    a, b = aligned(emitter, call.x(0), call.x(1), call)
+    a, b = call.x(0), call.x(1)
     dtype = emitter.dtype(a)
     if dtype.is_floating_point:
         return emitter.op(aten.div.Tensor, a, b)
@@ -117,7 +109,7 @@ def _mod(emitter: Emitter, call: OpCall) -> Entry:
 
 @converts("Pow")
 def _pow(emitter: Emitter, call: OpCall) -> Entry:
-    base, exponent = aligned(emitter, call.x(0), call.x(1), call)
+    base, exponent = call.x(0), call.x(1)
     dtype = emitter.dtype(base)
     if dtype in UNSIGNED_WIDE or emitter.dtype(exponent) in UNSIGNED_WIDE:
         raise call.unsupported("wide unsigned integers")

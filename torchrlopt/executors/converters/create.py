@@ -79,13 +79,10 @@ def _eye_like(emitter: Emitter, call: OpCall) -> Entry:
 def _dropout(emitter: Emitter, call: OpCall) -> tuple[Entry | None, ...]:
     x = call.x(0)
     training = call.maybe(2)
-    ratio = call.attr("ratio", 0.5) if call.opset < 12 else 0.5
-    if call.opset >= 12 and training is not None:
+    if training is not None:
         if not isinstance(training, torch.Tensor):
             raise call.unsupported("training_mode from the graph")
-        given = call.number(1)
-        ratio = 0.5 if given is None else given
-        if bool(training) and ratio:
+        if bool(training) and call.number(1) != 0:
             raise call.unsupported("training mode: it draws random numbers")
     if call.num_outputs == 1:
         return (call.entry(0),)

@@ -164,9 +164,6 @@ def _shrink(emitter: Emitter, call: OpCall) -> Entry:
 @converts("Clip")
 def _clip(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
-    if call.opset < 11:
-        low, high = call.attr("min"), call.attr("max")
-        return emitter.op(aten.clamp.default, x, low, high) if (low, high) != (None, None) else x
     bounds = [call.maybe(1), call.maybe(2)]
     if bounds == [None, None]:
         return x

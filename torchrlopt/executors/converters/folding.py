@@ -20,14 +20,14 @@ _MAX_ELEMENTS = 256
 
 
 def evaluate(
-    emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None], opset: int, converter: Converter
+    emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None], converter: Converter
 ) -> tuple[Entry | None, ...] | None:
     """The results of a node on small constants, None where they are not all small constants."""
     constants = [_constant(entry) for entry in inputs]
     if not inputs or any(c is None and e is not None for c, e in zip(constants, inputs, strict=True)):
         return None
     scratch = Emitter(emitter.fake_mode, torch.device("cpu"))
-    result = converter(scratch, OpCall(node, constants, opset, scratch))
+    result = converter(scratch, OpCall(node, constants, scratch))
     results = result if isinstance(result, tuple) else (result,)
     nodes = [None if entry is None else scratch.tensor(entry) for entry in results]
     if not all(found is None or _is_small(found) for found in nodes):

@@ -64,7 +64,7 @@ def _gather_nd(emitter: Emitter, call: OpCall) -> Entry:
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-@converts("ScatterElements", "Scatter")
+@converts("ScatterElements")
 def _scatter_elements(emitter: Emitter, call: OpCall) -> Entry:
     x, updates = call.x(0), call.x(2)
     axis = normal_axis(call.attr("axis", 0), emitter.rank(x))

@@ -17,10 +17,7 @@ _INT64_MAX = 2**63 - 1
 
 @converts("Reshape")
 def _reshape(emitter: Emitter, call: OpCall) -> Entry:
-    if call.opset < 5:
-        sizes: list[SymInt] = list(call.required("shape"))
-    else:
-        sizes = emitter.ints(call.entry(1))
+    sizes = emitter.ints(call.entry(1))
     x = call.x(0)
     if call.attr("allowzero", 0):
         if -1 in sizes and 0 in sizes:
@@ -55,19 +52,19 @@ def _flatten(emitter: Emitter, call: OpCall) -> Entry:
     return emitter.op(aten.reshape.default, x, sizes)
 
 
-def axes_of(emitter: Emitter, call: OpCall, since: int, index: int = 1) -> list[int] | None:
-    """The axes: an attribute before opset `since`, afterwards input `index`; None if absent."""
+def axes_of(emitter: Emitter, call: OpCall) -> list[int] | None:
+    """The axes, an attribute in old opsets and the second input in new ones; None if absent."""
     attribute = call.attr("axes")
-    if attribute is not None or call.opset < since:
-        return None if attribute is None else list(attribute)
-    entry = call.maybe(index)
+    if attribute is not None:
+        return list(attribute)
+    entry = call.maybe(1)
     return None if entry is None else emitter.const_ints(entry, "axes")
 
 
 @converts("Squeeze")
 def _squeeze(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
-    axes = axes_of(emitter, call, 13)
+    axes = axes_of(emitter, call)
     if axes is None:
         axes = [index for index, size in enumerate(emitter.shape(x)) if size == 1]
     drop = {normal_axis(axis, emitter.rank(x)) for axis in axes}
@@ -77,7 +74,7 @@ def _squeeze(emitter: Emitter, call: OpCall) -> Entry:
 @converts("Unsqueeze")
 def _unsqueeze(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
-    axes = axes_of(emitter, call, 13)
+    axes = axes_of(emitter, call)
     if axes is None:
         raise call.unsupported("no axes")
     rank = emitter.rank(x) + len(axes)
@@ -147,17 +144,11 @@ def _split(emitter: Emitter, call: OpCall) -> Result:
 def _slice(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     rank = emitter.rank(x)
-    if call.opset < 10:
-        starts: list[SymInt] = list(call.required("starts"))
-        ends: list[SymInt] = list(call.required("ends"))
-        axes: list[int] = list(call.attr("axes") or range(len(starts)))
-        steps = [1] * len(starts)
-    else:
-        starts, ends = emitter.ints(call.entry(1)), emitter.ints(call.entry(2))
-        given_axes, given_steps = call.maybe(3), call.maybe(4)
-        count = range(len(starts))
-        axes = list(count) if given_axes is None else emitter.const_ints(given_axes, "axes")
-        steps = [1 for _ in count] if given_steps is None else emitter.const_ints(given_steps, "steps")
+    starts, ends = emitter.ints(call.entry(1)), emitter.ints(call.entry(2))
+    given_axes, given_steps = call.maybe(3), call.maybe(4)
+    count = range(len(starts))
+    axes = list(count) if given_axes is None else emitter.const_ints(given_axes, "axes")
+    steps = [1 for _ in count] if given_steps is None else emitter.const_ints(given_steps, "steps")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         x = _cut(emitter, x, normal_axis(axis, rank), start, end, step, call)
     return x
@@ -200,12 +191,8 @@ def _tile(emitter: Emitter, call: OpCall) -> Entry:
 def _pad(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     rank = emitter.rank(x)
-    if call.opset < 11:
-        pads: list[SymInt] = list(call.required("pads"))
-        value: float | int = call.attr("value", 0.0)
-    else:
-        pads = emitter.ints(call.entry(1))
-        value = call.number(2) or 0 if call.maybe(2) is None or _is_constant(call.entry(2)) else 0
+    pads = emitter.ints(call.entry(1))
+    value = call.number(2) or 0 if call.maybe(2) is None or _is_constant(call.entry(2)) else 0
     axes_entry = call.maybe(3)
     axes = list(range(rank)) if axes_entry is None else emitter.const_ints(axes_entry, "axes")
     begins: list[SymInt] = [0] * rank
@@ -224,7 +211,7 @@ def _is_constant(entry: Entry) -> bool:
 
 
 def _pad_constant(emitter: Emitter, call: OpCall, x: fx.Node, widths: list[Any], value: float) -> fx.Node:
-    fill = call.maybe(2) if call.opset >= 11 else None
+    fill = call.maybe(2)
     if fill is None or _is_constant(fill):
         return emitter.op(aten.constant_pad_nd.default, x, widths, value)
     # The fill is a tensor: pad data and a mask, then choose.

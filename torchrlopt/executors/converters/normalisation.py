@@ -129,26 +129,13 @@ def _mean_variance(emitter: Emitter, call: OpCall) -> Entry:
 @converts("Softmax", "LogSoftmax")
 def _softmax(emitter: Emitter, call: OpCall) -> Entry:
     target = aten._softmax.default if call.op_type == "Softmax" else aten._log_softmax.default
-    return _along_axis(emitter, call, lambda x, axis: emitter.op(target, x, axis, False))
+    x = call.x(0)
+    return emitter.op(target, x, normal_axis(call.attr("axis", -1), emitter.rank(x)), False)
 
 
 @converts("Hardmax")
 def _hardmax(emitter: Emitter, call: OpCall) -> Entry:
-    def first_largest(x: fx.Node, axis: int) -> fx.Node:
-        position = emitter.op(aten.argmax.default, x, axis, True)
-        zeros = emitter.op(aten.zeros_like.default, x)
-        return emitter.op(aten.scatter.value, zeros, axis, position, 1)
-
-    return _along_axis(emitter, call, first_largest)
-
-
-def _along_axis(emitter: Emitter, call: OpCall, function: Any) -> fx.Node:
-    """Apply `function(x, axis)`; before opset 13 all dimensions from the axis on count as one."""
     x = call.x(0)
-    shape = emitter.shape(x)
-    if call.opset >= 13:
-        result: fx.Node = function(x, normal_axis(call.attr("axis", -1), len(shape)))
-        return result
-    axis = normal_axis(call.attr("axis", 1), len(shape))
-    flat = emitter.op(aten.reshape.default, x, [emitter.prod(shape[:axis]), emitter.prod(shape[axis:])])
-    return emitter.op(aten.reshape.default, function(flat, 1), shape)
+    axis = normal_axis(call.attr("axis", -1), emitter.rank(x))
+    position = emitter.op(aten.argmax.default, x, axis, True)
+    return emitter.op(aten.scatter.value, emitter.op(aten.zeros_like.default, x), axis, position, 1)

@@ -13,9 +13,9 @@ from torchrlopt.executors.converters.movement import axes_of
 from torchrlopt.executors.converters.table import OpCall, Result, converts
 
 
-def _dims(emitter: Emitter, call: OpCall, x: fx.Node, since: int) -> list[int] | None:
+def _dims(emitter: Emitter, call: OpCall, x: fx.Node) -> list[int] | None:
     """The reduced axes, all of them by default; None when the operator does nothing."""
-    axes = axes_of(emitter, call, since)
+    axes = axes_of(emitter, call)
     if not axes:
         if call.attr("noop_with_empty_axes", 0):
             return None
@@ -42,7 +42,7 @@ def _wide(emitter: Emitter, call: OpCall) -> tuple[fx.Node, torch.dtype]:
 @converts("ReduceSum", "ReduceL1", "ReduceSumSquare", "ReduceL2", "ReduceLogSum")
 def _reduce_sum(emitter: Emitter, call: OpCall) -> Entry:
     x, dtype = _wide(emitter, call)
-    dims = _dims(emitter, call, x, 13 if call.op_type == "ReduceSum" else 18)
+    dims = _dims(emitter, call, x)
     keep = bool(call.attr("keepdims", 1))
     if call.op_type == "ReduceL1":
         x = emitter.op(aten.abs.default, x)
@@ -59,7 +59,7 @@ def _reduce_sum(emitter: Emitter, call: OpCall) -> Entry:
 @converts("ReduceMean")
 def _reduce_mean(emitter: Emitter, call: OpCall) -> Entry:
     x, dtype = _wide(emitter, call)
-    dims, keep = _dims(emitter, call, x, 18), bool(call.attr("keepdims", 1))
+    dims, keep = _dims(emitter, call, x), bool(call.attr("keepdims", 1))
     if not dims:
         return call.entry(0)
     if dtype.is_floating_point:
@@ -72,7 +72,7 @@ def _reduce_mean(emitter: Emitter, call: OpCall) -> Entry:
 @converts("ReduceProd")
 def _reduce_prod(emitter: Emitter, call: OpCall) -> Entry:
     x, dtype = _wide(emitter, call)
-    dims, keep = _dims(emitter, call, x, 18), bool(call.attr("keepdims", 1))
+    dims, keep = _dims(emitter, call, x), bool(call.attr("keepdims", 1))
     for axis in reversed(dims or []):
         x = emitter.op(aten.prod.dim_int, x, axis, keep, dtype=emitter.dtype(x))
     return emitter.cast(x, dtype)
@@ -81,7 +81,7 @@ def _reduce_prod(emitter: Emitter, call: OpCall) -> Entry:
 @converts("ReduceMax", "ReduceMin")
 def _reduce_extremum(emitter: Emitter, call: OpCall) -> Entry:
     x, dtype = _wide(emitter, call)
-    dims, keep = _dims(emitter, call, x, 18), bool(call.attr("keepdims", 1))
+    dims, keep = _dims(emitter, call, x), bool(call.attr("keepdims", 1))
     if not dims:
         return call.entry(0)
     largest = call.op_type == "ReduceMax"
@@ -105,7 +105,7 @@ def _extreme(dtype: torch.dtype, largest: bool) -> float | int | bool:
 @converts("ReduceLogSumExp")
 def _reduce_log_sum_exp(emitter: Emitter, call: OpCall) -> Entry:
     x, dtype = _wide(emitter, call)
-    dims, keep = _dims(emitter, call, x, 18), bool(call.attr("keepdims", 1))
+    dims, keep = _dims(emitter, call, x), bool(call.attr("keepdims", 1))
     if not dims:
         return call.entry(0)
     if not dtype.is_floating_point:
@@ -129,7 +129,7 @@ def _arg_extremum(emitter: Emitter, call: OpCall) -> Entry:
 @converts("TopK")
 def _top_k(emitter: Emitter, call: OpCall) -> Result:
     x, dtype = _wide(emitter, call)
-    k = call.required("k") if call.opset < 10 else emitter.ints(call.entry(1))[0]
+    k = emitter.ints(call.entry(1))[0]
     axis = normal_axis(call.attr("axis", -1), emitter.rank(x))
     largest = bool(call.attr("largest", 1))
     # A stable sort gives the smallest index among equals, which ONNX asks for and topk does not promise.

@@ -1,4 +1,4 @@
-"""Resize and Upsample: torch's kernels where the modes agree, else one selection or matrix per axis.
+"""Resize and grid sampling: torch's kernels where the modes agree, else one selection or matrix per axis.
 
 The interpolation weights follow the formulas of the ONNX operator; they are worked out once, when the graph
 is built, so the sizes must be static.
@@ -29,9 +29,7 @@ class _Axis:
 
     def __init__(self, size: int, target: int, scale: float, call: OpCall, roi: tuple[float, float]) -> None:
         self.size, self.target, self.scale, self.roi = size, target, scale, roi
-        # Upsample, and Resize before opset 11, have no such attribute and are asymmetric.
-        old = call.op_type == "Upsample" or call.opset < 11
-        self.mode = call.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+        self.mode = call.attr("coordinate_transformation_mode", "half_pixel")
 
     def coordinate(self, index: int) -> float:
         """The input coordinate of output position `index`."""
@@ -94,16 +92,11 @@ def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> l
     own = [emitter.static_dim(x, axis) for axis in axes]
     scales: Any = None
     sizes: Any = None
-    if call.op_type == "Upsample":
-        scales = call.attr("scales") if call.opset < 9 else _floats(call.entry(1), call)
-    elif call.opset < 11:
-        scales = _floats(call.entry(1), call)
-    else:
-        given = call.maybe(2)
-        if given is not None and not (isinstance(given, torch.Tensor) and given.numel() == 0):
-            scales = _floats(given, call)
-        if not scales:
-            scales, sizes = None, emitter.const_ints(call.entry(3), "sizes")
+    given = call.maybe(2)
+    if given is not None and not (isinstance(given, torch.Tensor) and given.numel() == 0):
+        scales = _floats(given, call)
+    if not scales:
+        scales, sizes = None, emitter.const_ints(call.entry(3), "sizes")
     if scales is not None:
         return [(math.floor(size * scale), scale) for size, scale in zip(own, scales, strict=True)]
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
@@ -120,7 +113,7 @@ def _floats(entry: Entry, call: OpCall) -> list[float]:
     return [float(number) for number in entry.to(torch.float64).tolist()]
 
 
-@converts("Resize", "Upsample")
+@converts("Resize")
 def _resize(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     rank = emitter.rank(x)
@@ -150,8 +143,7 @@ def _resize(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) -> fx.Node:
-    old = call.op_type == "Upsample" or call.opset < 11
-    choose = _ROUND[call.attr("nearest_mode", "floor" if old else "round_prefer_floor")]
+    choose = _ROUND[call.attr("nearest_mode", "round_prefer_floor")]
     places = [min(max(choose(plan.coordinate(i)), 0), plan.size - 1) for i in range(plan.target)]
     return emitter.op(aten.index_select.default, x, axis, emitter.constant(torch.tensor(places)))
 
@@ -171,7 +163,7 @@ def _torch_kernel(
     emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]
 ) -> fx.Node | None:
     """The kernel of torch where it computes the same: 4-D, both last axes, equal coordinate rules."""
-    if emitter.rank(x) != 4 or [axis for axis, _ in resized] != [2, 3] or call.opset < 11:
+    if emitter.rank(x) != 4 or [axis for axis, _ in resized] != [2, 3]:
         return None
     plans = [plan for _, plan in resized]
     if not emitter.dtype(x).is_floating_point or call.attr("antialias", 0) or call.attr("exclude_outside", 0):

@@ -25,18 +25,14 @@ class OpCall:
     Attributes:
         op_type: operator type.
         name: name of the node.
-        opset: version of the node's domain that the model imports.
         inputs: one entry per input slot; None for an omitted one.
         num_outputs: number of outputs, omitted ones included.
         wanted: for each output, whether anything may read it.
     """
 
-    def __init__(
-        self, node: onnx_ir.Node, inputs: Sequence[Entry | None], opset: int, emitter: Emitter
-    ) -> None:
+    def __init__(self, node: onnx_ir.Node, inputs: Sequence[Entry | None], emitter: Emitter) -> None:
         self.op_type = node.op_type
         self.name = node.name or (node.outputs[0].name if node.outputs else "") or node.op_type
-        self.opset = opset
         self.inputs = tuple(inputs)
         self.num_outputs = len(node.outputs)
         self.wanted = tuple(bool(output.name) for output in node.outputs)
