@@ -118,8 +118,9 @@ class Searcher {
     static const std::vector<std::string> kNormalForm{"normalise"};
     static const std::vector<std::string> kExposing{"normalise", "clean",       "recognise",
                                                     "fold",      "convolution", "algebra"};
-    static const std::vector<std::string> kMerging{"normalise",   "clean",   "recognise", "fold",
-                                                   "convolution", "algebra", "merge",     "movement", "activation"};
+    static const std::vector<std::string> kMerging{"normalise", "clean",       "recognise",
+                                                   "fold",      "convolution", "algebra",
+                                                   "merge",     "movement",    "activation"};
     current_ = 0;
     for (const auto* wave : {&kExposing, &kMerging, static_cast<const std::vector<std::string>*>(nullptr)}) {
       do {

@@ -48,8 +48,11 @@ std::string print(const Expr& expr, int place) {
       return "!" + print(*expr.args[0], kUnary);
     case Expr::Kind::Negate:
       return "-" + print(*expr.args[0], kUnary);
-    case Expr::Kind::Index:
-      return print(*expr.args[0], kUnary) + "[" + print(*expr.args[1], 0) + "]";
+    case Expr::Kind::Index: {
+      // `s*[0]` would read as a product.
+      const std::string list = print(*expr.args[0], kUnary);
+      return (list.ends_with('*') ? "(" + list + ")" : list) + "[" + print(*expr.args[1], 0) + "]";
+    }
     case Expr::Kind::Binary:
       break;
   }
