@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cost.h"
 #include "apply.h"
+#include "cost.h"
 
 namespace rlopt {
 

@@ -44,9 +44,7 @@ class Activations(nn.Module):
 
 def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> Path:
     """The model in the public exporter's form."""
-    torch.onnx.export(
-        model, inputs, str(path), dynamo=True, external_data=False, verbose=False
-    )
+    torch.onnx.export(model, inputs, str(path), dynamo=True, external_data=False, verbose=False)
     return path
 
 
