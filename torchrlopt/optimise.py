@@ -180,8 +180,8 @@ def _compiled(
     def run(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
-    # Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which sizes
-    # have varied: every model gets a code object and a name of its own.
+    # Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
+    # sizes have varied: every model gets a code object and a name of its own.
     name = f"optimised_{next(_serial)}"
     code = run.__code__.replace(co_name=name, co_qualname=name)
     isolated = types.FunctionType(code, run.__globals__, name, None, run.__closure__)

@@ -1,7 +1,7 @@
 """Plans and the searchers that make them.
 
-A `Plan` is the only result of the optimiser that is stored: named steps, replayed through the same `apply` that
-made them.
+A `Plan` is the only result of the optimiser that is stored: named steps, replayed through the same `apply`
+that made them.
 """
 
 from __future__ import annotations
