@@ -113,10 +113,12 @@ std::vector<Match> find_all_matches(const Graph& graph, const Library& library) 
   return all;
 }
 
-std::vector<Match> find_matches_at(const Graph& graph, const Library& library, int substitution,
-                                   const std::vector<NodeId>& nodes) {
-  const GraphIndex index(graph);
+std::vector<Match> find_matches_at(const Graph& graph, const GraphIndex& index, const Library& library,
+                                   int substitution, const std::vector<NodeId>& nodes) {
   const CompiledPattern& pattern = library.pattern(substitution);
+  for (const PatternLine& line : pattern.lines) {
+    if (index.count(line.op) == 0) return {};
+  }
   Matcher matcher(graph, index, library, substitution);
   for (const NodeId id : nodes) {
     if (!graph.alive(id)) continue;

@@ -63,8 +63,8 @@ std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, con
 /// Matches of all substitutions, ordered by substitution, then location.
 std::vector<Match> find_all_matches(const Graph& graph, const Library& library);
 /// Of a substitution without a family, the matches that have one of the nodes among theirs; canonical order.
-std::vector<Match> find_matches_at(const Graph& graph, const Library& library, int substitution,
-                                   const std::vector<NodeId>& nodes);
+std::vector<Match> find_matches_at(const Graph& graph, const GraphIndex& index, const Library& library,
+                                   int substitution, const std::vector<NodeId>& nodes);
 
 /// Canonical order, and equality, of matches of one substitution.
 bool precedes(const Match& a, const Match& b);

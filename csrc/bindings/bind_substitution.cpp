@@ -1,5 +1,6 @@
 // The substitution library: parse, match, apply, explain, verify.
 #include "../apply.h"
+#include "../match_set.h"
 #include "../verify.h"
 #include "bind.h"
 
@@ -105,7 +106,27 @@ py::dict verify_to_python(const Library& library, const std::string& name, int b
 
 }  // namespace
 
+void bind_match_set(py::module_& m) {
+  py::class_<MatchSet>(m, "MatchSet", "All matches of a graph, kept up to date from step to step.")
+      .def(py::init<Graph, const Library&>(), py::arg("graph"), py::arg("library"))
+      .def("after", &MatchSet::after, py::arg("graph"), py::arg("library"),
+           "The set of a graph made from this one by steps.")
+      .def("__len__", &MatchSet::size)
+      .def(
+          "matches",
+          [](const MatchSet& set, const Library& library) {
+            py::list result;
+            for (int i = 0; i < static_cast<int>(library.substitutions().size()); ++i) {
+              int location = 0;
+              for (const Match& match : set.of(i)) result.append(match_to_python(library, match, location++));
+            }
+            return result;
+          },
+          py::arg("library"), "As Library.matches.");
+}
+
 void bind_substitution(py::module_& m) {
+  bind_match_set(m);
   py::class_<Library>(m, "Library", "A parsed substitution library.")
       .def(py::init(&parse_library), py::arg("text"))
       .def_property_readonly("names",
