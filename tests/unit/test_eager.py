@@ -194,6 +194,24 @@ def test_an_unknown_operator_is_put_back_verbatim() -> None:
     check(record, "double_neg")
 
 
+def test_control_flow_is_put_back_with_its_branches() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = same(x) * 2
+            z: Tensor = torch.cond(y.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (y,))
+            return z + 1
+
+    record = capture_module(Branching(), torch.randn(4, 8))
+    lowered = check(record, "double_neg")
+    for x in (torch.ones(4, 8), -torch.ones(4, 8)):
+        torch.testing.assert_close(lowered(x), tuple(record.captured.aten(x)))
+
+
+def test_a_lowered_graph_does_not_keep_the_trace_alive() -> None:
+    lowered = check(block())
+    assert not any(node.meta for node in lowered.main.graph.nodes)
+
+
 def test_outputs_are_rebuilt_as_the_original_returns_them() -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Any, ...]:
         z = x * 2

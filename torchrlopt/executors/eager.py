@@ -49,6 +49,9 @@ class EagerExecutor:
             split = split_prologue(module, static)
             reuse_memory(split.main)
             use_builtins(split.main)
+            for part in (split.main, split.prologue):
+                for node in part.graph.nodes:
+                    node.meta = {}  # fake values keep all that the program was traced with alive
         cache = PrologueCache(split.prologue.forward, options.weights)
         return EagerCallable(split.main, cache, split.weights, split.inputs)
 

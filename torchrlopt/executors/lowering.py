@@ -203,9 +203,10 @@ class _Lowering:
             return self.scalars[source]
         if source.op == "get_attr":
             held = operator.attrgetter(str(source.target))(self.captured.aten)
-            if not isinstance(held, torch.Tensor):
-                return None
-            return self.emitter.constant(held)
+            if isinstance(held, torch.Tensor):
+                return self.emitter.constant(held)
+            self.scalars[source] = self.emitter.submodule(held)
+            return self.scalars[source]
         if isinstance(source.meta.get("val"), torch.Tensor | tuple | list) or source.op != "call_function":
             return None
         operands: dict[fx.Node, fx.Node] = {}
@@ -325,7 +326,7 @@ class _Lowering:
     def _module(self) -> fx.GraphModule:
         graph = self.emitter.graph
         graph.eliminate_dead_code()
-        return fx.GraphModule(self.emitter.attributes, graph)
+        return fx.GraphModule({**self.emitter.attributes, **self.emitter.submodules}, graph)
 
 
 def _flattened_nodes(call: fx.Node) -> list[fx.Node]:

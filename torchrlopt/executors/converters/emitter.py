@@ -59,6 +59,7 @@ class Emitter:
         self.fake_mode = fake_mode
         self.device = device
         self.attributes: dict[str, torch.Tensor] = {}
+        self.submodules: dict[str, torch.nn.Module] = {}
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._sizes: dict[tuple[fx.Node, int], fx.Node] = {}
         self._results: dict[Any, Any] = {}
@@ -137,6 +138,12 @@ class Emitter:
             # The id stays unique as long as the tensor is kept.
             node.meta["tensor"] = tensor
         return node
+
+    def submodule(self, module: torch.nn.Module) -> fx.Node:
+        """A node for a graph that a control-flow call takes as an argument."""
+        name = f"submodule_{len(self.submodules)}"
+        self.submodules[name] = module
+        return self.graph.create_node("get_attr", name)
 
     def scalar(self, value: float, dtype: torch.dtype) -> fx.Node:
         """A 0-d constant."""
