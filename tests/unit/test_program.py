@@ -1,0 +1,96 @@
+"""The border between ONNX and the core: element types, dims, and the form of operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.program.onnx_form import np_dtype, onnx_form
+from torchrlopt.program.typed_form import CONSTANT_INPUTS, OPERATORS
+from torchrlopt.program.types import OTHER, contradicts, core_dim, core_type, dtype_name, dtype_of
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "f16", "bf16", "i8", "i64", "u8", "u64", "bool"])
+def test_element_types_there_and_back(name: str) -> None:
+    dtype = dtype_of(name)
+    assert dtype is not None
+    assert dtype_name(dtype) == name
+    assert np_dtype(name).itemsize == dtype.itemsize
+    builder = _C.GraphBuilder()
+    assert builder.type((builder.add_input("x", (name, [2])), 0)) == (name, [2])
+
+
+def test_other_element_types_have_one_name() -> None:
+    assert {dtype_name(t) for t in (onnx_ir.DataType.STRING, onnx_ir.DataType.FLOAT8E5M2, None)} == {OTHER}
+    assert dtype_of(OTHER) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [("s0", "s0"), ("2*s0 + 1", "2*s0+1"), ("s0*s1 - s1", "s0*s1-s1"), ("batch.size", "batch.size")],
+)
+def test_dims_that_are_polynomials(text: str, printed: str) -> None:
+    dim = core_dim(onnx_ir.SymbolicDim(text))
+    builder = _C.GraphBuilder()
+    assert builder.type((builder.add_input("x", ("f32", [dim or 0])), 0)) == ("f32", [printed])
+
+
+@pytest.mark.parametrize("text", ["Max(1, s0)", "s0**2", "Mod(s0, 2)", "s0/2", "ceil(s0)"])
+def test_other_expressions_are_sizes_of_their_own(text: str) -> None:
+    dim, again = (core_dim(onnx_ir.SymbolicDim(text)) for _ in range(2))
+    assert dim == again
+    assert dim != core_dim(onnx_ir.SymbolicDim(text + "0"))
+    builder = _C.GraphBuilder()
+    builder.add_input("x", ("f32", [dim or 0]))
+
+
+def test_values_without_a_full_shape_have_unknown_rank() -> None:
+    value = onnx_ir.Value(name="x", type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT))
+    assert core_type(value) == ("f32", None)
+    value.shape = onnx_ir.Shape([2, None])
+    assert core_type(value) == ("f32", None)
+    value.shape = onnx_ir.Shape([2, "n"])
+    assert core_type(value) == ("f32", [2, "n"])
+    value.type = onnx_ir.SequenceType(onnx_ir.TensorType(onnx_ir.DataType.FLOAT))
+    assert core_type(value) == (OTHER, None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "inferred", "expected"),
+    [
+        (("f32", [2, 3]), ("f32", [2, 3]), False),
+        (("f32", [2, "n"]), ("f32", [2, 3]), False),
+        (("f32", None), ("f32", [2, 3]), False),
+        ((OTHER, [2]), ("f32", [2]), False),
+        (("f32", [2, 3]), ("f64", [2, 3]), True),
+        (("f32", [2, 3]), ("f32", [2, 4]), True),
+        (("f32", [2, 3]), ("f32", [6]), True),
+    ],
+)
+def test_contradictions(declared: _C.TensorType, inferred: _C.TensorType, expected: bool) -> None:
+    assert contradicts(declared, inferred) is expected
+
+
+def test_constant_inputs_are_attributes_of_the_core() -> None:
+    for op, inputs in CONSTANT_INPUTS.items():
+        assert {key for _, key in inputs} <= set(OPERATORS[op]["attrs"]), op
+
+
+def test_written_slices_have_axes_where_they_have_steps() -> None:
+    attrs = {"axes": [1], "starts": [0], "ends": [4], "steps": [2]}
+    form = onnx_form("Slice", attrs, ["f32"], 1, 1)
+    assert {slot: array.tolist() for slot, array in form.constants.items()} == {
+        1: [0],
+        2: [4],
+        3: [1],
+        4: [2],
+    }
+    assert form.slots == (0,)
+
+
+def test_bounds_are_written_in_the_type_of_the_operand() -> None:
+    form = onnx_form("Clip", {"min": 0.0, "max": float("inf")}, ["f16"], 1, 1)
+    assert list(form.constants) == [1]
+    assert form.constants[1].dtype == np.float16
