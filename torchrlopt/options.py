@@ -62,7 +62,7 @@ class Options:
     numerics: Numerics = "real"
     verify: bool = True
     measure: bool = True
-    measure_ms: float = 1000.0
+    measure_ms: float = 500.0
     min_gain: float = 0.02
     on_error: OnError = "fallback"
     cache: bool = True
