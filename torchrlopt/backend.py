@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 import threading
 import time
@@ -24,7 +25,7 @@ import torch
 from torchrlopt import aot, check, executors, onnx_files
 from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone
 from torchrlopt.capture import Captured, capture
-from torchrlopt.errors import OptionsError, RlOptError
+from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering import lower_model
 from torchrlopt.onnx_reader import read
 from torchrlopt.onnx_standard import standardise
@@ -60,6 +61,7 @@ class _Memory:
         # weak: a compiled graph lives as long as Dynamo's code for it, and so do its packed weights
         self.compiled: weakref.WeakValueDictionary[str, _Compiled] = weakref.WeakValueDictionary()
         self.kept_original: dict[str, Report] = {}
+        self.serial = itertools.count()
         self.warned: set[str] = set()
         self.reports: deque[Report] = deque(maxlen=64)
 
@@ -161,6 +163,7 @@ class _Compilation:
             if self.options.on_error == "raise":
                 raise
             warn_of_fallback(error, self.report)
+        self.example_inputs.clear()  # AOTAutograd may keep us, and must not keep them alive
         total_ms = (time.perf_counter() - start) * 1e3
         self.report.phases_ms["trace"] = total_ms - sum(self.report.phases_ms.values())
         if self._saved is not None:
@@ -180,6 +183,8 @@ class _Compilation:
             self.report.fallback_reason = reason
             return None
         key = f"{content_key(aten, static)} {self.options}"
+        if self.options.weights == "frozen":  # the weights are baked in: not for another instance
+            key += f" {next(_memory.serial)}"
         known = _memory.compiled.get(key)
         report = known.report if known is not None else _memory.kept_original.get(key)
         if report is not None:
@@ -228,7 +233,11 @@ class _Compilation:
             fresh = random_inputs(inputs, static, self.options.seed)
             if self.options.weights == "frozen":  # the first call fixes the weights
                 fresh = [inputs[i] if i in static else x for i, x in enumerate(fresh)]
-            self.report.numerical_error = check.verify(aten, aten.forward, lowered, fresh)
+            try:
+                error = check.verify(aten, aten.forward, lowered, fresh)
+            except UnsupportedError:  # the model is particular about its inputs: the user's own, then
+                error = check.verify(aten, aten.forward, lowered, inputs)
+            self.report.numerical_error = error
         if self.options.measure and planned.timing is None:
             planned.is_stored = False
             planned.timing = check.measure(

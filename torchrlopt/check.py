@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from torchrlopt.errors import VerificationError
+from torchrlopt.errors import UnsupportedError, VerificationError
 
 Callee = Callable[..., Sequence[Any]]
 
@@ -213,14 +213,22 @@ def verify(
         The relative error of `compare`.
 
     Raises:
+        UnsupportedError: the original cannot be run on these inputs.
         VerificationError: the rewritten graph is wrong, or fails to run.
     """
-    with torch.no_grad():
-        old = tuple(original(*inputs))
-        try:
+    try:
+        with torch.no_grad():
+            old = tuple(original(*inputs))
+        reference = float64_reference(aten, inputs)
+    except Exception as error:  # the user's operators may refuse our inputs in any way
+        raise UnsupportedError(
+            "the original graph cannot be run on the inputs of the check", where=where, got=repr(error)
+        ) from error
+    try:
+        with torch.no_grad():
             new = tuple(rewritten(*inputs))
-        except Exception as error:  # a wrong lowering may fail in any way inside torch
-            raise VerificationError("the rewritten graph fails to run", where=where, got=error) from error
+    except Exception as error:  # a wrong lowering may fail in any way inside torch
+        raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
     if _sharing(old, inputs) != _sharing(new, inputs):
         raise VerificationError(
             "outputs share memory with other tensors than the original's do",
@@ -228,7 +236,7 @@ def verify(
             expected=_sharing(old, inputs),
             got=_sharing(new, inputs),
         )
-    return compare(float64_reference(aten, inputs), old, new, where or "outputs")
+    return compare(reference, old, new, where or "outputs")
 
 
 def _sharing(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:

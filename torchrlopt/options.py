@@ -37,7 +37,8 @@ class Options:
         beam_width: graphs that the "beam" searcher keeps per step.
         alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.
         weights: "check" caches expressions over weights and looks at every call whether a weight changed,
-            "live" evaluates them at every call, "frozen" promises that weights never change.
+            "live" evaluates them at every call, "frozen" promises that weights never change and that no
+            other instance of the model shares the compiled code.
         numerics: "real" allows substitutions that are equal over the reals (rounding may differ), "strict"
             only those that give the same bits.
         verify: compare the rewritten graph with the original against a float64 reference before use.

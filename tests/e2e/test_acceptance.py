@@ -97,6 +97,13 @@ def test_frozen_weights_stay_as_they_were() -> None:
         assert torch.equal(run(x)[:, :32], before[:, :32]), "the merged linears are not evaluated again"
 
 
+def test_frozen_weights_of_two_models_are_not_mixed_up() -> None:
+    x = torch.randn(5, 16)
+    for seed in range(2):
+        model = build(Branches, seed)
+        assert_same(model, optimise(model, x, **STRICT, weights="frozen"), x)
+
+
 def test_half_after_compile() -> None:
     model = build(Branches)
     optimised = optimise(model, torch.randn(5, 16), **STRICT)

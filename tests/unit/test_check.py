@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt import check
-from torchrlopt.errors import VerificationError
+from torchrlopt.errors import UnsupportedError, VerificationError
 from torchrlopt.sampling import random_inputs
 
 
@@ -111,6 +111,13 @@ def test_failing_rewrite_is_a_verification_error() -> None:
     graph = traced(lambda x, w: (x @ w,), x, w)
     with pytest.raises(VerificationError, match="fails to run"):
         check.verify(graph, graph.forward, lambda x, w: (w @ x,), [x, w])
+
+
+def test_inputs_that_the_original_refuses_are_not_the_rewrites_fault() -> None:
+    table, ids = torch.randn(4, 3), torch.tensor([7])
+    graph = traced(lambda t, i: (t[i],), table, torch.tensor([1]))
+    with pytest.raises(UnsupportedError, match="original"):
+        check.verify(graph, graph.forward, lambda t, i: (t[:1],), [table, ids])
 
 
 def test_sharing_memory_must_stay_as_it_was() -> None:

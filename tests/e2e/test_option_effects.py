@@ -1,0 +1,91 @@
+"""Every option changes something: here each is seen to, where no other test does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
+from torchrlopt import backend, optimise, search
+from torchrlopt.report import Report
+from torchrlopt.substitutions import load_library
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+X = torch.randn(64, 16)
+
+
+def report_of(**options: Any) -> Report:
+    model = build(Branches)
+    optimised = optimise(model, X, **{**STRICT, "cache": False, **options})
+    assert_same(model, optimised, X)
+    return optimised.report
+
+
+@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random"])
+def test_searcher(searcher: str) -> None:
+    report = report_of(searcher=searcher, budget_ms=100)
+    assert report.searcher == searcher
+    assert report.steps
+
+
+def test_no_search_means_no_steps() -> None:
+    assert report_of(searcher="none").steps == ()
+    assert report_of(budget_ms=0).steps == ()
+
+
+def test_budget_steps() -> None:
+    assert len(report_of(budget_steps=1).steps) < len(report_of().steps)
+
+
+def test_seed_changes_the_random_walk() -> None:
+    plans = {report_of(searcher="random", budget_steps=3, seed=seed).steps for seed in range(4)}
+    assert len(plans) > 1
+
+
+@pytest.mark.parametrize(("option", "small", "large"), [("beam_width", 1, 8), ("alpha", 1.0, 2.0)])
+def test_wider_searches_look_at_more(
+    option: str, small: float, large: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = []
+    plain_search = search.search
+
+    def recorded(*arguments: Any) -> search.Plan:
+        plans.append(plain_search(*arguments))
+        return plans[-1]
+
+    monkeypatch.setattr(search, "search", recorded)
+    searcher = "beam" if option == "beam_width" else "taso"
+    for value in (small, large):
+        report_of(searcher=searcher, budget_ms=2000, budget_steps=200, **{option: value})
+    assert plans[0].expansions < plans[1].expansions
+
+
+def test_strict_numerics_uses_exact_substitutions_only() -> None:
+    library = load_library()
+    model, x = build(ConvNorm), torch.randn(2, 3, 9, 9)
+    real, strict = (optimise(model, x, **STRICT, numerics=kind).report for kind in ("real", "strict"))
+    assert any(not library.is_exact(step.substitution) for step in real.steps)
+    assert all(library.is_exact(step.substitution) for step in strict.steps)
+
+
+def test_verify_and_measure_fill_the_report() -> None:
+    assert report_of().numerical_error is not None
+    assert report_of(verify=False).numerical_error is None
+    assert report_of().measured_after_ms is None
+    assert report_of(measure=True, min_gain=-10).measured_after_ms is not None
+
+
+def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+    plain_measure = backend.check.measure
+
+    def recorded(before: Any, after: Any, inputs: Any, limit_ms: float, min_gain: float) -> Any:
+        limits.append((limit_ms, min_gain))
+        return plain_measure(before, after, inputs, limit_ms, min_gain)
+
+    monkeypatch.setattr(backend.check, "measure", recorded)
+    report_of(measure=True, measure_ms=7, min_gain=0.25)
+    assert limits == [(7.0, 0.25)]
