@@ -102,6 +102,8 @@ class TorchPeer:
             # Imports, and what a compiler prepares once on a machine (inductor: 10 s for a C++ header), are
             # no part of this model's first call.
             torch.compile(torch.sin, **options)(torch.ones(8))
+            # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
+            torch._dynamo.reset()
             self._callable = torch.compile(self._model, **options)
 
     def first_call(self) -> float:

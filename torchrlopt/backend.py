@@ -24,7 +24,7 @@ import torch
 
 from torchrlopt import aot, check, executors, onnx_files
 from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone
-from torchrlopt.capture import Captured, capture
+from torchrlopt.capture import Captured, capture, whole_operators
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering import lower_model
 from torchrlopt.onnx_reader import read
@@ -158,7 +158,8 @@ class _Compilation:
             return self.gm.forward
         start = time.perf_counter()
         try:
-            run = aot.trace(self.gm, self.example_inputs, self._answer, self._leave_training_alone)
+            with whole_operators():
+                run = aot.trace(self.gm, self.example_inputs, self._answer, self._leave_training_alone)
         except (RlOptError, MemoryError) as error:
             if self.options.on_error == "raise":
                 raise
@@ -208,7 +209,7 @@ class _Compilation:
             captured = capture(aten, inputs, static)
             self.report.opaque = captured.opaque
         with phase("read"):
-            program = read(captured.model, captured.static_inputs)
+            program = read(captured.model, captured.static_inputs | captured.constants.keys())
         with phase("plan"):
             planned = make_plan(program, self.options, device_of(aten), self.report)
         with phase("write"):
