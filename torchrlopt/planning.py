@@ -47,8 +47,12 @@ class Planned:
     def settle(self, options: Options, report: Report) -> bool:
         """Store plan and timing, and say whether the rewritten graph is used."""
         if self.key is not None and not self.is_stored:
-            timing = dataclasses.asdict(self.timing) if self.timing is not None else None
-            plan_store().put(self.key, {"plan": self.plan.as_dict(), "timing": timing})
+            # A verdict that noise could turn over is not remembered: the next process times again.
+            timing = self.timing
+            if timing is not None and abs(timing.gain - options.min_gain) <= timing.spread:
+                timing = None
+            entry = dataclasses.asdict(timing) if timing is not None else None
+            plan_store().put(self.key, {"plan": self.plan.as_dict(), "timing": entry})
         if self.timing is None or not options.measure:
             return True
         report.measured_before_ms = self.timing.before_ms
