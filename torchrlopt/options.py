@@ -50,6 +50,8 @@ class Options:
             "raise" raises it.
         cache: look plans up in, and add them to, the plan store on disk.
         seed: seed of the random searcher and of the random inputs of the check.
+        agent: path of the checkpoint of a trained agent, for the searchers that follow one. None of the
+            searchers above does: setting it raises.
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
     """
 
@@ -68,6 +70,7 @@ class Options:
     on_error: OnError = "fallback"
     cache: bool = True
     seed: int = 0
+    agent: str | None = None
     save_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -83,6 +86,14 @@ class Options:
                     got=value,
                     todo=f"leave it out for the default, {_DEFAULTS[name]!r}",
                 )
+        if self.agent is not None:
+            # Ignored in silence it would look as if the agent had chosen the plan.
+            raise OptionsError(
+                "option agent has no effect on this searcher",
+                expected="a searcher that follows an agent",
+                got=f"searcher={self.searcher!r}, agent={self.agent!r}",
+                todo="leave agent out",
+            )
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Options:

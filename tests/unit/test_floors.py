@@ -18,8 +18,8 @@ MAX_LINES = 400
 # A module may import modules of a lower floor, and of its own folder. Floor 5 has storeys: the command line
 # stands on optimise, optimise on the backend, the backend on plans from the store.
 FLOORS = {
-    "options": 0, "errors": 0, "device": 0, "program": 0, "_C": 0,
-    "capture": 1, "onnx_reader": 1, "onnx_writer": 1, "onnx_files": 1, "onnx_standard": 1,
+    "options": 0, "errors": 0, "device": 0, "program": 0, "_C": 0, "onnx_standard": 0,
+    "capture": 1, "onnx_reader": 1, "onnx_writer": 1, "onnx_files": 1,
     "cost": 1, "executors": 1, "substitutions": 1,
     "check": 1, "sampling": 1, "aot": 1, "aten_graph": 1,
     "env": 2,
@@ -29,8 +29,8 @@ FLOORS = {
     "__init__": 6,
 }  # fmt: skip
 
-# Floor 0 has an order of its own: options and program use errors and the core.
-BASEMENT = ("errors", "_C", "options", "device", "program")
+# Floor 0 has an order of its own: the others use errors and the core.
+BASEMENT = ("errors", "_C", "options", "device", "program", "onnx_standard")
 
 # Third-party packages that only one place may import.
 CONFINED = {

@@ -36,12 +36,15 @@ class _Site:
     groups: int
 
 
-def select_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
+def select_convolutions(
+    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node]
+) -> list[fx.Node]:
     """Replace what pays by packed calls, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
         static: the nodes that are the same at every call.
+        finite: the nodes whose values may be taken for finite.
 
     Returns:
         The packed calls, each channels_last whatever the original was; the caller restores layouts.
@@ -51,7 +54,7 @@ def select_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx
     for node in list(graph.nodes):
         site = _site(node, static)
         if site is not None and _pays(site):
-            calls.append(_rewrite(graph, site, packed))
+            calls.append(_rewrite(graph, site, packed, finite))
     return calls
 
 
@@ -114,17 +117,23 @@ def _pays(site: _Site) -> bool:
     return packing.packed_convolution_pays(static_shape(site.x), static_shape(site.node), shape, site.groups)
 
 
-def _rewrite(graph: fx.Graph, site: _Site, packed: dict[Any, fx.Node]) -> fx.Node:
+def _rewrite(
+    graph: fx.Graph, site: _Site, packed: dict[Any, fx.Node], finite: Collection[fx.Node]
+) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
     weight = _packed_weight(graph, site, packed)
     window = (site.padding, site.stride, site.dilation, site.groups)
-    last, epilogue = fused_activation(site.node)
+    last, epilogue = fused_activation(site.node, site.node in finite)
     residual = _residual(site) if epilogue is NONE and site.output_padding is None else None
     args: tuple[Any, ...]
     if residual is not None:
         last, other = residual
         target = packing.CONVOLUTION_ADD
-        args = (site.x, other, weight, site.bias, *window, "add", 1.0, None, [], None)
+        user, epilogue = fused_activation(last, last in finite)
+        tail: tuple[Any, ...] = (None, [], None)
+        if epilogue.attr == "relu":  # the only one that oneDNN has behind a sum
+            last, tail = user, ("relu", [], "")
+        args = (site.x, other, weight, site.bias, *window, "add", 1.0, *tail)
     else:
         tail = (epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
         if site.output_padding is not None:

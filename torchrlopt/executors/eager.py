@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
+import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.executors import Lowered
 from torchrlopt.executors.dispatch import use_builtins
+from torchrlopt.executors.epilogues import fused_if_finite, taken_apart
+from torchrlopt.executors.finiteness import add_weights_sum, are_finite, sources_of
+from torchrlopt.executors.fx_values import static_nodes
 from torchrlopt.executors.inplace import reuse_memory
 from torchrlopt.executors.kernels import select_kernels
 from torchrlopt.executors.lowering import lower_captured, lower_model
-from torchrlopt.executors.prologue import split_prologue
+from torchrlopt.executors.prologue import Split, split_prologue
 from torchrlopt.executors.prologue_cache import PrologueCache
 from torchrlopt.executors.widening import compute_in_float64
 from torchrlopt.options import Options
@@ -43,17 +49,73 @@ class EagerExecutor:
                 module = lower_captured(model, captured)
                 # With live weights nothing may be computed ahead of a call.
                 static = captured.static_inputs if options.weights != "live" else frozenset()
-            if options.numerics == "real":
-                compute_in_float64(module, static)
-            select_kernels(module, static)
-            split = split_prologue(module, static)
-            reuse_memory(split.main)
-            use_builtins(split.main)
-            for part in (split.main, split.prologue):
-                for node in part.graph.nodes:
-                    node.meta = {}  # fake values keep all that the program was traced with alive
-        cache = PrologueCache(split.prologue.forward, options.weights)
-        return EagerCallable(split.main, cache, split.weights, split.inputs)
+            return assemble(module, static, options)
+
+
+def assemble(module: fx.GraphModule, static: Collection[str], options: Options) -> EagerCallable:
+    """The callable of a lowered graph: kernels chosen, weights split off, memory reused.
+
+    Args:
+        module: an ATen graph with `meta["val"]`; changed in place.
+        static: names of the placeholders that are the same at every call.
+        options: the user's choices.
+    """
+    is_real = options.numerics == "real"
+    if is_real:
+        compute_in_float64(module, static)
+    graph = module.graph
+    select_kernels(module, static, assume_finite=is_real)
+    guarded = fused_if_finite(graph)
+    sources = sources_of(graph, guarded)
+    watched = {str(node.target) for node in sources if node.name not in static}
+    total = add_weights_sum(graph, static_nodes(graph, static)) if guarded else None
+    split = split_prologue(module, static, () if total is None else (total,))
+    guard = _guard(split, watched, total) if guarded else None
+    reuse_memory(split.main)
+    use_builtins(split.main)
+    for part in (split.main, split.prologue):
+        for node in part.graph.nodes:
+            node.meta = {}  # fake values keep all that the program was traced with alive
+    prologue = split.prologue.forward if total is None else _Judged(split.prologue.forward)
+    cache = PrologueCache(prologue, options.weights)
+    return EagerCallable(split.main, cache, split.weights, split.inputs, guard)
+
+
+def _guard(split: Split, watched: Collection[str], total: fx.Node | None) -> Guard:
+    """What has to be finite, by position among the arguments of the main part."""
+    names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
+    inputs = tuple(index for index, name in enumerate(names[: len(split.inputs)]) if name in watched)
+    return Guard(inputs, None if total is None else len(names) - 1)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What kernels for finite operands rest on.
+
+    Attributes:
+        inputs: positions, among the arguments of the main part, of the tensors to look at in each call.
+        weights: position of the prologue's word on the weights; None where none are read.
+    """
+
+    inputs: tuple[int, ...]
+    weights: int | None
+
+    def holds(self, arguments: Sequence[Any]) -> bool:
+        """Whether all that counts is finite."""
+        if self.weights is not None and not arguments[self.weights]:
+            return False
+        return are_finite([arguments[position] for position in self.inputs])
+
+
+class _Judged:
+    """A prologue whose last result, the sum of all weights, becomes the answer whether they are finite."""
+
+    def __init__(self, compute: Callable[..., tuple[Any, ...]]) -> None:
+        self._compute = compute
+
+    def __call__(self, *weights: torch.Tensor) -> tuple[Any, ...]:
+        *values, total = self._compute(*weights)
+        return (*values, math.isfinite(total.item()))
 
 
 class EagerCallable:
@@ -64,20 +126,39 @@ class EagerCallable:
         cache: gives the results of the part over weights.
         weights: positions of the arguments that the prologue takes.
         inputs: positions of the arguments that `main` takes.
+        guard: when `main` is right; None: always. Where it does not hold, `main` runs without the fused
+            activations that rest on it.
     """
 
     def __init__(
-        self, main: fx.GraphModule, cache: PrologueCache, weights: Sequence[int], inputs: Sequence[int]
+        self,
+        main: fx.GraphModule,
+        cache: PrologueCache,
+        weights: Sequence[int],
+        inputs: Sequence[int],
+        guard: Guard | None = None,
     ) -> None:
         self.main = main
         self.cache = cache
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
         self._run = main.forward
+        self._guard = guard
+        self._taken_apart: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
-        outputs: tuple[Any, ...] = self._run(*self._inputs(args), *self.cache.get(self._weights(args)))
+        values = (*self._inputs(args), *self.cache.get(self._weights(args)))
+        if self._guard is not None and not self._guard.holds(values):
+            return self._run_apart(values)
+        outputs: tuple[Any, ...] = self._run(*values)
+        return outputs
+
+    def _run_apart(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The call with operands that are not finite."""
+        if self._taken_apart is None:
+            self._taken_apart = taken_apart(self.main).forward
+        outputs: tuple[Any, ...] = self._taken_apart(*values)
         return outputs
 
 

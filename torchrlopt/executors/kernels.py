@@ -12,13 +12,14 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.convolution_kernels import select_convolutions
+from torchrlopt.executors.finiteness import finite_nodes
 from torchrlopt.executors.fx_values import is_mutable, static_nodes
 from torchrlopt.executors.layout import propagate
 from torchrlopt.executors.linear_kernels import select_linears
 from torchrlopt.executors.prologue import reaching_output
 
 
-def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
+def select_kernels(module: fx.GraphModule, static: Collection[str], assume_finite: bool = False) -> None:
     """Give convolutions and linears their packed, fused forms, in place; the code is not generated anew.
 
     Outputs keep values, dtypes, shapes and strides; calls that are not of float32 (or bfloat16 where oneDNN
@@ -30,13 +31,16 @@ def select_kernels(module: fx.GraphModule, static: Collection[str]) -> None:
             soon as any node lacks one.
         static: names of the placeholders whose values stay the same between calls (weights, or what a
             prologue made of them).
+        assume_finite: whether activations may be fused that are right for finite operands only; the caller
+            looks at inputs and weights then, and runs `epilogues.taken_apart` where one is not finite.
     """
     graph = module.graph
     _drop_copies(graph)
-    select_linears(graph, static_nodes(graph, static))
+    finite = finite_nodes(graph, static_nodes(graph, static)) if assume_finite else frozenset()
+    select_linears(graph, static_nodes(graph, static), finite)
     # Layouts can be restored only where the strides to restore are known.
     if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
-        propagate(graph, select_convolutions(graph, static_nodes(graph, static)))
+        propagate(graph, select_convolutions(graph, static_nodes(graph, static), finite))
     graph.eliminate_dead_code()
     graph.lint()
 

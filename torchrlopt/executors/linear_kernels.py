@@ -51,12 +51,15 @@ class _Site:
     bias: fx.Node | None
 
 
-def select_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
+def select_linears(
+    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node]
+) -> list[fx.Node]:
     """Replace what pays by packed calls, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
         static: the nodes that are the same at every call.
+        finite: the nodes whose values may be taken for finite.
 
     Returns:
         The packed calls; each result is contiguous, as the original's was.
@@ -66,7 +69,7 @@ def select_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node
     for node in list(graph.nodes):
         site = _site(node, static)
         if site is not None and _pays(site):
-            calls.append(_rewrite(graph, site, static, packed))
+            calls.append(_rewrite(graph, site, static, packed, finite))
     return calls
 
 
@@ -155,7 +158,11 @@ def _pays(site: _Site) -> bool:
 
 
 def _rewrite(
-    graph: fx.Graph, site: _Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+    graph: fx.Graph,
+    site: _Site,
+    static: Collection[fx.Node],
+    packed: dict[Any, fx.Node],
+    finite: Collection[fx.Node],
 ) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
     weight = _packed_weight(graph, site, static, packed)
@@ -167,7 +174,7 @@ def _rewrite(
         added = added_value(result)
         if added is not None and _is_bias(added[1], result) and shape_key(added[0]) == shape_key(result):
             result, bias = added
-    last, epilogue = fused_activation(result)
+    last, epilogue = fused_activation(result, result in finite)
     args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
     return replace(graph, site.first, last, packing.LINEAR, args)
 

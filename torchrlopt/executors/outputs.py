@@ -62,7 +62,7 @@ class Outputs:
         """The node, copied where its strides may differ from those of a fake tensor."""
         if layout_of(node.meta.get("val")) == layout_of(value):
             return node
-        order = _dense_order(value)
+        order = dense_order(value)
         if order is None:
             # Expanded or otherwise overlapping: the values in plain order are what can be promised.
             return node
@@ -74,7 +74,7 @@ class Outputs:
         return emitter.op(aten.permute.default, dense, inverse)
 
 
-def _dense_order(value: torch.Tensor) -> list[int] | None:
+def dense_order(value: torch.Tensor) -> list[int] | None:
     """Axes from the largest stride to the smallest, None where the tensor is not dense in that order."""
     sizes = [_hint(size) for size in value.shape]
     strides = [_hint(stride) for stride in value.stride()]

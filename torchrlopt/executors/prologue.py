@@ -32,7 +32,7 @@ class Split:
     inputs: tuple[int, ...]
 
 
-def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
+def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collection[fx.Node] = ()) -> Split:
     """Split the expressions over static placeholders off.
 
     A prologue value never leaves `main` as an output, nor does a view of it: the caller may write to an
@@ -41,6 +41,7 @@ def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
     Args:
         module: the whole graph; not changed.
         static: names of the placeholders that are the same at every call.
+        also: static calls that nothing reads and that are prologue values all the same, the last ones.
     """
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -49,6 +50,7 @@ def split_prologue(module: fx.GraphModule, static: Collection[str]) -> Split:
     frontier = [
         node for node in hoisted if not _is_tuple(node) and any(user not in kept for user in node.users)
     ]
+    frontier += also
     needed = _ancestors(frontier)
     prologue = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
