@@ -276,7 +276,7 @@ def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: floa
             spent = (time.perf_counter() - start) * 1e3 / limit_ms
             if (number >= 2 and spent > 2) or (number >= 3 and spent > 1):
                 break
-            if number >= 7 and _is_clear(times, min_gain):
+            if (number >= 7 and _is_clear(times, min_gain)) or (number >= 3 and _is_plain(times, min_gain)):
                 break
             for which in (0, 1) if number % 2 == 0 else (1, 0):
                 times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
@@ -301,6 +301,14 @@ def _is_clear(times: tuple[list[float], list[float]], min_gain: float) -> bool:
     cut = len(ratios) // 10
     inner = ratios[cut : len(ratios) - cut]
     return inner[-1] < 1 - min_gain or inner[0] > 1 - min_gain
+
+
+def _is_plain(times: tuple[list[float], list[float]], min_gain: float) -> bool:
+    """True when every round lies on one side of the threshold, by more than all of them differ."""
+    ratios = _ratios(times)
+    distance = min(abs(ratio - (1 - min_gain)) for ratio in ratios)
+    is_one_sided = len({ratio < 1 - min_gain for ratio in ratios}) == 1
+    return is_one_sided and distance > 2 * (max(ratios) - min(ratios))
 
 
 def _time_ms(call: Callee, inputs: Sequence[Any], repeats: int, cuda: bool) -> float:

@@ -45,9 +45,10 @@ def _jittered(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """The weight itself, or with noise in [0, 0.1) added where it is constant."""
     if not weight.is_floating_point() or weight.dim() == 0:
         return weight.detach()
-    first = weight.detach().flatten()[:1]
-    if not bool((weight.detach() == first).all()):
-        return weight.detach()
+    values = weight.detach()
+    start = values[(0,) * (weight.dim() - 1)][:64]  # mostly enough to tell, without a pass over all of it
+    if not bool((start == start[0]).all()) or not bool((values == start[0]).all()):
+        return values
     noise = torch.rand(weight.shape, generator=generator, device=weight.device, dtype=torch.float32)
     return _with_layout(weight.detach() + 0.1 * noise.to(weight.dtype), weight)
 
