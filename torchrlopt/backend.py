@@ -22,7 +22,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from torchrlopt import aot, check, executors, onnx_files
+from torchrlopt import aot, autotune, check, executors, onnx_files, search
 from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone
 from torchrlopt.capture import Captured, capture, whole_operators
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
@@ -32,6 +32,7 @@ from torchrlopt.onnx_standard import standardise
 from torchrlopt.onnx_writer import write
 from torchrlopt.options import Options
 from torchrlopt.planning import Planned, make_plan, opaque_operators
+from torchrlopt.program import Program
 from torchrlopt.report import Report
 from torchrlopt.sampling import generated_inputs, random_inputs
 
@@ -89,7 +90,7 @@ def rlopt(
         gm: Dynamo's graph.
         example_inputs: its inputs, weights among them: real tensors and SymInts.
         options: names and values of `Options`.
-        mode: not supported; torch passes it when the user gives it.
+        mode: "max-autotune" stands for `executor="auto"`; torch passes it when the user gives it.
 
     Returns:
         A callable that computes what `gm` computes.
@@ -98,11 +99,17 @@ def rlopt(
         OptionsError: an option is unknown or ill-typed.
         RlOptError: a stage failed and `on_error="raise"`.
     """
-    if mode is not None:
+    if mode not in (None, "max-autotune"):
         raise OptionsError(
-            "torch.compile's mode= is not for this backend", got=mode, todo="use options={...}"
+            "torch.compile's mode= is none of this backend's",
+            expected="max-autotune",
+            got=mode,
+            todo="use options={...}",
         )
-    return compile_graph(gm, example_inputs, Options.from_dict(options or {}), _memory.reports.append)
+    chosen = {"executor": "auto"} if mode is not None else {}
+    return compile_graph(
+        gm, example_inputs, Options.from_dict(chosen | dict(options or {})), _memory.reports.append
+    )
 
 
 def compile_graph(
@@ -210,15 +217,35 @@ class _Compilation:
             self.report.opaque = captured.opaque
         with phase("read"):
             program = read(captured.model, captured.static_inputs | captured.constants.keys())
+        attempt = functools.partial(self._attempt, aten, inputs, static, captured, program)
+        if self.options.executor != "auto":
+            return attempt(self.options, self.report)
+        lowered, self.report = autotune.fastest(
+            attempt, self.options, self.report, search.graph_hash(program.graph), device_of(aten)
+        )
+        return lowered
+
+    def _attempt(
+        self,
+        aten: torch.fx.GraphModule,
+        inputs: list[Any],
+        static: Sequence[int],
+        captured: Captured,
+        program: Program,
+        options: Options,
+        report: Report,
+    ) -> executors.Lowered | None:
+        """The rewritten graph in one executor, or None where the original is kept."""
+        phase = functools.partial(timed, report)
         with phase("plan"):
-            planned = make_plan(program, self.options, device_of(aten), self.report)
+            planned = make_plan(program, options, device_of(aten), report)
         with phase("write"):
             model = write(dataclasses.replace(program, graph=planned.graph))
         with phase("lower"):
-            lowered = executors.get(self.options.executor).lower(model, captured, self.options)
+            lowered = executors.get(options.executor).lower(model, captured, options)
         self._save(captured, model, planned.graph_hash)
         with phase("check"):
-            is_kept = self._check(aten, lowered, inputs, static, planned)
+            is_kept = self._check(aten, lowered, inputs, static, planned, options, report)
         return lowered if is_kept else None
 
     def _check(
@@ -228,23 +255,30 @@ class _Compilation:
         inputs: list[Any],
         static: Sequence[int],
         planned: Planned,
+        options: Options,
+        report: Report,
     ) -> bool:
         """Right and fast enough? Raises VerificationError where it is wrong."""
-        if self.options.verify:
-            fresh = random_inputs(inputs, static, self.options.seed)
-            if self.options.weights == "frozen":  # the first call fixes the weights
+        if options.verify:
+            fresh = random_inputs(inputs, static, options.seed)
+            if options.weights == "frozen" or options.executor != "eager":
+                # The first call fixes the weights, or another set of them means another compilation.
                 fresh = [inputs[i] if i in static else x for i, x in enumerate(fresh)]
             try:
-                error = check.verify(aten, aten.forward, lowered, fresh)
+                report.numerical_error = check.verify(aten, aten.forward, lowered, fresh)
             except UnsupportedError:  # the model is particular about its inputs: the user's own, then
-                error = check.verify(aten, aten.forward, lowered, inputs)
-            self.report.numerical_error = error
-        if self.options.measure and planned.timing is None:
+                report.numerical_error = check.verify(aten, aten.forward, lowered, inputs)
+        if options.measure and planned.timing is None:
             planned.is_stored = False
             planned.timing = check.measure(
-                self.gm.forward, lowered, inputs, self.options.measure_ms, self.options.min_gain
+                self.gm.forward,
+                lowered,
+                inputs,
+                options.measure_ms,
+                options.min_gain,
+                settle=options.executor != "eager",
             )
-        return planned.settle(self.options, self.report)
+        return planned.settle(options, report)
 
     def _save(self, captured: Captured, model: onnx_ir.Model, graph_hash: str) -> None:
         """Leave both graphs where the user asked for them."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from torchrlopt.errors import UnsupportedError, VerificationError
+from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 
 Callee = Callable[..., Sequence[Any]]
 
@@ -215,6 +215,7 @@ def verify(
     Raises:
         UnsupportedError: the original cannot be run on these inputs.
         VerificationError: the rewritten graph is wrong, or fails to run.
+        RlOptError: what the executor itself raises.
     """
     try:
         with torch.no_grad():
@@ -227,6 +228,8 @@ def verify(
     try:
         with torch.no_grad():
             new = tuple(rewritten(*inputs))
+    except RlOptError:
+        raise
     except Exception as error:  # a wrong lowering may fail in any way inside torch
         raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
     if _sharing(old, inputs) != _sharing(new, inputs):
@@ -254,7 +257,14 @@ def _sharing(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
     return found
 
 
-def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: float, min_gain: float) -> Timing:
+def measure(
+    before: Callee,
+    after: Callee,
+    inputs: Sequence[Any],
+    limit_ms: float,
+    min_gain: float,
+    settle: bool = False,
+) -> Timing:
     """Time two callables in alternation until the verdict on `min_gain` is clear or `limit_ms` is over.
 
     Args:
@@ -264,6 +274,8 @@ def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: floa
         limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
             two where even those would take twice as long.
         min_gain: the gain that the verdict is about.
+        settle: call each once more before its time is taken. Threads of one runtime may spin for
+            milliseconds after its call, and would slow the first call of another one down.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
     start = time.perf_counter()
@@ -279,6 +291,8 @@ def measure(before: Callee, after: Callee, inputs: Sequence[Any], limit_ms: floa
             if (number >= 7 and _is_clear(times, min_gain)) or (number >= 3 and _is_plain(times, min_gain)):
                 break
             for which in (0, 1) if number % 2 == 0 else (1, 0):
+                if settle:
+                    _time_ms((before, after)[which], inputs, 1, cuda)
                 times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
     ratios = _ratios(times)
     quartiles = statistics.quantiles(ratios, n=4)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from torchrlopt.errors import OptionsError
 
 Searcher = Literal["greedy", "beam", "taso", "random", "none"]
-Executor = Literal["eager"]
+Executor = Literal["eager", "inductor", "onnxruntime", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
 OnError = Literal["fallback", "raise"]
@@ -31,7 +31,12 @@ class Options:
         searcher: how substitutions are chosen: "greedy" takes the cheapest candidate until none is cheaper,
             "beam" keeps `beam_width` graphs, "taso" is cost-based backtracking with `alpha` (TASO, SOSP 2019,
             Algorithm 1), "random" walks at random and keeps the best, "none" changes nothing.
-        executor: what runs the rewritten graph. "eager" is PyTorch itself.
+        executor: what runs the rewritten graph. "eager" is PyTorch itself, "inductor" its compiler,
+            "onnxruntime" a session of ONNX Runtime (needs the extra of that name; CPU). "auto" plans for each
+            of them, times all on the example inputs and keeps the fastest.
+        autotune_s: "auto" begins no further executor after so many seconds.
+        executor_options: settings of the executor by name: of `torch._inductor.config` for "inductor",
+            session configuration entries for "onnxruntime".
         budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
         budget_steps: most graphs the search may expand; 0 for no such limit.
         beam_width: graphs that the "beam" searcher keeps per step.
@@ -57,6 +62,8 @@ class Options:
 
     searcher: Searcher = "greedy"
     executor: Executor = "eager"
+    autotune_s: float = 120.0
+    executor_options: dict[str, Any] | None = None
     budget_ms: float = 300.0
     budget_steps: int = 0
     beam_width: int = 8
@@ -86,6 +93,12 @@ class Options:
                     got=value,
                     todo=f"leave it out for the default, {_DEFAULTS[name]!r}",
                 )
+        if self.executor == "auto" and not self.measure:
+            raise OptionsError(
+                "the executor is chosen by measurement",
+                expected="measure=True",
+                got="executor='auto', measure=False",
+            )
         if self.agent is not None:
             # Ignored in silence it would look as if the agent had chosen the plan.
             raise OptionsError(
@@ -128,6 +141,7 @@ class Options:
 _SEARCH_FIELDS = (
     "searcher",
     "executor",
+    "executor_options",
     "budget_ms",
     "budget_steps",
     "beam_width",
@@ -141,6 +155,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("budget_steps", 0, 2**31 - 1),
     ("beam_width", 1, 10_000),
     ("alpha", 1, 100),
+    ("autotune_s", 0, 86_400),
     ("measure_ms", 1, 86_400_000),
     ("min_gain", -10, 1),
     ("seed", 0, 2**63 - 1),
@@ -180,6 +195,7 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
         if value is None:
             return None
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    hint = typing.get_origin(hint) or hint
     # bool is an int to Python, but `seed=True` is a slip; an int is a fine float.
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)

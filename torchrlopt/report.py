@@ -29,6 +29,25 @@ class ReportStep:
     cost_ms: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One executor that `executor="auto"` tried.
+
+    Attributes:
+        executor: its name.
+        searcher: what made the plan for it; "none" for the original graph in this executor.
+        ratio: measured time of its graph over the original's, both in one run; None where it failed.
+        seconds: what planning, building and checking took.
+        reason: why it is out; None for one that could be used.
+    """
+
+    executor: str
+    searcher: str
+    ratio: float | None
+    seconds: float
+    reason: str | None
+
+
 @dataclasses.dataclass
 class Report:
     """The record of one optimisation; numbers that were not taken are None.
@@ -52,6 +71,7 @@ class Report:
         num_nodes_after: the same in the rewritten graph; expressions over weights are not among them.
         opaque: operators without a translation, left as they are.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
+        choices: what `executor="auto"` chose from; empty otherwise.
     """
 
     searcher: str = ""
@@ -71,6 +91,7 @@ class Report:
     num_nodes_after: int = 0
     opaque: tuple[str, ...] = ()
     num_graphs: int = 1
+    choices: tuple[Choice, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -89,6 +110,7 @@ class Report:
         fields: dict[str, Any] = json.loads(text)
         fields["steps"] = tuple(ReportStep(**step) for step in fields["steps"])
         fields["opaque"] = tuple(fields["opaque"])
+        fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
         return cls(**fields)
 
     @classmethod
@@ -122,6 +144,7 @@ class Report:
             num_nodes_after=sum(r.num_nodes_after for r in reports),
             opaque=tuple(dict.fromkeys(name for r in reports for name in r.opaque)),
             num_graphs=sum(r.num_graphs for r in reports),
+            choices=tuple(choice for r in reports for choice in r.choices),
         )
 
     def __str__(self) -> str:
@@ -154,6 +177,7 @@ class Report:
             rows.append(("error to float64", f"{self.numerical_error:.2f} times the original's"))
         rows.append(("plan", f"{len(self.steps)} steps" + (" (cached)" if self.is_cache_hit else "")))
         rows.extend(("", f"{count} x {name}") for name, count in self.step_counts().items())
+        rows.extend(("tried", _told(choice)) for choice in self.choices)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
         rows.append(("phases", ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.phases_ms.items())))
@@ -165,6 +189,13 @@ class Report:
         for step in self.steps:
             counts[step.substitution] = counts.get(step.substitution, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _told(choice: Choice) -> str:
+    """One line on a choice."""
+    speed = "" if choice.ratio is None else f" {1 / choice.ratio:.2f}x"
+    reason = "" if choice.reason is None else f": {choice.reason}"
+    return f"{choice.executor}, {choice.searcher}{speed}, {choice.seconds:.1f} s{reason}"
 
 
 def _joined(names: Any) -> str:

@@ -7,6 +7,7 @@ loads another runtime.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
 Lowered = Callable[..., tuple[Any, ...]]
 """A lowered graph: takes the inputs of `Captured.aten` in order, weights included; returns its outputs."""
 
-_MODULES = {"eager": "torchrlopt.executors.eager"}
+_MODULES = {
+    "eager": "torchrlopt.executors.eager",
+    "inductor": "torchrlopt.executors.inductor",
+    "onnxruntime": "torchrlopt.executors.onnxruntime",
+}
 
 NAMES: tuple[str, ...] = tuple(_MODULES)
+
+# Packages that an executor needs beyond PyTorch.
+_PACKAGES = {"onnxruntime": "onnxruntime"}
 
 
 class Executor(Protocol):
@@ -49,6 +57,20 @@ class Executor(Protocol):
             LoweringError: an operator or a form of one has no equivalent in this executor.
         """
         ...
+
+
+def available(device_type: str) -> tuple[str, ...]:
+    """The executors that can run here, those that build quickly first.
+
+    Args:
+        device_type: where the tensors of the graph are, "cpu" or "cuda".
+    """
+    order = ("eager", "onnxruntime", "inductor") if device_type == "cpu" else ("eager", "inductor")
+    return tuple(
+        name
+        for name in order
+        if name not in _PACKAGES or importlib.util.find_spec(_PACKAGES[name]) is not None
+    )
 
 
 def get(name: str) -> Executor:

@@ -87,12 +87,12 @@ class PrologueCache:
 
     def get(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """The prologue's results for these weights."""
-        if self._policy == "live":
-            return self._run(weights)
         if self._policy == "frozen" or not weights:
             if self._frozen is None:
                 self._frozen = self._run(weights)
             return self._frozen
+        if self._policy == "live":
+            return self._run(weights)
         try:
             for entry in self._entries:
                 values = entry.values

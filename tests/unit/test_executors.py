@@ -1,0 +1,196 @@
+"""The executors other than eager PyTorch, and the choice among all of them, on small real models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from torchrlopt import autotune, backend, executors
+from torchrlopt.errors import LoweringError, OptionsError, UnsupportedError
+from torchrlopt.options import Options
+from torchrlopt.report import Report
+
+EXECUTORS = ["inductor", "onnxruntime"]
+
+
+class Net(nn.Module):
+    """Convolution, normalisation, residual, two merged linears, an output that is a view and one an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.left, self.right = nn.Linear(8, 6), nn.Linear(8, 5)
+        with torch.no_grad():
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = torch.relu(self.norm(self.conv(x)))
+        z = y.mean((2, 3))
+        return torch.cat([self.left(z), self.right(z)], 1), y.transpose(1, 3), x
+
+
+def build(seed: int = 0) -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(seed)
+    return Net().eval(), torch.randn(2, 3, 12, 12)
+
+
+def optimised(model: nn.Module, x: torch.Tensor, **options: Any) -> Any:
+    torch._dynamo.reset()
+    return torchrlopt.optimise(model, x, cache=False, on_error="raise", min_gain=-10, **options)
+
+
+def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        for got, expected in zip(ours(x), model(x), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, check_stride=True)
+
+
+def lowered() -> Any:
+    (compiled,) = backend._memory.compiled.values()
+    return compiled.lowered
+
+
+@pytest.mark.parametrize("weights", ["check", "live", "frozen"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_right_also_for_other_weights(executor: str, weights: str) -> None:
+    model, x = build()
+    ours = optimised(model, x, executor=executor, weights=weights)
+    assert ours.report.kept == "rewritten"
+    assert ours.report.executor == executor
+    check(ours, model, x)
+    if weights == "frozen":
+        return
+    with torch.no_grad():
+        model.conv.weight.mul_(-0.5)
+        model.right.bias.add_(1.0)
+    check(ours, model, x)
+    model.load_state_dict(build(1)[0].state_dict())
+    check(ours, model, x)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_sizes_that_vary(executor: str) -> None:
+    model = nn.Sequential(nn.Linear(7, 16), nn.GELU(), nn.Linear(16, 4)).eval()
+    torch._dynamo.reset()
+    options = {"executor": executor, "on_error": "raise", "cache": False, "min_gain": -10.0}
+    ours = torch.compile(model, backend="rlopt", options=options, dynamic=True)
+    for rows in (5, 3, 17, 1):
+        x = torch.randn(rows, 7)
+        with torch.no_grad():
+            torch.testing.assert_close(ours(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_inductor_compiles_once_for_a_set_of_weights() -> None:
+    import torch._dynamo.utils
+
+    model, x = build()
+    torch._dynamo.utils.counters.clear()
+    ours = optimised(model, x, executor="inductor", executor_options={"freezing": True})
+    check(ours, model, x)
+    assert torch._dynamo.utils.counters["inductor"]["mkldnn_conv_weight_pack_matcher_count"] == 1
+    before = lowered().num_compilations
+    check(ours, model, x)
+    assert lowered().num_compilations == before
+    with torch.no_grad():
+        model.left.weight.mul_(0.5)
+    check(ours, model, x)
+    assert lowered().num_compilations == before + 1
+
+
+def test_settings_reach_the_executor() -> None:
+    model, x = build()
+    with pytest.raises(LoweringError, match="no_such_setting"):
+        optimised(model, x, executor="inductor", executor_options={"no_such_setting": 1})
+    ours = optimised(model, x, executor="onnxruntime", executor_options={"session.use_env_allocators": 0})
+    check(ours, model, x)
+
+
+def test_onnxruntime_refuses_what_onnx_has_not(tmp_path: Path) -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x) + 1
+
+    with pytest.raises(LoweringError, match="bessel_j0"):
+        optimised(Odd().eval(), torch.randn(4, 4), executor="onnxruntime")
+
+
+def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path))
+    model, x = build()
+    options = {"executor": "auto", "on_error": "raise", "min_gain": -10.0}
+    torch._dynamo.reset()
+    ours = torchrlopt.optimise(model, x, **options)
+    check(ours, model, x)
+    report = ours.report
+    assert [choice.executor for choice in report.choices] == [
+        "eager", "onnxruntime", "onnxruntime", "inductor", "inductor",
+    ]  # fmt: skip
+    usable = [choice for choice in report.choices if choice.reason is None]
+    best = min(usable, key=lambda choice: choice.ratio)
+    assert (report.executor, report.searcher) == (best.executor, best.searcher)
+    assert "tried" in str(report)
+    assert Report.from_json(report.to_json()) == report
+
+    torch._dynamo.reset()
+    again = torchrlopt.optimise(model, x, **options)
+    check(again, model, x)
+    assert [(c.executor, c.searcher) for c in again.report.choices] == [(best.executor, best.searcher)]
+
+
+def test_auto_goes_on_when_executors_fail() -> None:
+    def attempt(options: Options, report: Report) -> Any:
+        if options.executor != "inductor":
+            raise LoweringError("cannot", got=options.executor)
+        report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
+        return lambda *args: args
+
+    auto = Options(executor="auto", cache=False)
+    where = torch.device("cpu")
+    _, report = autotune.fastest(attempt, auto, Report(), "hash", where)
+    assert report.executor == "inductor"
+    assert [choice.reason for choice in report.choices[:3]] == [
+        "cannot; got: eager", "cannot; got: onnxruntime", "cannot; got: onnxruntime",
+    ]  # fmt: skip
+
+    def fail(options: Options, report: Report) -> Any:
+        raise LoweringError("cannot", got=options.executor)
+
+    with pytest.raises(LoweringError, match="eager"):
+        autotune.fastest(fail, auto, Report(), "hash", where)
+    slow = autotune.fastest(lambda options, report: None, auto, Report(), "hash", where)
+    assert slow[0] is None
+
+
+def test_auto_stops_in_time() -> None:
+    auto = Options(executor="auto", cache=False, autotune_s=0.0)
+    _, report = autotune.fastest(lambda options, report: None, auto, Report(), "hash", torch.device("cpu"))
+    assert [choice.reason for choice in report.choices[1:]] == ["the time was over"] * 4
+
+
+def test_modes_of_torch_compile() -> None:
+    model, x = build()
+    torch._dynamo.reset()
+    torchrlopt.optimise(nn.ReLU().eval(), x)  # its report is not ours
+    with torch.no_grad():
+        torch.compile(model, backend="rlopt", mode="max-autotune")(x)
+    assert torchrlopt.reports()[-1].choices
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught, torch.no_grad():
+        torch.compile(model, backend="rlopt", mode="reduce-overhead")(x)
+    assert isinstance(caught.value.inner_exception, OptionsError)
+
+
+def test_available_executors() -> None:
+    assert executors.available("cpu") == ("eager", "onnxruntime", "inductor")
+    assert executors.available("cuda") == ("eager", "inductor")
+    with pytest.raises(OptionsError, match="measure"):
+        Options(executor="auto", measure=False)
+    with pytest.raises(UnsupportedError):
+        executors.get("onnxruntime").lower(None, None, Options())  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""The inductor executor: the rewritten graph, compiled by PyTorch's own compiler.
+
+Inductor is given the results of the weight prologue as frozen parameters, which it folds and packs. A
+compiled graph belongs to one set of weights and is made anew when one of them changes; with live weights
+nothing is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir
+import torch
+import torch._inductor
+from torch import fx
+from torch._guards import tracing
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors import Lowered
+from torchrlopt.executors.lowering import lower_captured
+from torchrlopt.executors.prologue import split_prologue
+from torchrlopt.executors.prologue_cache import PrologueCache
+from torchrlopt.executors.widening import compute_in_float64
+from torchrlopt.options import Options
+
+if TYPE_CHECKING:
+    from torchrlopt.capture import Captured
+
+
+class InductorExecutor:
+    """Compiles a model with inductor."""
+
+    name = "inductor"
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable; see `Executor.lower`. Inductor itself runs at its first call.
+
+        Raises:
+            LoweringError: a node has no equivalent in ATen.
+            UnsupportedError: the model was read from a file.
+        """
+        if captured is None:
+            raise UnsupportedError("the inductor executor runs captured graphs", got="an ONNX file")
+        with _disable_current_modes():
+            module = lower_captured(model, captured)
+            static = captured.static_inputs if options.weights != "live" else frozenset()
+            if options.numerics == "real":
+                compute_in_float64(module, static)
+            return InductorCallable(module, static, options)
+
+
+class InductorCallable:
+    """A lowered graph that inductor compiles at the first call with a set of weights.
+
+    Args:
+        module: an ATen graph with `meta["val"]`.
+        static: names of the placeholders that are weights.
+        options: the user's choices.
+
+    Attributes:
+        num_compilations: how often inductor has been called.
+    """
+
+    def __init__(self, module: fx.GraphModule, static: frozenset[str], options: Options) -> None:
+        split = split_prologue(module, static)
+        self._main = split.main
+        self._prologue = split.prologue.forward
+        self._num_prologue_weights = len(split.weights)
+        placeholders = list(split.main.graph.find_nodes(op="placeholder"))
+        num_arguments = len(split.inputs)
+        is_weight = [str(node.target) in static for node in placeholders[:num_arguments]]
+        self._is_frozen = is_weight + [True] * (len(placeholders) - num_arguments)
+        direct = [at for at, frozen in zip(split.inputs, is_weight, strict=True) if frozen]
+        self._weights = [*split.weights, *direct]
+        self._inputs = [at for at, frozen in zip(split.inputs, is_weight, strict=True) if not frozen]
+        # Inductor needs sizes and strides of its inputs, symbolic ones as symbols.
+        self._examples = [
+            node.meta["val"] for node, frozen in zip(placeholders, self._is_frozen, strict=True) if not frozen
+        ]
+        for node in split.main.graph.nodes:
+            node.meta = {}
+        self._settings = {"freezing": bool(static), **(options.executor_options or {})}
+        self._cache = PrologueCache(self._compile, options.weights)
+        self.num_compilations = 0
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run on the inputs of the captured graph, in its order."""
+        (compiled,) = self._cache.get([args[at] for at in self._weights])
+        return tuple(compiled(*[args[at] for at in self._inputs]))
+
+    def _compile(self, *weights: torch.Tensor) -> tuple[Callable[..., Sequence[Any]]]:
+        """The graph for these weights."""
+        values = list(self._prologue(*weights[: self._num_prologue_weights]))
+        frozen = iter([*weights[self._num_prologue_weights :], *values])
+        module = self._with_parameters(frozen)
+        self.num_compilations += 1
+        try:
+            # Nothing of the compilation that we may be a part of concerns this one.
+            with _disable_current_modes(), torch.no_grad(), tracing(None):
+                return (torch._inductor.compile(module, self._examples, options=self._settings),)
+        except Exception as error:  # inductor's errors have no common base
+            raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
+
+    def _with_parameters(self, frozen: Any) -> fx.GraphModule:
+        """The main part with these tensors in place of the placeholders that are not inputs."""
+        graph = fx.Graph()
+        root = torch.nn.Module()
+        flags = iter(self._is_frozen)
+        inside: dict[fx.Node, fx.Node] = {}
+        for node in self._main.graph.nodes:
+            if node.op == "placeholder" and next(flags):
+                name = f"frozen_{len(inside)}"
+                tensor = next(frozen)
+                root.register_parameter(name, torch.nn.Parameter(tensor.detach(), requires_grad=False))
+                inside[node] = graph.get_attr(name)
+            else:
+                inside[node] = graph.node_copy(node, inside.__getitem__)
+                if node.op == "get_attr":
+                    setattr(root, str(node.target), getattr(self._main, str(node.target)))
+        module = fx.GraphModule(root, graph)
+        module.graph.lint()
+        return module
+
+
+EXECUTOR = InductorExecutor()
