@@ -19,22 +19,28 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from baselines.measure import Row, Settings, measure_model
-from baselines.peers import DTYPES, PEERS, Case
+from baselines.peers import DTYPES, PEERS, Case, installed_peers
 from baselines.table import failures, machine, render, write_csv, write_plot
 
 #: Characters that the table needs, for output that has no width of its own.
 _PLAIN_WIDTH = 140
 
 
-def choose(text: str, known: Sequence[str], what: str) -> list[str]:
+def choose(text: str, known: Sequence[str], what: str, usual: Sequence[str] | None = None) -> list[str]:
     """Splits a comma-separated list, `all` for everything, in the order given and without repeats.
+
+    Args:
+        text: what the user wrote.
+        known: every valid name.
+        what: what the names are of, for messages.
+        usual: what `all` stands for, if not all that is known.
 
     Raises:
         typer.BadParameter: A name is not known; the message names the nearest.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names == ["all"]:
-        return list(known)
+        return list(known if usual is None else usual)
     if not names:
         raise typer.BadParameter(f"no {what} given; choose from: {', '.join(known)}")
     for name in names:
@@ -61,7 +67,8 @@ def _summary(rows: Sequence[Row]) -> str:
 def compare(
     models: Annotated[str, typer.Option(help="Models of the suite, separated by commas, or 'all'.")] = "all",
     peers: Annotated[
-        str, typer.Option(help=f"Peers, separated by commas, or 'all': {', '.join(PEERS)}.")
+        str,
+        typer.Option(help=f"Peers, separated by commas, or 'all' that are installed: {', '.join(PEERS)}."),
     ] = "all",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each peer, in turn.")] = 7,
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
@@ -84,7 +91,7 @@ def compare(
     """
     if dtype not in DTYPES:
         raise typer.BadParameter(f"no dtype named {dtype!r}; choose from: {', '.join(DTYPES)}")
-    chosen_peers = choose(peers, PEERS, "peer")
+    chosen_peers = choose(peers, PEERS, "peer", installed_peers())
     chosen_peers = [PEERS[0], *(peer for peer in chosen_peers if peer != PEERS[0])]
     for path in (csv, plot):
         if path is not None and not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""The peers of the comparison: eager PyTorch, inductor, inductor with freezing, ONNX Runtime, torchrlopt.
+"""The peers of the comparison: eager PyTorch, inductor, frozen inductor, ONNX Runtime, OpenVINO, torchrlopt.
 
 Each is used as its documentation tells a user to. A peer is made in a process of its own (see `worker`), and
 torch is imported only by those that run on it, so that peak memory means something.
@@ -6,8 +6,11 @@ torch is imported only by those that run on it, so that peak memory means someth
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import multiprocessing
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 #: Names of the peers, in the order of reports; the first is the base of every ratio.
-PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "torchrlopt")
+PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "openvino", "torchrlopt")
+
+# Peers that need a package which torchrlopt's own extras do not bring.
+_OPTIONAL = {"openvino": "openvino"}
 
 #: Data types that a comparison can run in.
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
@@ -141,36 +147,33 @@ def _export(case: Case, folder: str) -> float:
     return seconds
 
 
-class OnnxRuntimePeer:
-    """ONNX Runtime on PyTorch's own export, which runs in a child: this process needs no torch."""
+class ExportedPeer:
+    """A runtime on PyTorch's own export, which runs in a child: this process needs no torch."""
 
     def __init__(self, case: Case, folder: str) -> None:
         self._case = case
-        self._folder = folder
+        self._folder = Path(folder)
+
+    def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
+        """Names of the inputs in order, and what runs the exported model."""
+        raise NotImplementedError
 
     def first_call(self) -> float:
         """Exports, loads and runs once; returns the seconds that took."""
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            export_s = pool.submit(_export, self._case, self._folder).result()
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._case.threads
-        options.inter_op_num_threads = 1
+            export_s = pool.submit(_export, self._case, str(self._folder)).result()
+        importlib.import_module(self._case.peer)
         start = time.perf_counter()
-        self._session = onnxruntime.InferenceSession(
-            str(Path(self._folder) / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
-        with np.load(Path(self._folder) / "inputs.npz") as arrays:
-            names = [value.name for value in self._session.get_inputs()]
+        names, self._run = self._load()
+        with np.load(self._folder / "inputs.npz") as arrays:
             self._feed = dict(zip(names, arrays.values(), strict=True))
         self.call()
         return export_s + time.perf_counter() - start
 
     def call(self) -> Any:
         """Runs the model once."""
-        return self._session.run(None, self._feed)
+        return self._run(self._feed)
 
     def outputs(self) -> list[np.ndarray]:
         """Runs once and returns the outputs, flat."""
@@ -179,6 +182,40 @@ class OnnxRuntimePeer:
     def reference_outputs(self) -> list[np.ndarray]:
         """Refuses: the reference is eager PyTorch's."""
         raise NotImplementedError("the float64 reference is eager PyTorch's: ask the peer 'eager'")
+
+
+class OnnxRuntimePeer(ExportedPeer):
+    """ONNX Runtime with its defaults."""
+
+    def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._case.threads
+        options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(
+            str(self._folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        return [value.name for value in session.get_inputs()], lambda feed: session.run(None, feed)
+
+
+class OpenVinoPeer(ExportedPeer):
+    """OpenVINO for the latency of one request, in the precision of the model."""
+
+    def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
+        import openvino
+
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": self._case.threads,
+            # Its default on some processors is to round float32 models to bfloat16.
+            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[
+                self._case.dtype
+            ],
+        }
+        compiled = openvino.Core().compile_model(self._folder / "model.onnx", "CPU", settings)
+        names = [value.any_name for value in compiled.inputs]
+        return names, lambda feed: list(compiled(feed).to_tuple())
 
 
 def make_peer(case: Case, folder: str) -> Peer:
@@ -193,4 +230,15 @@ def make_peer(case: Case, folder: str) -> Peer:
     """
     if case.peer not in PEERS:
         raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(PEERS)}")
-    return OnnxRuntimePeer(case, folder) if case.peer == "onnxruntime" else TorchPeer(case)
+    if case.peer == "onnxruntime":
+        return OnnxRuntimePeer(case, folder)
+    return OpenVinoPeer(case, folder) if case.peer == "openvino" else TorchPeer(case)
+
+
+def installed_peers() -> tuple[str, ...]:
+    """The peers that can run here: those whose optional packages are installed."""
+    return tuple(
+        peer
+        for peer in PEERS
+        if peer not in _OPTIONAL or importlib.util.find_spec(_OPTIONAL[peer]) is not None
+    )
