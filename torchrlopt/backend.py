@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +165,14 @@ class _Compilation:
             return self.gm.forward
         start = time.perf_counter()
         try:
-            with whole_operators():
-                run = aot.trace(self.gm, self.example_inputs, self._answer, self._leave_training_alone)
+            with ExitStack() as tracing:
+                tracing.enter_context(whole_operators())
+
+                def answer(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> _Compiled | None:
+                    tracing.close()  # other compilers that run from here on see PyTorch as it is
+                    return self._answer(aten, fakes)
+
+                run = aot.trace(self.gm, self.example_inputs, answer, self._leave_training_alone)
         except (RlOptError, MemoryError) as error:
             if self.options.on_error == "raise":
                 raise

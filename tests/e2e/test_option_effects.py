@@ -82,9 +82,11 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
     limits = []
     plain_measure = backend.check.measure
 
-    def recorded(before: Any, after: Any, inputs: Any, limit_ms: float, min_gain: float) -> Any:
+    def recorded(
+        before: Any, after: Any, inputs: Any, limit_ms: float, min_gain: float, **others: Any
+    ) -> Any:
         limits.append((limit_ms, min_gain))
-        return plain_measure(before, after, inputs, limit_ms, min_gain)
+        return plain_measure(before, after, inputs, limit_ms, min_gain, **others)
 
     monkeypatch.setattr(backend.check, "measure", recorded)
     report_of(measure=True, measure_ms=7, min_gain=0.25)

@@ -104,6 +104,16 @@ def test_inductor_compiles_once_for_a_set_of_weights() -> None:
     assert lowered().num_compilations == before + 1
 
 
+def test_export_still_works_after_inductor() -> None:
+    """Kernels that our trace puts aside are back before another compiler looks at them."""
+    model = nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(3, 4, 3)).eval()
+    x = torch.randn(1, 3, 6, 6)
+    check_one = optimised(model, x, executor="inductor")
+    with torch.no_grad():
+        torch.testing.assert_close(check_one(x), model(x), rtol=1e-4, atol=1e-5)
+    torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+
+
 def test_settings_reach_the_executor() -> None:
     model, x = build()
     with pytest.raises(LoweringError, match="no_such_setting"):
