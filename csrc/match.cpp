@@ -56,7 +56,7 @@ const PatternPlan* Matcher::best_plan() const {
   for (const PatternLine& line : pattern_.lines) {
     if (count_of(line) == 0) return nullptr;
   }
-  // Of families with an order the first way in which they match is taken: always the same plan finds it.
+  // Of these the first way in which they match is taken: always the same plan finds it.
   if (pattern_.mode == CompiledPattern::Mode::OrderedFamily) return &pattern_.plans.front();
   const auto count = [&](const PatternPlan& plan) { return count_of(pattern_.lines[at(plan.start)]); };
   return &*std::min_element(pattern_.plans.begin(), pattern_.plans.end(),
@@ -104,9 +104,8 @@ std::vector<Value> Matcher::operands(const PatternLine& line, NodeId id) const {
 
 void Matcher::match_at(const PatternPlan& plan, NodeId node) {
   work_ = 0;
-  const bool has_family = pattern_.mode == CompiledPattern::Mode::OrderedFamily;
   const Done done = [&] {
-    if (has_family) {
+    if (pattern_.mode == CompiledPattern::Mode::OrderedFamily) {
       match_member(plan, 0);
     } else if (run_final_checks(plan)) {
       emit();

@@ -32,6 +32,11 @@ std::optional<size_t> MatchList::find(const Match& match) const {
   return location;
 }
 
+const Located* MatchList::look_up(const Match& match) const {
+  const Place found = place(match);
+  return found.is_found ? &(*chunks_[found.chunk])[found.index] : nullptr;
+}
+
 MatchList::Chunk& MatchList::writable(size_t chunk) {
   if (chunks_[chunk].use_count() > 1) chunks_[chunk] = std::make_shared<Chunk>(*chunks_[chunk]);
   return *chunks_[chunk];

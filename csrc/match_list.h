@@ -23,6 +23,8 @@ class MatchList {
   size_t size() const { return size_; }
   const Located& operator[](size_t location) const;
   std::optional<size_t> find(const Match& match) const;
+  /// Null where there is no equal match.
+  const Located* look_up(const Match& match) const;
   /// Nothing happens where an equal match is there. True if it was not.
   bool insert(MatchPtr match);
   /// Null where there is no equal match.

@@ -183,9 +183,8 @@ void RewriteState::watch(Watchers& watchers, const std::vector<NodeId>& ids, con
 
 void RewriteState::evaluate_match(const MatchPtr& match) {
   if (!is_allowed(match->substitution)) return;
-  const MatchList& list = matches_.of(match->substitution);
-  const auto location = list.find(*match);
-  if (!location || list[*location].match != match || list[*location].evaluation != nullptr) return;
+  const Located* located = matches_.of(match->substitution).look_up(*match);
+  if (located == nullptr || located->match != match || located->evaluation != nullptr) return;
   ++num_evaluations_;
   const Graph& before = graph();
   Applied applied = apply_match(before, *library_, *match, &matches_.order());

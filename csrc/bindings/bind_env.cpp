@@ -149,6 +149,15 @@ double microseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
+/// A match drawn uniformly without looking at all of them: substitution, -1 where there is none, and location.
+std::pair<int, int> draw(const RewriteState& state, uint64_t number) {
+  if (state.matches().size() == 0) return {-1, 0};
+  size_t left = number % state.matches().size();
+  int substitution = 0;
+  while (left >= state.matches().of(substitution).size()) left -= state.matches().of(substitution++).size();
+  return {substitution, static_cast<int>(left)};
+}
+
 /// Random steps from the graph: how long listing all matches took, and each step with all that follows from
 /// it.
 py::dict time_steps(const Graph& graph, const Library& library, const CostModel& cost, int num_steps,
@@ -170,17 +179,20 @@ py::dict time_steps(const Graph& graph, const Library& library, const CostModel&
     evaluations = state.num_evaluations();
     int64_t before = evaluations;
     evaluations = 0;
-    for (uint64_t i = 0; static_cast<int>(steps_us.size()) < num_steps; ++i) {
-      const std::vector<Candidate> candidates = state.candidates();
-      if (candidates.empty()) {
+    for (uint64_t i = 0, misses = 0; static_cast<int>(steps_us.size()) < num_steps; ++i) {
+      const auto [substitution, location] = draw(state, hash_mix(seed, i));
+      const Located* located =
+          substitution < 0 ? nullptr : &state.matches().of(substitution)[static_cast<size_t>(location)];
+      if (located == nullptr || located->evaluation == nullptr || !located->evaluation->is_legal) {
+        if (++misses < 100) continue;
         if (steps_us.empty()) break;
+        misses = 0;  // nothing, or nearly nothing, is left to do
         evaluations += state.num_evaluations() - before;
         state = original;
         before = state.num_evaluations();
         continue;
       }
-      const Candidate& chosen = candidates[hash_mix(seed, i) % candidates.size()];
-      const int substitution = chosen.substitution, location = chosen.location;
+      misses = 0;
       begin = Clock::now();
       state.step(substitution, location);
       state.evaluate();
