@@ -21,19 +21,18 @@ const Families kMerging{"normalise", "clean", "recognise", "fold",      "convolu
 
 class Greedy {
  public:
-  Greedy(SearchTree& tree, int start) : tree_(tree), node_(start) {}
+  Greedy(SearchTree& tree, int start) : tree_(tree), at_(tree, start) {}
 
   /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
   /// none does.
   int run() {
-    state_ = std::make_shared<RewriteState>(*tree_.state(node_));
     for (const Families* wave : {&kExposing, &kMerging, static_cast<const Families*>(nullptr)}) {
       do {
         while (sweep(&kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
         }
       } while (sweep(wave, -kMinSaving) && !tree_.out_of_budget());
     }
-    return node_;
+    return at_.node();
   }
 
  private:
@@ -51,10 +50,9 @@ class Greedy {
   /// Lists the candidates of some families (null: all) once and takes those that cost at most `tolerance`
   /// more, the largest saving first, while they are as they were listed. True if any was taken.
   bool sweep(const Families* families, double tolerance) {
-    tree_.count_expansion();
-    state_->evaluate([this] { return tree_.out_of_budget(); });
+    at_.expand();
     std::vector<Saving> savings;
-    state_->for_each_candidate([&](const Candidate& candidate) {
+    at_.state().for_each_candidate([&](const Candidate& candidate) {
       const double delta_us = candidate.evaluation().delta.time_us;
       if (delta_us > tolerance || !is_in(families, candidate.substitution)) return;
       savings.push_back({delta_us, candidate.located->match});
@@ -74,21 +72,18 @@ class Greedy {
   bool take(const Match& listed, double tolerance, std::unordered_set<NodeId>& stale) {
     const auto is_stale = [&](NodeId id) { return stale.contains(id); };
     if (std::any_of(listed.nodes.begin(), listed.nodes.end(), is_stale)) return false;
-    if (tree_.depth(node_) >= tree_.options().max_length) return false;
-    const auto location = state_->matches().of(listed.substitution).find_nodes(listed.nodes);
+    if (tree_.depth(at_.node()) >= tree_.options().max_length) return false;
+    const auto location = at_.state().matches().of(listed.substitution).find_nodes(listed.nodes);
     if (!location) return false;
     const Step step{listed.substitution, static_cast<int>(*location)};
-    const Evaluation* evaluation = state_->evaluate(step.substitution, step.location);
+    const Evaluation* evaluation = at_.state().evaluate(step.substitution, step.location);
     if (evaluation == nullptr || !evaluation->is_legal || evaluation->delta.time_us > tolerance) return false;
     stale.insert(evaluation->edits.begin(), evaluation->edits.end());
-    if (!state_->step(step.substitution, step.location)) return false;
-    node_ = tree_.add(node_, step, state_->cost_us());
-    return true;
+    return at_.step(step);
   }
 
   SearchTree& tree_;
-  int node_;
-  std::shared_ptr<RewriteState> state_;
+  Follower at_;
 };
 
 }  // namespace

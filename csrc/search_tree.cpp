@@ -70,7 +70,7 @@ std::shared_ptr<RewriteState> SearchTree::state(int node) {
 }
 
 std::vector<Offer> SearchTree::expand(int node) {
-  count_expansion();
+  count_expansion(0);
   const std::shared_ptr<RewriteState> from = state(node);
   std::vector<Offer> offers;
   from->for_each_candidate([&](const Candidate& candidate) {
@@ -89,16 +89,28 @@ int SearchTree::add(int parent, Step step, double cost) {
   return node;
 }
 
-int SearchTree::add(int parent, Step step, std::shared_ptr<RewriteState> state) {
-  const int node = add(parent, step, state->cost_us());
-  hold(node, std::move(state));
-  return node;
-}
-
 void SearchTree::note_best(int node) {
   if (cost_us(node) >= best_us()) return;
   best_ = node;
   progress_.push_back({expansions_, elapsed_ms() / 1000, cost_us(node)});
+}
+
+void Follower::restart(int node) {
+  node_ = node;
+  state_ = std::make_shared<RewriteState>(*tree_.state(node));
+  num_counted_ = state_->num_evaluations();
+}
+
+void Follower::expand() {
+  state_->evaluate([this] { return tree_.out_of_budget(); });
+  tree_.count_expansion(state_->num_evaluations() - num_counted_);
+  num_counted_ = state_->num_evaluations();
+}
+
+bool Follower::step(Step step) {
+  if (!state_->step(step.substitution, step.location)) return false;
+  node_ = tree_.add(node_, step, state_->cost_us());
+  return true;
 }
 
 SearchResult SearchTree::result() {

@@ -39,9 +39,11 @@ class SearchTree {
   /// Counts an expansion and gives the legal steps from a node, in canonical order.
   std::vector<Offer> expand(int node);
   int add(int parent, Step step, double cost_us);
-  /// The same for a caller who took the step himself and gives the state away.
-  int add(int parent, Step step, std::shared_ptr<RewriteState> state);
-  void count_expansion() { ++expansions_; }
+  /// For callers who follow a state of their own; `evaluations`: since the last call.
+  void count_expansion(int64_t evaluations) {
+    ++expansions_;
+    candidates_ += evaluations;
+  }
 
   bool out_of_budget();
   /// Until the next call the budget ends after so many milliseconds from now, if that is earlier.
@@ -62,7 +64,7 @@ class SearchTree {
     int depth = 0;
     Step step;
   };
-  static constexpr size_t kMaxHeld = 256;
+  static constexpr size_t kMaxHeld = 1500;
 
   void hold(int node, std::shared_ptr<RewriteState> state);
   double elapsed_ms() const;
@@ -82,6 +84,25 @@ class SearchTree {
   int64_t candidates_ = 0;
   bool stopped_ = false;
   std::vector<SearchProgress> progress_;
+};
+
+/// A state that a search follows by itself, with its candidates evaluated as far as the budget goes.
+class Follower {
+ public:
+  Follower(SearchTree& tree, int node) : tree_(tree) { restart(node); }
+  void restart(int node);
+  int node() const { return node_; }
+  RewriteState& state() { return *state_; }
+  /// Counts an expansion and evaluates.
+  void expand();
+  /// False where the step is refused.
+  bool step(Step step);
+
+ private:
+  SearchTree& tree_;
+  int node_ = 0;
+  std::shared_ptr<RewriteState> state_;
+  int64_t num_counted_ = 0;  // evaluations
 };
 
 /// Families open up in waves, from `start`; the node where no step of any wave saves.

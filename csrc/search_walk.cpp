@@ -21,24 +21,19 @@ void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_t
                       double end_fraction) {
   std::mt19937_64 random(seed);
   const double scale_us = tree.cost_us(SearchTree::kRoot), begin_fraction = tree.fraction_used();
-  int node = start, local_best = start;
-  auto state = std::make_shared<RewriteState>(*tree.state(node));
-  const auto restart = [&](int from) {
-    node = from;
-    state = std::make_shared<RewriteState>(*tree.state(node));
-  };
+  int local_best = start;
+  Follower at(tree, start);
   while (!tree.out_of_budget()) {
     const double progress = std::min(
         1.0, (tree.fraction_used() - begin_fraction) / std::max(1e-9, end_fraction - begin_fraction));
     const double temperature_us =
         scale_us * first_temperature * std::pow(kLastTemperature / first_temperature, progress);
-    tree.count_expansion();
-    state->evaluate([&tree] { return tree.out_of_budget(); });
-    const std::vector<Candidate> candidates = state->candidates();
-    const bool is_lost = state->cost_us() > kGiveUp * tree.cost_us(local_best);
-    if (candidates.empty() || is_lost || tree.depth(node) >= tree.options().max_length) {
-      if (candidates.empty() && node == start && local_best == start) return;
-      restart(random() % 4 == 0 || node == local_best ? start : local_best);
+    at.expand();
+    const std::vector<Candidate> candidates = at.state().candidates();
+    const bool is_lost = at.state().cost_us() > kGiveUp * tree.cost_us(local_best);
+    if (candidates.empty() || is_lost || tree.depth(at.node()) >= tree.options().max_length) {
+      if (candidates.empty() && at.node() == start && local_best == start) return;
+      at.restart(random() % 4 == 0 || at.node() == local_best ? start : local_best);
       continue;
     }
     // Heat bath: a candidate is drawn by what it costs, so that no proposal is refused.
@@ -53,10 +48,10 @@ void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_t
     const double drawn = uniform(random) * sum;
     const auto index = static_cast<size_t>(std::lower_bound(sums.begin(), sums.end(), drawn) - sums.begin());
     const Candidate& chosen = candidates[std::min(index, candidates.size() - 1)];
-    const Step step{chosen.substitution, chosen.location};
-    if (!state->step(step.substitution, step.location)) continue;
-    node = tree.add(node, step, state->cost_us());
-    if (tree.cost_us(node) < tree.cost_us(local_best)) local_best = node;
+    if (at.step({chosen.substitution, chosen.location}) &&
+        tree.cost_us(at.node()) < tree.cost_us(local_best)) {
+      local_best = at.node();
+    }
   }
 }
 
@@ -64,20 +59,16 @@ void search_random(SearchTree& tree) {
   std::mt19937_64 random(tree.options().seed);
   int idle_walks = 0;
   while (!tree.out_of_budget() && idle_walks <= kMaxIdleWalks) {
-    int node = SearchTree::kRoot;
-    auto state = std::make_shared<RewriteState>(*tree.state(node));
+    Follower at(tree, SearchTree::kRoot);
     for (int length = 0; length < tree.options().max_length && !tree.out_of_budget(); ++length) {
-      tree.count_expansion();
-      state->evaluate([&tree] { return tree.out_of_budget(); });
-      const std::vector<Candidate> candidates = state->candidates();
+      at.expand();
+      const std::vector<Candidate> candidates = at.state().candidates();
       // Stopping is one choice among the steps, so walks of every length are tried.
       const uint64_t choice = random() % (candidates.size() + 1);
       if (choice == candidates.size()) break;
-      const Step step{candidates[choice].substitution, candidates[choice].location};
-      if (!state->step(step.substitution, step.location)) break;
-      node = tree.add(node, step, state->cost_us());
+      if (!at.step({candidates[choice].substitution, candidates[choice].location})) break;
     }
-    idle_walks = node == SearchTree::kRoot ? idle_walks + 1 : 0;
+    idle_walks = at.node() == SearchTree::kRoot ? idle_walks + 1 : 0;
   }
 }
 
