@@ -89,7 +89,9 @@ def compare(
     best_known_s: Annotated[
         float, typer.Option(min=0.01, help="With --search: seconds of best_known for each model.")
     ] = 60.0,
-    env: Annotated[bool, typer.Option("--env", help="Times of the environment's steps and first match.")] = False,
+    env: Annotated[
+        bool, typer.Option("--env", help="Times of the environment's steps and first match.")
+    ] = False,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
@@ -113,7 +115,9 @@ def compare(
     if search:
         from baselines import search_gap
 
-        searches = search_gap.Settings(executor, primitives_only, seconds=search_s, best_known_seconds=best_known_s)
+        searches = search_gap.Settings(
+            executor, primitives_only, seconds=search_s, best_known_seconds=best_known_s
+        )
         search_gap.run(chosen_models, searches, csv, plot)
         return
     if env:

@@ -108,7 +108,9 @@ def render(speeds: Sequence[Speed]) -> Table:
 
 def write_csv(speeds: Sequence[Speed], path: Path) -> None:
     """Two rows for each graph, with `CSV_COLUMNS`; the file is complete or absent at any moment."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, newline="", encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, delete=False, newline="", encoding="utf-8"
+    ) as file:
         writer = csv_files.writer(file)
         writer.writerow(CSV_COLUMNS)
         for each in speeds:
@@ -126,11 +128,14 @@ def run(models: Sequence[str], executor: str, csv: Path | None) -> None:
     speeds += [measure(f"chain_{length}", chain(length), executor) for length in CHAINS]
     console.print(render(speeds))
     short, long = speeds[-2:]
-    console.print(f"step on a chain of {CHAINS[1]} over {CHAINS[0]}: {long.step / short.step:.2f}", highlight=False)
+    console.print(
+        f"step on a chain of {CHAINS[1]} over {CHAINS[0]}: {long.step / short.step:.2f}", highlight=False
+    )
     graph = graph_of(models[0])
     one, two = (max(throughput(graph, threads) for _ in range(3)) for threads in (1, 2))
     console.print(
-        f"{models[0]}: {one:.0f} steps/s with one thread, {two:.0f} with two: {two / one:.2f}x", highlight=False
+        f"{models[0]}: {one:.0f} steps/s with one thread, {two:.0f} with two: {two / one:.2f}x",
+        highlight=False,
     )
     if csv is not None:
         write_csv(speeds, csv)

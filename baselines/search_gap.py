@@ -119,7 +119,11 @@ def render(points: Sequence[Point]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for model, row in by_model.items():
         before = max(p.cost_ms for p in points if p.model == model and p.steps == 0)
-        cells = [f"{before:.2f}", f"{lowest(points, model):.3f}", *(f"{100 * gap:.2f}" for gap in row.values())]
+        cells = [
+            f"{before:.2f}",
+            f"{lowest(points, model):.3f}",
+            *(f"{100 * gap:.2f}" for gap in row.values()),
+        ]
         table.add_row(model, *cells)
     table.add_section()
     close = [sum(row[s] <= CLOSE for row in by_model.values()) for s in searchers]
@@ -131,7 +135,8 @@ def verdict(points: Sequence[Point], searcher: str = "greedy") -> str:
     """One sentence: is there anything to plan for?"""
     by_model = gaps(points)
     left = {model: row[searcher] for model, row in by_model.items() if row[searcher] > CLOSE}
-    close = f"{searcher} is within {100 * CLOSE:g} % of best known on {len(by_model) - len(left)} of {len(by_model)}"
+    count = f"{len(by_model) - len(left)} of {len(by_model)}"
+    close = f"{searcher} is within {100 * CLOSE:g} % of best known on {count}"
     if not left:
         return f"{close} models: there is nothing to plan for."
     names = ", ".join(f"{model} {100 * gap:.1f} %" for model, gap in left.items())
@@ -140,7 +145,9 @@ def verdict(points: Sequence[Point], searcher: str = "greedy") -> str:
 
 def write_csv(points: Sequence[Point], path: Path) -> None:
     """All points with `CSV_COLUMNS`; the file is complete or absent at any moment."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, newline="", encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, delete=False, newline="", encoding="utf-8"
+    ) as file:
         writer = csv_files.writer(file)
         writer.writerow(CSV_COLUMNS)
         writer.writerows(dataclasses.astuple(point) for point in points)
@@ -180,7 +187,9 @@ def run(models: Sequence[str], settings: Settings, csv: Path | None, plot: Path 
     """Search all models with all searchers; print the table and write the files."""
     console = Console() if sys.stdout.isatty() else Console(width=160)
     library = "primitives only" if settings.primitives_only else "the full library"
-    console.print(f"{library}, prices of {settings.executor}; predicted costs, nothing is run", highlight=False)
+    console.print(
+        f"{library}, prices of {settings.executor}; predicted costs, nothing is run", highlight=False
+    )
     points: list[Point] = []
     for model in track(models, description="searching", console=console, transient=True):
         graph = graph_of(model)

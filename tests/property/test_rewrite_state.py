@@ -37,7 +37,10 @@ choices_strategy = st.lists(st.integers(0, 10**6), max_size=12)
 
 def facts(state: _C.RewriteState) -> dict[tuple[int, int, tuple[int, ...]], tuple[float, int]]:
     return {
-        (each["substitution"], each["location"], tuple(each["nodes"])): (each["delta"]["time_us"], each["hash"])
+        (each["substitution"], each["location"], tuple(each["nodes"])): (
+            each["delta"]["time_us"],
+            each["hash"],
+        )
         for each in state.candidates()
     }
 
@@ -90,7 +93,9 @@ def test_equal_hashes_are_equal_graphs(text: str, first: list[int], second: list
 
 
 def test_the_order_of_commuting_steps_does_not_matter() -> None:
-    text = "graph (x: f32[4]) { a = Relu(x) b = Relu(a) c = Neg(b) d = Neg(c) e = Relu(d) f = Relu(e) return f }"
+    text = (
+        "graph (x: f32[4]) { a = Relu(x) b = Relu(a) c = Neg(b) d = Neg(c) e = Relu(d) f = Relu(e) return f }"
+    )
     names = ("remove_double_relu", "remove_double_neg")
     hashes = set()
     for order in (names, names[::-1]):

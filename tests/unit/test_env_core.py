@@ -171,7 +171,9 @@ def test_a_symmetry_class_is_taken_in_one_step() -> None:
     outcome = env.step([int(row)])[0]
     assert outcome[COLUMNS["num_steps"]] == 1
     assert len(env.steps(0)) == 2, "recorded as plain steps"
-    gained = (outcome[COLUMNS["cost_after_us"]] - outcome[COLUMNS["cost_before_us"]]) / outcome[COLUMNS["initial_us"]]
+    gained = (outcome[COLUMNS["cost_after_us"]] - outcome[COLUMNS["cost_before_us"]]) / outcome[
+        COLUMNS["initial_us"]
+    ]
     assert gained == pytest.approx(delta, abs=1e-6)
     assert_sound(env, 0, _C.parse_graph(TWINS))
 

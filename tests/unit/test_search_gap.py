@@ -45,7 +45,16 @@ def test_verdict_is_plain() -> None:
 @pytest.mark.parametrize("arguments", [[], ["--primitives-only"]])
 def test_search_mode_writes_curves(tmp_path: Path, arguments: list[str]) -> None:
     file, plot = tmp_path / "search.csv", tmp_path / "search.png"
-    command = ["--search", "--models", "ensemble_mlp", "--search-s", "0.3", "--best-known-s", "0.6", *arguments]
+    command = [
+        "--search",
+        "--models",
+        "ensemble_mlp",
+        "--search-s",
+        "0.3",
+        "--best-known-s",
+        "0.6",
+        *arguments,
+    ]
     result = CliRunner().invoke(_app(), [*command, "--csv", str(file), "--plot", str(plot)])
     assert result.exit_code == 0, result.output
     assert "above the best known plan" in result.output

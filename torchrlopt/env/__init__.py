@@ -1,7 +1,8 @@
 """Episodes of rewriting: the environment that agents learn in, over the core's `VecRewriteEnv`.
 
-`RewriteEnv` and `RewriteVectorEnv` are Gymnasium environments (extra `train`); the rest needs NumPy only. In the
-letters of shapes: B episodes, N nodes, E edges, C candidates, M node references of candidates, S substitutions.
+`RewriteEnv` and `RewriteVectorEnv` are Gymnasium environments (extra `train`); the rest needs NumPy only. In
+the letters of shapes: B episodes, N nodes, E edges, C candidates, M node references of candidates, S
+substitutions.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ __all__ = [
     "OUTCOMES",
     "REWARDS",
     "Observer",
-    "Padding",  # noqa: F822
+    "Padding",
     "Reward",
-    "RewriteEnv",  # noqa: F822
-    "RewriteVectorEnv",  # noqa: F822
+    "RewriteEnv",
+    "RewriteVectorEnv",
     "allocate",
     "best_so_far",
     "columns",

@@ -14,7 +14,7 @@ from torchrlopt.env.padding import Padding, to_core
 from torchrlopt.env.reward import OUTCOMES, Reward, best_so_far
 
 
-class RewriteEnv(gymnasium.Env[Arrays, np.int64]):
+class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     """Rewriting as a Markov decision process: an action is a candidate, or stop.
 
     Args:

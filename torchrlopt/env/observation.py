@@ -21,7 +21,7 @@ def columns(array: str) -> tuple[str, ...]:
 
 
 def schema_hash() -> str:
-    """Hash of all column names and of the operators: an agent works with the schema it was trained on only."""
+    """Hash of all column names and of the operators: an agent works with the schema of its training only."""
     return _C.feature_hash()
 
 
@@ -65,9 +65,10 @@ def allocate(sizes: Mapping[str, int]) -> Arrays:
 
     Returns:
         node_offsets, edge_offsets, candidate_offsets [B + 1]: rows of each episode; ops [N]: index in
-        `_C.ops()`; nodes [N, columns("node")]; edge_index [2, E]: rows of nodes, producer and reader; edges
-        [E, ...]; globals [B, ...]; substitutions, locations [C]: of the first member of a symmetry class;
-        candidates [C, ...]; matched_offsets [C + 1] and matched [M]: rows of the nodes each candidate matches.
+        `_C.ops()`; nodes [N, columns("node")]; edge_index [2, E]: rows of nodes, producer and reader;
+        edges [E, ...]; globals [B, ...]; substitutions, locations [C]: of the first member of a symmetry
+        class; candidates [C, ...]; matched_offsets [C + 1] and matched [M]: rows of the nodes each candidate
+        matches.
     """
     arrays: Arrays = {}
     for name, (rows, kind, dtype) in _LAYOUT.items():

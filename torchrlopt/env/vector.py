@@ -25,9 +25,9 @@ Starts = Callable[[np.random.Generator], Start]
 class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
     """Episodes over several graphs, stepped by the core's threads.
 
-    A finished episode begins anew within the same step (`AutoresetMode.SAME_STEP`): the observation is already
-    that of the next episode, and `info["final_obs"]`, `info["final_info"]` hold the end of the last one. There
-    are no transitions that are none, as the mode NEXT_STEP inserts. With `AutoresetMode.DISABLED` finished
+    A finished episode begins anew within the same step (`AutoresetMode.SAME_STEP`): the observation is that
+    of the next episode, and `info["final_obs"]`, `info["final_info"]` hold the end of the last one. There are
+    no transitions that are none, as the mode NEXT_STEP inserts. With `AutoresetMode.DISABLED` finished
     episodes stand still until `reset(options={"reset_mask": ...})`.
 
     Args:
@@ -127,8 +127,8 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         """Take one action in each episode.
 
         Args:
-            actions: [B], rows of candidates; `padding.candidates` is stop. An illegal one changes nothing, and
-                counts as a step.
+            actions: [B], rows of candidates; `padding.candidates` is stop. An illegal one changes nothing,
+                and counts as a step.
 
         Returns:
             Observations, rewards [B], terminated [B], truncated [B], and the outcomes by name.

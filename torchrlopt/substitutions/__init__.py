@@ -1,9 +1,9 @@
 """The substitution library: text files that a person reviews, parsed and indexed by the core.
 
-`library/*.txt` hold one subject each; `load_library` is what the product uses. The comment line `# composite`
-above a substitution says that it bundles what others do step by step: a person's insight, which a search may be
-asked to find by itself. How a substitution is checked
-is in `tests/substitutions/`, how one is added in the README.
+`library/*.txt` hold one subject each; `load_library` is what the product uses. The comment line
+`# composite` above a substitution says that it bundles what others do step by step: a person's insight, which
+a search may be asked to find by itself. How a substitution is checked is in `tests/substitutions/`, how one
+is added in the README.
 """
 
 from __future__ import annotations
