@@ -13,6 +13,7 @@ constexpr double kFirstTemperature = 3e-3;  // relative to the cost at the start
 /// All searches in turns of growing length, each from the start and from the best graph that any has found.
 void unite(SearchTree& tree) {
   search_greedily(tree, SearchTree::kRoot);
+  search_greedily(tree, SearchTree::kRoot, true);
   const double budget_ms = tree.options().budget_ms;
   int width = tree.options().beam_width;
   uint64_t seed = tree.options().seed;
@@ -23,7 +24,7 @@ void unite(SearchTree& tree) {
       if (!tree.out_of_budget()) search();
       if (tree.best() == before) return;
       tree.set_slice(slice_ms);
-      search_greedily(tree, tree.best());
+      search_greedily(tree, tree.best(), true);
     };
     const double part = slice_ms / budget_ms;
     for (const double heat : {1.0, 8.0}) {

@@ -1,5 +1,6 @@
 // The greedy search.
 #include <algorithm>
+#include <unordered_set>
 
 #include "search_tree.h"
 
@@ -21,7 +22,8 @@ const Families kMerging{"normalise", "clean", "recognise", "fold",      "convolu
 
 class Greedy {
  public:
-  Greedy(SearchTree& tree, int start) : tree_(tree), at_(tree, start) {}
+  Greedy(SearchTree& tree, int start, bool with_chains)
+      : tree_(tree), at_(tree, start), with_chains_(with_chains) {}
 
   /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
   /// none does.
@@ -30,7 +32,7 @@ class Greedy {
       do {
         while (sweep(&kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
         }
-      } while (sweep(wave, -kMinSaving) && !tree_.out_of_budget());
+      } while ((sweep(wave, -kMinSaving) || (with_chains_ && take_chains(wave))) && !tree_.out_of_budget());
     }
     return at_.node();
   }
@@ -82,12 +84,108 @@ class Greedy {
     return at_.step(step);
   }
 
+  /// A few steps from the current graph, each of which meets an earlier one.
+  struct Chain {
+    RewriteState state;
+    std::vector<Step> steps;
+    std::vector<NodeId> edited;  // nodes of the current graph that the steps touched
+  };
+
+  /// Tries every step that does not save as the first of a chain. True if any chain saved and was taken.
+  bool take_chains(const Families* families) {
+    at_.expand();
+    std::vector<Saving> firsts;
+    at_.state().for_each_candidate([&](const Candidate& candidate) {
+      if (!is_in(families, candidate.substitution)) return;
+      firsts.push_back({candidate.evaluation().delta.time_us, candidate.located->match});
+    });
+    std::stable_sort(firsts.begin(), firsts.end(),
+                     [](const Saving& a, const Saving& b) { return a.delta_us < b.delta_us; });
+    bool taken = false;
+    for (const Saving& first : firsts) {
+      if (tree_.out_of_budget()) break;
+      const Match& match = *first.match;
+      const auto location = at_.state().matches().of(match.substitution).find(match);
+      if (!location) continue;
+      const std::vector<Step> steps = find_chain({match.substitution, static_cast<int>(*location)}, families);
+      if (steps.empty() || tree_.depth(at_.node()) + kMaxChain > tree_.options().max_length) continue;
+      for (const Step& step : steps) taken = at_.step(step) || taken;
+    }
+    return taken;
+  }
+
+  /// A beam over chains that begin with a step. Empty where none of them saves.
+  std::vector<Step> find_chain(Step first, const Families* families) {
+    struct Next {
+      size_t from;
+      Step step;
+      double cost_us;
+      uint64_t hash;
+    };
+    const double limit_us = at_.state().cost_us() - kMinSaving;
+    const NodeId first_new = at_.state().graph().end_id();
+    std::vector<Chain> open;
+    if (!extend(open, {at_.state(), {}, {}}, first)) return {};
+    for (int length = 2; length <= kMaxChain && !open.empty() && !tree_.out_of_budget(); ++length) {
+      std::vector<Next> next;
+      for (size_t i = 0; i < open.size(); ++i) {
+        const int64_t before = open[i].state.num_evaluations();
+        open[i].state.evaluate();
+        tree_.count_expansion(open[i].state.num_evaluations() - before);
+        open[i].state.for_each_candidate([&](const Candidate& candidate) {
+          const auto meets = [&](NodeId id) {
+            return id >= first_new ||
+                   std::find(open[i].edited.begin(), open[i].edited.end(), id) != open[i].edited.end();
+          };
+          const std::vector<NodeId>& nodes = candidate.match().nodes;
+          if (!is_in(families, candidate.substitution) || std::none_of(nodes.begin(), nodes.end(), meets))
+            return;
+          next.push_back({i,
+                          {candidate.substitution, candidate.location},
+                          open[i].state.cost_us() + candidate.evaluation().delta.time_us,
+                          open[i].state.hash() + candidate.evaluation().hash_delta});
+        });
+      }
+      std::stable_sort(next.begin(), next.end(),
+                       [](const Next& a, const Next& b) { return a.cost_us < b.cost_us; });
+      if (!next.empty() && next.front().cost_us < limit_us) {
+        std::vector<Step> steps = open[next.front().from].steps;
+        steps.push_back(next.front().step);
+        return steps;
+      }
+      std::vector<Chain> longer;
+      std::unordered_set<uint64_t> seen{at_.state().hash()};
+      for (const Next& each : next) {
+        if (longer.size() >= kChainWidth) break;
+        if (seen.insert(each.hash).second) extend(longer, open[each.from], each.step);
+      }
+      open = std::move(longer);
+    }
+    return {};
+  }
+
+  static bool extend(std::vector<Chain>& chains, Chain chain, Step step) {
+    const Evaluation* evaluation = chain.state.evaluate(step.substitution, step.location);
+    if (evaluation == nullptr || !evaluation->is_legal) return false;
+    chain.edited.insert(chain.edited.end(), evaluation->edits.begin(), evaluation->edits.end());
+    if (!chain.state.step(step.substitution, step.location)) return false;
+    chain.steps.push_back(step);
+    chains.push_back(std::move(chain));
+    return true;
+  }
+
+  static constexpr int kMaxChain = 5;
+  static constexpr size_t kChainWidth = 3;
+
   SearchTree& tree_;
   Follower at_;
+  bool with_chains_;
 };
 
 }  // namespace
 
-int search_greedily(SearchTree& tree, int start) { return Greedy(tree, start).run(); }
+int search_greedily(SearchTree& tree, int start, bool with_chains) {
+  return Greedy(tree, start, with_chains).run();
+}
 
 }  // namespace rlopt

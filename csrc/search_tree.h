@@ -106,7 +106,9 @@ class Follower {
 };
 
 /// Families open up in waves, from `start`; the node where no step of any wave saves.
-int search_greedily(SearchTree& tree, int start);
+/// `with_chains`: where none saves, short chains of steps that meet, of which the first may lose, are tried
+/// too.
+int search_greedily(SearchTree& tree, int start, bool with_chains = false);
 /// Keeps the cheapest graphs of each length.
 void search_beam(SearchTree& tree, int start, int width);
 /// TASO (SOSP 2019), Algorithm 1, from several starts.
