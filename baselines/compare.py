@@ -79,6 +79,19 @@ def compare(
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
+    search: Annotated[
+        bool, typer.Option("--search", help="Predicted cost of every searcher against steps and seconds.")
+    ] = False,
+    primitives_only: Annotated[
+        bool, typer.Option(help="With --search: without the library's composites.")
+    ] = False,
+    search_s: Annotated[float, typer.Option(min=0.01, help="With --search: seconds of one search.")] = 20.0,
+    best_known_s: Annotated[
+        float, typer.Option(min=0.01, help="With --search: seconds of best_known for each model.")
+    ] = 60.0,
+    env: Annotated[
+        bool, typer.Option("--env", help="Times of the environment's steps and first match.")
+    ] = False,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
@@ -99,6 +112,19 @@ def compare(
     from baselines.models import NAMES  # imports torch: not before the arguments are known to be good
 
     chosen_models = choose(models, NAMES, "model")
+    if search:
+        from baselines import search_gap
+
+        searches = search_gap.Settings(
+            executor, primitives_only, seconds=search_s, best_known_seconds=best_known_s
+        )
+        search_gap.run(chosen_models, searches, csv, plot)
+        return
+    if env:
+        from baselines import env_speed
+
+        env_speed.run(chosen_models, executor, csv)
+        return
     settings = Settings(rounds=rounds, timeout_s=timeout)
     console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
     console.print(f"{machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)

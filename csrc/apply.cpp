@@ -18,8 +18,9 @@ struct Refusal {
 
 class Applier {
  public:
-  Applier(const Graph& graph, const Library& library, const Match& match)
+  Applier(const Graph& graph, const Library& library, const Match& match, const TopologicalOrder* order)
       : graph_(graph),
+        order_(order),
         substitution_(library.substitutions()[at(match.substitution)]),
         match_(match),
         binding_(match.binding),
@@ -215,6 +216,7 @@ class Applier {
   void redirect_outputs() {
     bool changes = false;
     const auto redirect = [&](Value from, Value to) {
+      redirected_.emplace_back(from, to);
       if (from == to) return;
       changes = true;
       const TensorType &old_type = edit_.graph().type(from), &new_type = edit_.graph().type(to);
@@ -225,12 +227,10 @@ class Applier {
     };
     for (const Output& output : substitution_.outputs) {
       if (!substitution_.tensors[at(output.old_slot)].starred) {
-        targets_.push_back(binding_.tensors[at(output.new_slot)].node);
         redirect(match_.binding.tensors[at(output.old_slot)], binding_.tensors[at(output.new_slot)]);
         continue;
       }
       for (size_t m = 0; m < at(match_.num_members); ++m) {
-        targets_.push_back(binding_.family_tensors[at(output.new_slot)][m].node);
         redirect(match_.binding.family_tensors[at(output.old_slot)][m],
                  binding_.family_tensors[at(output.new_slot)][m]);
       }
@@ -241,11 +241,21 @@ class Applier {
   /// A cycle can only close through a redirected output, and with one output there is none: what replaces it
   /// depends on what it depended on.
   bool closes_cycle() const {
-    if (targets_.size() < 2) return false;
+    if (redirected_.size() < 2) return false;
     const Graph& graph = edit_.graph();
+    // Back from a new output a cycle comes to a reader of an old one: nothing before all of these matters.
+    double first = -1;
+    if (order_ != nullptr) {
+      first = order_->position(redirected_.front().first.node);
+      for (const auto& [from, to] : redirected_) first = std::min(first, order_->position(from.node));
+    }
+    const auto is_before = [&](NodeId id) {
+      return order_ != nullptr && id < graph_.end_id() && order_->position(id) <= first;
+    };
     std::unordered_map<NodeId, bool> is_open;  // on the current path
     std::vector<std::pair<NodeId, size_t>> path;
-    for (const NodeId start : targets_) {
+    for (const auto& [from, to] : redirected_) {
+      const NodeId start = to.node;
       if (!graph.alive(start) || !is_open.emplace(start, true).second) continue;
       path.emplace_back(start, 0);
       while (!path.empty()) {
@@ -257,7 +267,7 @@ class Applier {
           continue;
         }
         const Value input = node.inputs[next++];
-        if (!input.present()) continue;
+        if (!input.present() || is_before(input.node)) continue;
         const auto [it, is_new] = is_open.emplace(input.node, true);
         if (is_new) {
           path.emplace_back(input.node, 0);
@@ -271,41 +281,75 @@ class Applier {
 
   void report(Applied& applied) const {
     const Graph& graph = edit_.graph();
+    Change& change = applied.change;
     for (NodeId id = graph_.end_id(); id < graph.end_id(); ++id) {
-      if (graph.alive(id)) applied.added.push_back(id);
+      if (graph.alive(id)) change.added.push_back(id);
     }
-    std::vector<NodeId> stack = match_.nodes;
-    std::unordered_set<NodeId> seen(stack.begin(), stack.end());
-    stack.assign(seen.begin(), seen.end());
-    while (!stack.empty()) {
-      const NodeId id = stack.back();
-      stack.pop_back();
-      if (graph.alive(id)) continue;
-      applied.removed.push_back(id);
-      for (const Value& input : graph_.node(id).inputs) {
-        if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
-      }
-    }
-    std::sort(applied.removed.begin(), applied.removed.end());
-    for (const NodeId id : edit_.touched()) {
-      if (id < graph_.end_id() && graph.alive(id)) applied.changed.push_back(id);
-    }
-    std::sort(applied.changed.begin(), applied.changed.end());
-    applied.changed.erase(std::unique(applied.changed.begin(), applied.changed.end()), applied.changed.end());
+    // What died was matched, or lost a reader that died.
+    change.removed = match_.nodes;
+    change.removed.insert(change.removed.end(), edit_.reread().begin(), edit_.reread().end());
+    change.reread = edit_.reread();
+    change.changed = edit_.touched();
+    const auto keep = [&](std::vector<NodeId>& ids, bool alive) {
+      std::erase_if(ids, [&](NodeId id) { return id >= graph_.end_id() || graph.alive(id) != alive; });
+      std::sort(ids.begin(), ids.end());
+      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    };
+    keep(change.removed, false);
+    keep(change.reread, true);
+    keep(change.changed, true);
+    applied.redirected = redirected_;
   }
 
   const Graph& graph_;
+  const TopologicalOrder* order_;
   const Substitution& substitution_;
   const Match& match_;
   Binding binding_;
   GraphEdit edit_;
-  std::vector<NodeId> targets_;  // producers of what replaces the outputs
+  std::vector<std::pair<Value, Value>> redirected_;
 };
+
+/// Nodes outside of `inside` that a value depends on directly; leaves depend on nothing.
+template <class Inside>
+std::vector<NodeId> direct_dependences(const Graph& graph, NodeId start, const Inside& inside) {
+  std::vector<NodeId> found, stack{start};
+  std::unordered_set<NodeId> seen{start};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    const Node& node = graph.node(id);
+    if (node.info().cost_class == CostClass::Leaf) continue;
+    if (!inside(id)) {
+      found.push_back(id);
+      continue;
+    }
+    for (const Value& input : node.inputs) {
+      if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 }  // namespace
 
-Applied apply_match(const Graph& graph, const Library& library, const Match& match) {
-  return Applier(graph, library, match).run();
+bool moves_dependence(const Graph& before, const Match& match, const Applied& applied) {
+  const Graph& after = *applied.graph;
+  const auto is_matched = [&](NodeId id) {
+    return std::find(match.nodes.begin(), match.nodes.end(), id) != match.nodes.end();
+  };
+  const auto is_inside = [&](NodeId id) { return id >= before.end_id() || is_matched(id); };
+  return std::any_of(applied.redirected.begin(), applied.redirected.end(), [&](const auto& pair) {
+    if (!after.alive(pair.second.node)) return false;  // nothing reads it
+    return direct_dependences(before, pair.first.node, is_matched) !=
+           direct_dependences(after, pair.second.node, is_inside);
+  });
+}
+
+Applied apply_match(const Graph& graph, const Library& library, const Match& match,
+                    const TopologicalOrder* order) {
+  return Applier(graph, library, match, order).run();
 }
 
 }  // namespace rlopt

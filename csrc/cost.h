@@ -39,6 +39,9 @@ class CostModel {
   /// Static expressions (over weights only) cost nothing at run time.
   NodeMetrics node(const Graph& graph, NodeId id) const;
   NodeMetrics total(const Graph& graph) const;
+  /// Whether the price of a node depends on more of its neighbours than the types, the static flags and the
+  /// operators of what it reads.
+  bool looks_at_neighbours() const { return false; }
 
  private:
   bool copies(const Graph& graph, const Node& node) const;

@@ -102,6 +102,26 @@ bool Graph::depends_on(Value value, const std::vector<NodeId>& from) const {
   return false;
 }
 
+uint64_t Graph::identity_of(Value value) const {
+  if (!value.present()) return 1;
+  const Node& producer = node(value.node);
+  return producer.num_outputs() == 1 ? producer.identity
+                                     : hash_mix(producer.identity, static_cast<uint64_t>(value.index) + 2);
+}
+
+/// What a node adds to the sum: which value it computes, and how.
+uint64_t Graph::term_of(NodeId id) const {
+  const Node& each = node(id);
+  uint64_t hash =
+      hash_mix(each.identity, hash_mix(static_cast<uint64_t>(each.op), each.attrs->fingerprint()));
+  for (const Value& input : each.inputs) hash = hash_mix(hash, identity_of(input));
+  return hash;
+}
+
+uint64_t Graph::term_of_output(size_t slot) const {
+  return hash_mix(hash_mix(0x6f7574, slot), identity_of(outputs()[slot]));
+}
+
 NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_weight) {
   Node node;
   node.op = is_weight ? Op::Weight : Op::Input;
@@ -109,12 +129,14 @@ NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_we
   node.types = std::make_shared<const std::vector<TensorType>>(1, std::move(type));
   node.names = std::make_shared<const NodeNames>(NodeNames{name, {name}});
   node.is_static = is_weight;
+  node.identity = hash_mix(static_cast<uint64_t>(node.op), graph_.inputs().size());
   const NodeId id = graph_.end_id();
   graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
   graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
   auto inputs = *graph_.inputs_;
   inputs.push_back(id);
   graph_.inputs_ = std::make_shared<const std::vector<NodeId>>(std::move(inputs));
+  graph_.state_hash_ += graph_.term_of(id);
   return id;
 }
 
@@ -140,18 +162,61 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   node.names = names.node.empty() && names.outputs.empty()
                    ? no_names()
                    : std::make_shared<const NodeNames>(std::move(names));
+  node.identity = hash_mix(static_cast<uint64_t>(op), node.attrs->fingerprint());
+  for (const Value& input : node.inputs) node.identity = hash_mix(node.identity, graph_.identity_of(input));
+  if (op == Op::Opaque) node.identity = hash_mix(node.identity, static_cast<uint64_t>(id));
+  if (!node.inputs.empty() && node.inputs[0].present()) {
+    // Two nodes that compute the same are still two: exchanging their readers gives another graph.
+    const auto is_taken = [&](const Use& use) {
+      return use.node >= 0 && graph_.node(use.node).identity == node.identity;
+    };
+    const std::vector<Use>& siblings = graph_.uses(node.inputs[0].node);
+    while (std::any_of(siblings.begin(), siblings.end(), is_taken))
+      node.identity = hash_mix(node.identity, 1);
+  }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i].present()) add_use(node.inputs[i].node, {id, static_cast<int32_t>(i)});
   }
   graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
   graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
   if (!is_leaf(op)) ++graph_.num_operators_;
+  graph_.state_hash_ += graph_.term_of(id);
   return id;
+}
+
+/// A new node that takes the place of a value computes that value: so the sum does not depend on the order in
+/// which neighbouring values were replaced.
+void GraphEdit::inherit_identity(Value from, Value to) {
+  if (to.node < first_new_ || graph_.node(to.node).inputs.empty()) return;
+  std::vector<Use> readers = graph_.uses(to.node);
+  std::sort(readers.begin(), readers.end());
+  const auto add_terms = [&](uint64_t sign) {
+    graph_.state_hash_ += sign * graph_.term_of(to.node);
+    NodeId last = -1;
+    for (const Use& use : readers) {
+      if (use.node < 0) {
+        graph_.state_hash_ += sign * graph_.term_of_output(static_cast<size_t>(use.slot));
+      } else if (use.node != last) {
+        graph_.state_hash_ += sign * graph_.term_of(use.node);
+      }
+      last = use.node;
+    }
+  };
+  add_terms(~uint64_t{0});
+  auto node = std::make_shared<Node>(graph_.node(to.node));
+  const uint64_t identity = graph_.identity_of(from);
+  // Of several outputs each inherits, in whatever order.
+  node->identity = node->num_outputs() == 1
+                       ? identity
+                       : node->identity + hash_mix(identity, static_cast<uint64_t>(to.index));
+  graph_.nodes_.set(static_cast<size_t>(to.node), std::move(node));
+  add_terms(1);
 }
 
 void GraphEdit::set_outputs(std::vector<Value> outputs, std::vector<std::string> names) {
   if (outputs.size() != names.size()) throw TypeError("outputs and their names differ in number");
   for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+    graph_.state_hash_ -= graph_.term_of_output(i);
     remove_use(graph_.outputs()[i].node, {-1, static_cast<int32_t>(i)});
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -160,6 +225,7 @@ void GraphEdit::set_outputs(std::vector<Value> outputs, std::vector<std::string>
   }
   graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
   graph_.output_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) graph_.state_hash_ += graph_.term_of_output(i);
 }
 
 void GraphEdit::redirect(Value from, Value to) {
@@ -168,6 +234,7 @@ void GraphEdit::redirect(Value from, Value to) {
     throw TypeError("redirect: value of type " + graph_.type(from).str() + " replaced by one of type " +
                     graph_.type(to).str());
   }
+  inherit_identity(from, to);
   std::vector<Use> moved;
   for (const Use& use : graph_.uses(from.node)) {
     const Value read = use.node < 0 ? graph_.outputs()[static_cast<size_t>(use.slot)]
@@ -180,12 +247,16 @@ void GraphEdit::redirect(Value from, Value to) {
     const auto slot = static_cast<size_t>(use.slot);
     if (use.node < 0) {
       auto outputs = graph_.outputs();
+      graph_.state_hash_ -= graph_.term_of_output(slot);
       outputs[slot] = to;
       graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+      graph_.state_hash_ += graph_.term_of_output(slot);
     } else {
+      graph_.state_hash_ -= graph_.term_of(use.node);
       auto node = std::make_shared<Node>(graph_.node(use.node));
       node->inputs[slot] = to;
       graph_.nodes_.set(static_cast<size_t>(use.node), std::move(node));
+      graph_.state_hash_ += graph_.term_of(use.node);
       touched_.push_back(use.node);
       refresh_static(use.node);
     }
@@ -223,6 +294,7 @@ void GraphEdit::remove_if_dead(NodeId start) {
     const NodePtr node = graph_.nodes_[static_cast<size_t>(id)];  // keeps it readable after removal
     if (node->op == Op::Input || node->op == Op::Weight) continue;
     if (!is_leaf(node->op)) --graph_.num_operators_;
+    graph_.state_hash_ -= graph_.term_of(id);
     graph_.nodes_.set(static_cast<size_t>(id), nullptr);
     for (size_t i = 0; i < node->inputs.size(); ++i) {
       if (!node->inputs[i].present()) continue;
@@ -235,12 +307,14 @@ void GraphEdit::remove_if_dead(NodeId start) {
 void GraphEdit::add_use(NodeId of, Use use) {
   auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
   uses->push_back(use);
+  reread_.push_back(of);
   graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
 }
 
 void GraphEdit::remove_use(NodeId of, Use use) {
   auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
   uses->erase(std::find(uses->begin(), uses->end(), use));
+  reread_.push_back(of);
   graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
 }
 

@@ -43,6 +43,7 @@ struct Node {
   std::shared_ptr<const std::vector<TensorType>> types;  // one per output
   std::shared_ptr<const NodeNames> names;                // never null; may hold empty strings for new nodes
   bool is_static = false;                                // an expression over weights and constants only
+  uint64_t identity = 0;  // which value of the graph it started from, or which new expression, it computes
 
   const OpInfo& info() const { return op_info(op); }
   const AttrValue& attr(const std::string& name) const { return attrs->get(info(), name); }
@@ -54,29 +55,38 @@ struct Node {
 };
 using NodePtr = std::shared_ptr<const Node>;
 
-/// A vector of shared pointers in chunks: a copy shares the chunks, a write copies one chunk of 32.
+/// A vector whose copies share what neither changes: a copy is O(n / 512), a write copies 16 items and 32
+/// pointers.
 template <class T>
 class SharedVector {
  public:
-  static constexpr size_t kChunk = 32;
-  using Ptr = std::shared_ptr<const T>;
-
   size_t size() const { return size_; }
-  const Ptr& operator[](size_t i) const { return (*chunks_[i / kChunk])[i % kChunk]; }
-  void push_back(Ptr item) {
-    if (size_ % kChunk == 0) chunks_.push_back(std::make_shared<Chunk>());
-    writable(size_ / kChunk)[size_ % kChunk] = std::move(item);
+  const T& operator[](size_t i) const { return (*(*branches_[i / kBranch])[i % kBranch / kLeaf])[i % kLeaf]; }
+  void push_back(T item) {
+    if (size_ % kBranch == 0) branches_.push_back(std::make_shared<Branch>());
     ++size_;
+    set(size_ - 1, std::move(item));
   }
-  void set(size_t i, Ptr item) { writable(i / kChunk)[i % kChunk] = std::move(item); }
+  void set(size_t i, T item) { writable(i) = std::move(item); }
+  /// The item, for this copy alone.
+  T& writable(size_t i) {
+    std::shared_ptr<Branch>& branch = branches_[i / kBranch];
+    if (branch.use_count() > 1) branch = std::make_shared<Branch>(*branch);
+    std::shared_ptr<Leaf>& leaf = (*branch)[i % kBranch / kLeaf];
+    if (leaf == nullptr) {
+      leaf = std::make_shared<Leaf>();
+    } else if (leaf.use_count() > 1) {
+      leaf = std::make_shared<Leaf>(*leaf);
+    }
+    return (*leaf)[i % kLeaf];
+  }
 
  private:
-  using Chunk = std::array<Ptr, kChunk>;
-  Chunk& writable(size_t c) {
-    if (chunks_[c].use_count() > 1) chunks_[c] = std::make_shared<Chunk>(*chunks_[c]);
-    return *chunks_[c];
-  }
-  std::vector<std::shared_ptr<Chunk>> chunks_;
+  static constexpr size_t kLeaf = 16;
+  static constexpr size_t kBranch = 512;
+  using Leaf = std::array<T, kLeaf>;
+  using Branch = std::array<std::shared_ptr<Leaf>, kBranch / kLeaf>;
+  std::vector<std::shared_ptr<Branch>> branches_;
   size_t size_ = 0;
 };
 
@@ -111,25 +121,33 @@ class Graph {
   /// Structural hash: equal for graphs equal up to node ids and names of inner nodes; the same in every
   /// process.
   uint64_t hash() const;
+  /// The same, kept up to date by edits, for graphs made by steps from one start: equal where the same steps
+  /// were taken in another order. Of no meaning between graphs that were built apart.
+  uint64_t state_hash() const { return state_hash_; }
   /// True when `from` is reachable backwards from `value` (value depends on it).
   bool depends_on(Value value, const std::vector<NodeId>& from) const;
 
  private:
   friend class GraphEdit;
-  SharedVector<Node> nodes_;
-  SharedVector<std::vector<Use>> uses_;
+  uint64_t identity_of(Value value) const;
+  uint64_t term_of(NodeId id) const;
+  uint64_t term_of_output(size_t slot) const;
+
+  SharedVector<NodePtr> nodes_;
+  SharedVector<std::shared_ptr<const std::vector<Use>>> uses_;
   std::shared_ptr<const std::vector<NodeId>> inputs_ = std::make_shared<std::vector<NodeId>>();
   std::shared_ptr<const std::vector<Value>> outputs_ = std::make_shared<std::vector<Value>>();
   std::shared_ptr<const std::vector<std::string>> output_names_ =
       std::make_shared<std::vector<std::string>>();
   int num_operators_ = 0;
+  uint64_t state_hash_ = 0;  // a sum over nodes and outputs, so that the order of edits does not matter
 };
 
 /// A private working copy of a graph; `finish` gives the new graph.
 class GraphEdit {
  public:
   GraphEdit() = default;
-  explicit GraphEdit(Graph base) : graph_(std::move(base)) {}
+  explicit GraphEdit(Graph base) : graph_(std::move(base)), first_new_(graph_.end_id()) {}
 
   NodeId add_input(const std::string& name, TensorType type, bool is_weight);
   /// Type inference is the caller's: `types` has one entry per output.
@@ -144,14 +162,19 @@ class GraphEdit {
   /// Nodes that were there before and whose inputs, or the static flag of an input, changed; may repeat, may
   /// have died.
   const std::vector<NodeId>& touched() const { return touched_; }
+  /// Nodes that gained or lost a reader; may repeat, may have died.
+  const std::vector<NodeId>& reread() const { return reread_; }
   Graph finish() { return std::move(graph_); }
 
  private:
   void add_use(NodeId of, Use use);
   void remove_use(NodeId of, Use use);
   void refresh_static(NodeId id);
+  void inherit_identity(Value from, Value to);
   Graph graph_;
+  NodeId first_new_ = 0;
   std::vector<NodeId> touched_;
+  std::vector<NodeId> reread_;
 };
 
 }  // namespace rlopt

@@ -1,6 +1,5 @@
 // The compiled library, and matching of all of it.
 #include <algorithm>
-#include <unordered_set>
 
 #include "matcher.h"
 
@@ -24,6 +23,8 @@ bool is_image(const Match& match, const std::vector<Symmetry>& symmetries) {
   });
 }
 
+}  // namespace
+
 std::vector<Match> in_canonical_order(std::vector<Match> matches, const CompiledPattern& pattern) {
   std::erase_if(matches, [&](const Match& match) { return is_image(match, pattern.symmetries); });
   std::sort(matches.begin(), matches.end(), precedes);
@@ -32,11 +33,23 @@ std::vector<Match> in_canonical_order(std::vector<Match> matches, const Compiled
   return matches;
 }
 
-}  // namespace
-
 Library::Library(std::vector<Substitution> substitutions) : substitutions_(std::move(substitutions)) {
   auto patterns = std::make_shared<std::vector<CompiledPattern>>();
   for (const Substitution& each : substitutions_) patterns->push_back(compile_pattern(each));
+  auto roles = std::make_shared<std::vector<std::vector<Role>>>(at(kNumOps));
+  for (int i = 0; i < static_cast<int>(patterns->size()); ++i) {
+    const CompiledPattern& pattern = (*patterns)[at(i)];
+    counts_uses_ |= pattern.counts_uses;
+    for (int line = 0; line < static_cast<int>(pattern.lines.size()); ++line) {
+      const auto plan = std::find_if(pattern.plans.begin(), pattern.plans.end(),
+                                     [&](const PatternPlan& each) { return each.start == line; });
+      const Role role{i, line,
+                      plan == pattern.plans.end() ? -1 : static_cast<int>(plan - pattern.plans.begin())};
+      (*roles)[static_cast<size_t>(pattern.lines[at(line)].op)].push_back(role);
+      if (pattern.lines[at(line)].is_sum) (*roles)[static_cast<size_t>(Op::Add)].push_back(role);
+    }
+  }
+  roles_ = std::move(roles);
   patterns_ = std::move(patterns);
   hash_ = library_hash(substitutions_);
 }
@@ -48,44 +61,33 @@ int Library::find(const std::string& name) const {
   return -1;
 }
 
-GraphIndex::GraphIndex(const Graph& graph) : graph_(graph), first_(at(kNumOps) + 1, 0) {
-  std::vector<Op> ops(at(graph.end_id()), Op::Input);
-  size_t live = 0;
-  for (NodeId id = 0; id < graph.end_id(); ++id) {
-    if (!graph.alive(id)) continue;
-    ops[at(id)] = graph.node(id).op;
-    ++first_[static_cast<size_t>(ops[at(id)]) + 1];
-    ++live;
+const GraphIndex::Table& GraphIndex::table() const {
+  if (!table_.first.empty()) return table_;
+  table_.first.assign(at(kNumOps) + 1, 0);
+  std::vector<Op> ops(at(graph_.end_id()), Op::Input);
+  for (NodeId id = 0; id < graph_.end_id(); ++id) {
+    if (!graph_.alive(id)) continue;
+    ops[at(id)] = graph_.node(id).op;
+    ++table_.first[static_cast<size_t>(ops[at(id)]) + 1];
   }
-  for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
-  ids_.resize(live);
-  std::vector<size_t> next(first_.begin(), first_.end() - 1);
-  for (NodeId id = 0; id < graph.end_id(); ++id) {
-    if (graph.alive(id)) ids_[next[static_cast<size_t>(ops[at(id)])]++] = id;
+  for (size_t i = 1; i < table_.first.size(); ++i) table_.first[i] += table_.first[i - 1];
+  table_.ids.resize(table_.first.back());
+  std::vector<size_t> next(table_.first.begin(), table_.first.end() - 1);
+  for (NodeId id = 0; id < graph_.end_id(); ++id) {
+    if (graph_.alive(id)) table_.ids[next[static_cast<size_t>(ops[at(id)])]++] = id;
   }
+  return table_;
 }
 
 bool GraphIndex::depends_on(Value value, const std::vector<NodeId>& nodes) const {
-  if (position_.empty()) {
-    position_.assign(at(graph_.end_id()), 0);
-    int next = 0;
-    for (const NodeId id : graph_.topological_order()) position_[at(id)] = next++;
-  }
-  int first = graph_.end_id();
-  for (const NodeId id : nodes) first = std::min(first, position_[at(id)]);
-  // What comes before all of the nodes cannot depend on them.
-  std::vector<NodeId> stack{value.node};
-  std::unordered_set<NodeId> seen{value.node};
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (position_[at(id)] < first) continue;
-    if (std::find(nodes.begin(), nodes.end(), id) != nodes.end()) return true;
-    for (const Value& input : graph_.node(id).inputs) {
-      if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
-    }
-  }
-  return false;
+  if (order_ == nullptr) order_ = &own_order_.emplace(graph_);
+  return order_->depends_on(graph_, value, nodes);
+}
+
+bool GraphIndex::may_be(const PatternLine& line, NodeId id) const {
+  const auto [it, is_new] = surroundings_.try_emplace(id);
+  if (is_new) it->second = surroundings(graph_, id);
+  return it->second.covers(line.needed);
 }
 
 bool precedes(const Match& a, const Match& b) {
@@ -111,22 +113,6 @@ std::vector<Match> find_all_matches(const Graph& graph, const Library& library) 
     for (Match& match : find_matches(graph, index, library, i)) all.push_back(std::move(match));
   }
   return all;
-}
-
-std::vector<Match> find_matches_at(const Graph& graph, const GraphIndex& index, const Library& library,
-                                   int substitution, const std::vector<NodeId>& nodes) {
-  const CompiledPattern& pattern = library.pattern(substitution);
-  for (const PatternLine& line : pattern.lines) {
-    if (index.count(line.op) == 0) return {};
-  }
-  Matcher matcher(graph, index, library, substitution);
-  for (const NodeId id : nodes) {
-    if (!graph.alive(id)) continue;
-    for (const PatternPlan& plan : pattern.plans) {
-      if (pattern.lines[at(plan.start)].stands_for(graph.node(id).op)) matcher.match_at(plan, id);
-    }
-  }
-  return in_canonical_order(matcher.take(), pattern);
 }
 
 }  // namespace rlopt

@@ -56,6 +56,8 @@ const PatternPlan* Matcher::best_plan() const {
   for (const PatternLine& line : pattern_.lines) {
     if (count_of(line) == 0) return nullptr;
   }
+  // Of these the first way in which they match is taken: always the same plan finds it.
+  if (pattern_.mode == CompiledPattern::Mode::OrderedFamily) return &pattern_.plans.front();
   const auto count = [&](const PatternPlan& plan) { return count_of(pattern_.lines[at(plan.start)]); };
   return &*std::min_element(pattern_.plans.begin(), pattern_.plans.end(),
                             [&](const PatternPlan& a, const PatternPlan& b) { return count(a) < count(b); });
@@ -68,7 +70,10 @@ std::vector<Match> Matcher::all() {
     free_families(*plan);
     return take();
   }
-  for (const NodeId id : candidates(pattern_.lines[at(plan->start)])) match_at(*plan, id);
+  const PatternLine& line = pattern_.lines[at(plan->start)];
+  for (const NodeId id : candidates(line)) {
+    if (index_.may_be(line, id)) match_at(*plan, id);
+  }
   return take();
 }
 
@@ -99,9 +104,8 @@ std::vector<Value> Matcher::operands(const PatternLine& line, NodeId id) const {
 
 void Matcher::match_at(const PatternPlan& plan, NodeId node) {
   work_ = 0;
-  const bool has_family = pattern_.mode == CompiledPattern::Mode::OrderedFamily;
   const Done done = [&] {
-    if (has_family) {
+    if (pattern_.mode == CompiledPattern::Mode::OrderedFamily) {
       match_member(plan, 0);
     } else if (run_final_checks(plan)) {
       emit();

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "order.h"
 #include "pattern.h"
 
 namespace rlopt {
@@ -27,6 +30,15 @@ class Library {
   const CompiledPattern& pattern(int substitution) const {
     return (*patterns_)[static_cast<size_t>(substitution)];
   }
+  /// Lines of patterns that a node of this operator may be.
+  struct Role {
+    int substitution;
+    int line;
+    int plan;  // that starts with the line; -1: none
+  };
+  const std::vector<Role>& roles(Op op) const { return (*roles_)[static_cast<size_t>(op)]; }
+  /// Whether any condition depends on how many readers a tensor has.
+  bool counts_uses() const { return counts_uses_; }
   /// -1 when unknown.
   int find(const std::string& name) const;
   uint64_t hash() const { return hash_; }
@@ -34,25 +46,38 @@ class Library {
  private:
   std::vector<Substitution> substitutions_;
   std::shared_ptr<const std::vector<CompiledPattern>> patterns_;
+  std::shared_ptr<const std::vector<std::vector<Role>>> roles_;  // by operator
+  bool counts_uses_ = false;
   uint64_t hash_ = 0;
 };
 
-/// Live nodes by operator, and their topological positions; made once per graph.
+/// What matching looks up in a graph besides its nodes; each part is made when first asked for.
 class GraphIndex {
  public:
-  explicit GraphIndex(const Graph& graph);
-  /// Ascending ids.
-  const NodeId* begin(Op op) const { return ids_.data() + first_[static_cast<size_t>(op)]; }
-  const NodeId* end(Op op) const { return ids_.data() + first_[static_cast<size_t>(op) + 1]; }
+  /// `order`, where the caller has it already, must be of this graph.
+  explicit GraphIndex(const Graph& graph, const TopologicalOrder* order = nullptr)
+      : graph_(graph), order_(order) {}
+  /// Ascending ids of live nodes.
+  const NodeId* begin(Op op) const { return table().ids.data() + table().first[static_cast<size_t>(op)]; }
+  const NodeId* end(Op op) const { return table().ids.data() + table().first[static_cast<size_t>(op) + 1]; }
   int count(Op op) const { return static_cast<int>(end(op) - begin(op)); }
   /// True when `value` is, or depends on, an output of one of the nodes.
   bool depends_on(Value value, const std::vector<NodeId>& nodes) const;
+  /// False where the node lacks a neighbour that the line needs.
+  bool may_be(const PatternLine& line, NodeId id) const;
 
  private:
+  struct Table {
+    std::vector<NodeId> ids;
+    std::vector<size_t> first;
+  };
+  const Table& table() const;
+
   const Graph& graph_;
-  std::vector<NodeId> ids_;
-  std::vector<size_t> first_;
-  mutable std::vector<int> position_;  // made on first use: most graphs never need it
+  mutable const TopologicalOrder* order_;
+  mutable std::optional<TopologicalOrder> own_order_;
+  mutable Table table_;
+  mutable std::unordered_map<NodeId, Surroundings> surroundings_;
 };
 
 /// All matches of one substitution, in canonical order: by the ids of the matched nodes, then by what is
@@ -62,9 +87,8 @@ std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, con
                                 int substitution);
 /// Matches of all substitutions, ordered by substitution, then location.
 std::vector<Match> find_all_matches(const Graph& graph, const Library& library);
-/// Of a substitution without a family, the matches that have one of the nodes among theirs; canonical order.
-std::vector<Match> find_matches_at(const Graph& graph, const GraphIndex& index, const Library& library,
-                                   int substitution, const std::vector<NodeId>& nodes);
+/// Leaves out symmetric images and repeats, and sorts.
+std::vector<Match> in_canonical_order(std::vector<Match> matches, const CompiledPattern& pattern);
 
 /// Canonical order, and equality, of matches of one substitution.
 bool precedes(const Match& a, const Match& b);

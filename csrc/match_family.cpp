@@ -1,5 +1,6 @@
 // Families: their members one by one where an operator orders them, or all that share the unstarred tensors.
 #include <algorithm>
+#include <map>
 
 #include "matcher.h"
 
@@ -94,23 +95,54 @@ bool Matcher::same_shared(const Member& a, const Member& b) const {
   return true;
 }
 
+void Matcher::add_members_at(const PatternPlan& plan, NodeId node, std::vector<Member>& members) {
+  if (!index_.may_be(pattern_.lines[at(plan.start)], node)) return;
+  work_ = 0;
+  try_node(plan.member, 0, node, [&] {
+    members.push_back({line_nodes_, binding_.tensors, binding_.attributes, binding_.rests});
+    return false;
+  });
+}
+
+Matcher::Key Matcher::key_of(const std::vector<Value>& tensors) const {
+  Key key;
+  for (const int slot : pattern_.shared_tensors) key.push_back(tensors[at(slot)]);
+  return key;
+}
+
+void Matcher::add_keys_at(const PatternPlan& plan, NodeId node, std::vector<Key>& keys) {
+  std::vector<Member> members;
+  add_members_at(plan, node, members);
+  for (const Member& member : members) keys.push_back(key_of(member.tensors));
+}
+
+void Matcher::match_key(const Key& key) {
+  const GroupAnchor& anchor = pattern_.anchor;
+  const PatternPlan& plan = pattern_.plans[at(anchor.plan)];
+  const Value shared = key[at(anchor.shared)];
+  if (!graph_.alive(shared.node)) return;
+  std::vector<Member> members;
+  for (const NodeId id : readers(shared, pattern_.lines[at(plan.start)], anchor.position)) {
+    add_members_at(plan, id, members);
+  }
+  std::erase_if(members, [&](const Member& member) { return key_of(member.tensors) != key; });
+  match_members(plan, std::move(members));
+}
+
 void Matcher::free_families(const PatternPlan& plan) {
   std::vector<Member> members;
   const Op op = pattern_.lines[at(plan.start)].op;
-  for (const NodeId* id = index_.begin(op); id != index_.end(op); ++id) {
-    work_ = 0;
-    try_node(plan.member, 0, *id, [&] {
-      members.push_back({line_nodes_, binding_.tensors, binding_.attributes, binding_.rests});
-      return false;
-    });
-  }
+  for (const NodeId* id = index_.begin(op); id != index_.end(op); ++id) add_members_at(plan, *id, members);
+  match_members(plan, std::move(members));
+}
+
+void Matcher::match_members(const PatternPlan& plan, std::vector<Member> members) {
+  if (members.size() < 2) return;
   std::sort(members.begin(), members.end(), earlier<Member>);
   // Buckets by the shared tensors first, so that only likely partners are compared in full.
-  std::map<std::vector<Value>, std::vector<std::vector<Member>>> groups;
+  std::map<Key, std::vector<std::vector<Member>>> groups;
   for (Member& member : members) {
-    std::vector<Value> key;
-    for (const int slot : pattern_.shared_tensors) key.push_back(member.tensors[at(slot)]);
-    auto& bucket = groups[key];
+    auto& bucket = groups[key_of(member.tensors)];
     const auto it = std::find_if(bucket.begin(), bucket.end(),
                                  [&](const auto& group) { return same_shared(group.front(), member); });
     if (it == bucket.end()) {
@@ -201,7 +233,7 @@ std::vector<std::vector<Matcher::Member>> Matcher::split_by_same(const PatternPl
 }
 
 /// Leaves out members that depend on an earlier one, or the reverse: as one node they would close a cycle.
-std::vector<Matcher::Member> Matcher::without_conflicts(const std::vector<Member>& members) const {
+std::vector<Matcher::Member> Matcher::without_conflicts(const std::vector<Member>& members) {
   const auto depends = [&](const Member& reader, const Member& producer) {
     std::vector<NodeId> nodes;
     for (const int slot : pattern_.starred_outputs) nodes.push_back(producer.tensors[at(slot)].node);
@@ -215,6 +247,7 @@ std::vector<Matcher::Member> Matcher::without_conflicts(const std::vector<Member
     });
     if (!conflicts) accepted.push_back(member);
   }
+  if (accepted.size() < members.size()) conflicts_.push_back(key_of(members.front().tensors));
   return accepted;
 }
 

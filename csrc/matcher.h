@@ -21,6 +21,15 @@ class Matcher {
   /// All matches of a pattern without a family in which `node` stands for line `plan.start`.
   void match_at(const PatternPlan& plan, NodeId node);
   std::vector<Match> take() { return std::move(matches_); }
+  /// What the members of a family without an order share: the values of `shared_tensors`.
+  using Key = std::vector<Value>;
+  /// Adds the keys of all members that have `node` as the start of `plan`.
+  void add_keys_at(const PatternPlan& plan, NodeId node, std::vector<Key>& keys);
+  /// All matches of the families whose members share `key`; needs the pattern's anchor.
+  void match_key(const Key& key);
+  /// Of the families looked at, those that had to leave out members that depend on one another.
+  std::vector<Key> take_conflicts() { return std::move(conflicts_); }
+  Key key_of(const std::vector<Value>& tensors) const;
   /// For `explain`: the part of the search that begins at one node.
   void trace_from(const PatternPlan& plan, NodeId node);
   /// The furthest point reached from now on is recorded there; null: nowhere.
@@ -88,12 +97,14 @@ class Matcher {
   void start_member(int member);
   void store_current(int member);
   void free_families(const PatternPlan& plan);
+  void add_members_at(const PatternPlan& plan, NodeId node, std::vector<Member>& members);
+  void match_members(const PatternPlan& plan, std::vector<Member> members);
   void match_group(const PatternPlan& plan, std::vector<Member> members);
   bool same_shared(const Member& a, const Member& b) const;
   void load(const Member& member);
   void load_family(const std::vector<Member>& members);
   std::vector<std::vector<Member>> split_by_same(const PatternPlan& plan, std::vector<Member> members);
-  std::vector<Member> without_conflicts(const std::vector<Member>& members) const;
+  std::vector<Member> without_conflicts(const std::vector<Member>& members);
 
   const Graph& graph_;
   const GraphIndex& index_;
@@ -107,6 +118,7 @@ class Matcher {
   std::vector<bool> is_whole_;                     // by tensor slot: the list over all members is known
   std::vector<Change> trail_;
   std::vector<Match> matches_;
+  std::vector<Key> conflicts_;
   int64_t work_ = 0;  // candidates tried since the last start
   MatchProgress* progress_ = nullptr;
 };

@@ -69,6 +69,34 @@ std::vector<OpInfo> make_table() {
   return table;
 }
 
+uint64_t bits_of(double value) {
+  const double canonical = value == 0 ? 0.0 : value;  // equal values, equal bits
+  uint64_t bits = 0;
+  std::memcpy(&bits, &canonical, sizeof bits);
+  return bits;
+}
+
+uint64_t mix_values(const std::vector<AttrValue>& values) {
+  uint64_t hash = values.size();
+  for (const AttrValue& value : values) {
+    if (const auto* number = std::get_if<int64_t>(&value)) {
+      hash = hash_mix(hash, static_cast<uint64_t>(*number));
+    } else if (const auto* real = std::get_if<double>(&value)) {
+      hash = hash_mix(hash, bits_of(*real));
+    } else if (const auto* text = std::get_if<std::string>(&value)) {
+      hash = hash_mix(hash, hash_string(*text));
+    } else if (const auto* ints = std::get_if<Ints>(&value)) {
+      hash = hash_mix(hash, ints->size());
+      for (const int64_t each : *ints) hash = hash_mix(hash, static_cast<uint64_t>(each));
+    } else {
+      const auto& floats = std::get<Floats>(value);
+      hash = hash_mix(hash, floats.size());
+      for (const double each : floats) hash = hash_mix(hash, bits_of(each));
+    }
+  }
+  return hash;
+}
+
 const char* kind_name(AttrKind kind) {
   switch (kind) {
     case AttrKind::Int:
@@ -172,6 +200,7 @@ std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std:
       throw TypeError(info.name + ": required attribute '" + info.attrs[i].name + "' is missing");
     }
   }
+  attrs->fingerprint_ = mix_values(attrs->values_);
   return attrs;
 }
 

@@ -123,10 +123,15 @@ class Attrs {
 
   const std::vector<AttrValue>& values() const { return values_; }
   const AttrValue& get(const OpInfo& info, const std::string& name) const;
-  bool operator==(const Attrs& other) const { return values_ == other.values_; }
+  /// Equal for equal attributes; kept, so that hashing a graph does not look at them again.
+  uint64_t fingerprint() const { return fingerprint_; }
+  bool operator==(const Attrs& other) const {
+    return fingerprint_ == other.fingerprint_ && values_ == other.values_;
+  }
 
  private:
   std::vector<AttrValue> values_;
+  uint64_t fingerprint_ = 0;
 };
 using AttrsPtr = std::shared_ptr<const Attrs>;
 

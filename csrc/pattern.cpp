@@ -47,11 +47,14 @@ class Compiler {
     collect_slots();
     set_mode();
     for (size_t i = 0; i < result_.lines.size(); ++i) add_plan(static_cast<int>(i));
+    set_surroundings();
+    if (result_.mode == CompiledPattern::Mode::FreeFamily) set_anchor();
     if (result_.plans.empty()) {
       throw SubstitutionError(
           s_.name, s_.line,
           "the lines of one member share no starred tensor, so members cannot be found one by one");
     }
+    if (result_.mode == CompiledPattern::Mode::OrderedFamily) set_paths();
     return std::move(result_);
   }
 
@@ -147,6 +150,77 @@ class Compiler {
     const bool ordered = std::any_of(result_.lines.begin(), result_.lines.end(),
                                      [this](const PatternLine& line) { return orders_family(line); });
     result_.mode = ordered ? CompiledPattern::Mode::OrderedFamily : CompiledPattern::Mode::FreeFamily;
+  }
+
+  // ---- what lies next to what
+
+  /// Calls visit(producer line, reader line) for every tensor that one line of the pattern gives another.
+  template <class Visit>
+  void for_each_edge(const Visit& visit) const {
+    for (size_t i = 0; i < result_.lines.size(); ++i) {
+      for (const int slot : result_.lines[i].ins) {
+        if (slot == Line::kOmitted) continue;
+        const TensorVariable& tensor = s_.tensors[static_cast<size_t>(slot)];
+        if (!tensor.is_new && tensor.producer >= 0) visit(tensor.producer, static_cast<int>(i));
+      }
+    }
+  }
+
+  void set_surroundings() {
+    for_each_edge([this](int producer, int reader) {
+      PatternLine &from = result_.lines[static_cast<size_t>(producer)],
+                  &to = result_.lines[static_cast<size_t>(reader)];
+      // Between a tree of Adds and its leaves there may be other Adds.
+      if (!to.is_sum) from.needed.readers.add(to.op);
+      if (!to.is_sum && !from.is_sum) to.needed.producers.add(from.op);
+    });
+  }
+
+  void set_anchor() {
+    for (size_t plan = 0; plan < result_.plans.size() && result_.anchor.plan < 0; ++plan) {
+      if (!result_.plans[plan].after.empty()) return;
+      const PatternLine& line = result_.lines[static_cast<size_t>(result_.plans[plan].start)];
+      for (size_t i = 0; i < line.ins.size(); ++i) {
+        const auto& shared = result_.shared_tensors;
+        const auto it = std::find(shared.begin(), shared.end(), line.ins[i]);
+        if (it == shared.end()) continue;
+        result_.anchor = {static_cast<int>(plan), static_cast<int>(it - shared.begin()), static_cast<int>(i)};
+        break;
+      }
+    }
+  }
+
+  /// Breadth first over lines that share a tensor.
+  void set_paths() {
+    const size_t count = result_.lines.size();
+    std::vector<std::vector<int>> neighbours(count);
+    for_each_edge([&](int producer, int reader) {
+      neighbours[static_cast<size_t>(producer)].push_back(reader);
+      neighbours[static_cast<size_t>(reader)].push_back(producer);
+    });
+    for (size_t i = 0; i < count; ++i) {  // lines that read one tensor, where nothing nearer joins them
+      for (size_t j = 0; j < count; ++j) {
+        const auto& ins = result_.lines[j].ins;
+        const bool share =
+            std::any_of(result_.lines[i].ins.begin(), result_.lines[i].ins.end(), [&](int slot) {
+              return slot != Line::kOmitted && std::find(ins.begin(), ins.end(), slot) != ins.end();
+            });
+        if (i != j && share) neighbours[i].push_back(static_cast<int>(j));
+      }
+    }
+    result_.paths.resize(count);
+    const int start = result_.plans.front().start;
+    result_.paths[static_cast<size_t>(start)] = {start};
+    std::vector<int> queue{start};
+    for (size_t next = 0; next < queue.size(); ++next) {
+      for (const int line : neighbours[static_cast<size_t>(queue[next])]) {
+        if (!result_.paths[static_cast<size_t>(line)].empty()) continue;
+        auto path = result_.paths[static_cast<size_t>(queue[next])];
+        path.insert(path.begin(), line);
+        result_.paths[static_cast<size_t>(line)] = std::move(path);
+        queue.push_back(line);
+      }
+    }
   }
 
   // ---- plans
@@ -258,6 +332,17 @@ class Compiler {
 };
 
 }  // namespace
+
+Surroundings surroundings(const Graph& graph, NodeId id) {
+  Surroundings found;
+  for (const Value& input : graph.node(id).inputs) {
+    if (input.present()) found.producers.add(graph.node(input.node).op);
+  }
+  for (const Use& use : graph.uses(id)) {
+    if (use.node >= 0) found.readers.add(graph.node(use.node).op);
+  }
+  return found;
+}
 
 CompiledPattern compile_pattern(const Substitution& substitution) { return Compiler(substitution).run(); }
 

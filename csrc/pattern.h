@@ -2,6 +2,7 @@
 // start.
 #pragma once
 
+#include <array>
 #include <bitset>
 #include <string>
 #include <utility>
@@ -27,6 +28,31 @@ struct PatternCheck {
   bool counts_uses = false;  // calls num_uses
 };
 
+/// A set of operators.
+class OpMask {
+ public:
+  void add(Op op) { words_[static_cast<size_t>(op) / 64] |= uint64_t{1} << (static_cast<size_t>(op) % 64); }
+  bool covers(const OpMask& other) const {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      if ((other.words_[i] & ~words_[i]) != 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::array<uint64_t, (static_cast<size_t>(kNumOps) + 63) / 64> words_{};
+};
+
+/// Operators next to a node, or those that a pattern asks for there.
+struct Surroundings {
+  OpMask producers;
+  OpMask readers;
+  bool covers(const Surroundings& needed) const {
+    return producers.covers(needed.producers) && readers.covers(needed.readers);
+  }
+};
+Surroundings surroundings(const Graph& graph, NodeId id);
+
 struct PatternLine {
   Line::Kind kind = Line::Kind::Plain;
   Op op = Op::Opaque;
@@ -38,6 +64,7 @@ struct PatternLine {
   std::vector<std::pair<int, AttrValue>> equal_attrs;  // schema index, value
   int rest = -1;
   bool is_sum = false;  // `y = Sum(t*)`: stands for a tree of Adds as well
+  Surroundings needed;  // a node without them cannot be this line
 
   bool stands_for(Op found) const { return found == op || (is_sum && found == Op::Add); }
 };
@@ -66,6 +93,14 @@ struct PatternPlan {
 
 using SlotSet = std::bitset<128>;
 
+/// How the members of a family without an order are found from a tensor that they share: it is input
+/// `position` of the line that `plan` starts with.
+struct GroupAnchor {
+  int plan = -1;   // -1: there is no such tensor
+  int shared = 0;  // index in shared_tensors
+  int position = 0;
+};
+
 struct CompiledPattern {
   enum class Mode : uint8_t { Single, OrderedFamily, FreeFamily };
   Mode mode = Mode::Single;
@@ -81,6 +116,12 @@ struct CompiledPattern {
   size_t num_tensors = 0;            // slots, those of the replacement included
   std::vector<Symmetry> symmetries;
   bool counts_uses = false;  // a condition calls num_uses
+  GroupAnchor anchor;        // FreeFamily
+  std::vector<std::vector<int>>
+      paths;  // OrderedFamily: from each line to where plans[0] starts, both included
+
+  /// Matches depend on what stands around their nodes only, and can be found from there.
+  bool is_local() const { return mode != Mode::FreeFamily || anchor.plan >= 0; }
 };
 
 /// Throws SubstitutionError where no order of matching exists or the pattern is too large.

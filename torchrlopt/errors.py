@@ -104,5 +104,9 @@ class SearchError(RlOptError):
     """A searcher failed, or a stored plan could not be replayed."""
 
 
+class EnvError(RlOptError):
+    """An environment was asked for what it does not have: an episode, a graph, a start, an array."""
+
+
 class CacheError(RlOptError):
     """The plan store could not be read or written."""

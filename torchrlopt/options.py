@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from torchrlopt.errors import OptionsError
 
-Searcher = Literal["greedy", "beam", "taso", "random", "none"]
+Searcher = Literal["greedy", "beam", "taso", "annealing", "random", "best_known", "none"]
 Executor = Literal["eager", "inductor", "onnxruntime", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
@@ -30,7 +30,9 @@ class Options:
     Attributes:
         searcher: how substitutions are chosen: "greedy" takes the cheapest candidate until none is cheaper,
             "beam" keeps `beam_width` graphs, "taso" is cost-based backtracking with `alpha` (TASO, SOSP 2019,
-            Algorithm 1), "random" walks at random and keeps the best, "none" changes nothing.
+            Algorithm 1), "annealing" walks at random, ever more rarely to dearer graphs, "random" walks
+            uniformly, both keep the best; "best_known" unites them all and is worth a budget of minutes;
+            "none" changes nothing.
         executor: what runs the rewritten graph. "eager" is PyTorch itself, "inductor" its compiler,
             "onnxruntime" a session of ONNX Runtime (needs the extra of that name; CPU). "auto" plans for each
             of them, times all on the example inputs and keeps the fastest.

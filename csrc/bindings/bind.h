@@ -46,5 +46,6 @@ void bind_graph(py::module_& m);
 void bind_reference(py::module_& m);
 void bind_substitution(py::module_& m);
 void bind_search(py::module_& m);
+void bind_env(py::module_& m);
 
 }  // namespace rlopt

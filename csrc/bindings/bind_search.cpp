@@ -75,6 +75,11 @@ py::dict run_search(const Graph& graph, const Library& library, const CostModel&
   answer["candidates"] = result.candidates;
   answer["exhausted"] = result.exhausted;
   answer["seconds"] = result.seconds;
+  py::list progress;
+  for (const SearchProgress& each : result.progress) {
+    progress.append(py::make_tuple(each.expansions, each.seconds, each.cost_us));
+  }
+  answer["progress"] = progress;
   return answer;
 }
 

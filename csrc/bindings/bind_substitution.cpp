@@ -118,7 +118,9 @@ void bind_match_set(py::module_& m) {
             py::list result;
             for (int i = 0; i < static_cast<int>(library.substitutions().size()); ++i) {
               int location = 0;
-              for (const Match& match : set.of(i)) result.append(match_to_python(library, match, location++));
+              set.of(i).for_each([&](const Located& each) {
+                result.append(match_to_python(library, *each.match, location++));
+              });
             }
             return result;
           },

@@ -1,4 +1,5 @@
 // The module torchrlopt._C: converts, releases the GIL, delegates.
+#include "../env.h"
 #include "bind.h"
 
 namespace py = pybind11;
@@ -8,6 +9,9 @@ PYBIND11_MODULE(_C, m) {
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
+    } catch (const rlopt::EnvError& error) {
+      const py::object type = py::module_::import("torchrlopt.errors").attr("EnvError");
+      PyErr_SetObject(type.ptr(), type(std::string(error.what())).ptr());
     } catch (const rlopt::Error& error) {
       const py::object type = py::module_::import("torchrlopt.errors").attr("ModelFormatError");
       PyErr_SetObject(type.ptr(), type(std::string(error.what())).ptr());
@@ -17,4 +21,5 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_reference(m);
   rlopt::bind_substitution(m);
   rlopt::bind_search(m);
+  rlopt::bind_env(m);
 }

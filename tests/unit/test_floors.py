@@ -43,19 +43,20 @@ CONFINED = {
 
 # csrc, top to bottom: a file includes only files of its own part and of parts above it.
 CSRC_PARTS = (
-    ("type", "op", "ops"),
-    ("graph",),
+    ("type", "op", "ops", "workers"),
+    ("graph", "order"),
     ("infer",),
     ("text",),
     ("reference", "eval"),
     ("expression", "substitution"),
     ("symmetry", "pattern", "match", "matcher", "library", "explain"),
-    ("apply",),
+    ("apply", "plan"),
     ("verify",),
     ("cost",),
     ("device", "probe"),
+    ("state",),
     ("search",),
-    ("env",),
+    ("env", "observation"),
     ("enumerate",),
     ("bindings", "bind", "module"),
 )

@@ -71,9 +71,12 @@ def run(text: str, **options: object) -> tuple[_C.Graph, Plan]:
     return result, plan
 
 
-@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random"])
+SEARCHERS = ["greedy", "beam", "taso", "annealing", "random", "best_known"]
+
+
+@pytest.mark.parametrize("searcher", SEARCHERS)
 def test_every_searcher_merges_three_unequal_products_in_one_step(searcher: str) -> None:
-    result, plan = run(THREE, searcher=searcher, budget_steps=40)
+    result, plan = run(THREE, searcher=searcher, budget_steps=40, budget_ms=1000.0)
     assert [name for name, _ in plan.steps] == ["merge_matmul"]
     assert plan.cost_after_ms < plan.cost_before_ms
     assert sum(result.node(i)["op"] == "MatMul" for i in result.topological_order()) == 1
@@ -95,14 +98,46 @@ def test_backtracking_crosses_a_hill_that_greedy_does_not() -> None:
     assert tight.steps == ()
 
 
+def test_best_known_crosses_the_hill_too() -> None:
+    _, plan = run(HILL, searcher="best_known", budget_ms=300.0)
+    assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
+
+
+@pytest.mark.parametrize("searcher", SEARCHERS)
+def test_progress_falls_from_the_start_to_the_result(searcher: str) -> None:
+    found = _C.search(
+        _C.parse_graph(THREE), _C.Library(LIBRARY), _C.CostModel(), searcher=searcher, budget_ms=200.0
+    )
+    steps, seconds, costs = zip(*found["progress"], strict=True)
+    assert (steps[0], costs[0], costs[-1]) == (0, found["cost_before_us"], found["cost_after_us"])
+    assert list(costs) == sorted(costs, reverse=True)
+    assert list(steps) == sorted(steps)
+    assert list(seconds) == sorted(seconds)
+
+
+def test_commuting_steps_are_searched_in_one_order() -> None:
+    # Twelve independent choices: 2^12 graphs, 12! orders. Each graph is expanded once.
+    names = [f"x{i}" for i in range(12)]
+    inputs = ", ".join(f"{name}: f32[64]" for name in names)
+    lines = " ".join(f"a{name} = Neg({name}) y{name} = Neg(a{name})" for name in names)
+    text = f"graph ({inputs}) {{ {lines} return {', '.join('y' + name for name in names)} }}"
+    found = _C.search(
+        _C.parse_graph(text), _C.Library(LIBRARY), _C.CostModel(), searcher="taso", alpha=10.0, budget_ms=60e3
+    )
+    assert found["exhausted"]
+    assert found["expansions"] == 2**12
+    assert len(found["steps"]) == 12
+
+
 @pytest.mark.parametrize("budget", [{"budget_ms": 0.0}, {"budget_ms": 0.001}])
 def test_no_budget_gives_a_valid_plan(budget: dict[str, object]) -> None:
     _, plan = run(THREE, **budget)
     assert plan.cost_after_ms <= plan.cost_before_ms
 
 
-def test_same_seed_same_plan() -> None:
-    plans = [run(HILL, searcher="random", seed=7, budget_steps=60, budget_ms=5000.0)[1] for _ in range(2)]
+@pytest.mark.parametrize("searcher", ["random", "beam", "taso"])
+def test_same_seed_same_plan(searcher: str) -> None:
+    plans = [run(HILL, searcher=searcher, seed=7, budget_steps=60, budget_ms=5000.0)[1] for _ in range(2)]
     assert plans[0].steps == plans[1].steps
     assert plans[0].expansions == plans[1].expansions
 

@@ -1,7 +1,9 @@
 """The substitution library: text files that a person reviews, parsed and indexed by the core.
 
-`library/*.txt` hold one subject each; `load_library` is what the product uses. How a substitution is checked
-is in `tests/substitutions/`, how one is added in the README.
+`library/*.txt` hold one subject each; `load_library` is what the product uses. The comment line
+`# composite` above a substitution says that it bundles what others do step by step: a person's insight, which
+a search may be asked to find by itself. How a substitution is checked is in `tests/substitutions/`, how one
+is added in the README.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from torchrlopt import _C
 from torchrlopt.errors import SubstitutionError
 
 _FOLDER = Path(__file__).parent / "library"
+_COMPOSITE = "composite"
 
 
 def library_files() -> tuple[Path, ...]:
@@ -26,17 +29,32 @@ def library_text() -> str:
 
 
 @cache
-def load_library() -> _C.Library:
+def load_library(*, primitives_only: bool = False) -> _C.Library:
     """The parsed library, the same object at every call.
+
+    Args:
+        primitives_only: leave out the substitutions marked `# composite`.
 
     Raises:
         SubstitutionError: a substitution is malformed; the message names the file and the line in it.
     """
+    if primitives_only:
+        return _primitives_of(load_library())
     try:
         return _C.Library(library_text())
     except SubstitutionError as error:
         path, line = _place(error.line)
         raise SubstitutionError(error.reason, name=error.name, line=line, file=path.name) from error
+
+
+def is_composite(library: _C.Library, name: str) -> bool:
+    """Whether the library marks a substitution as a bundle of others."""
+    return _COMPOSITE in library.doc(name).splitlines()
+
+
+def _primitives_of(library: _C.Library) -> _C.Library:
+    names = (name for name in library.names if not is_composite(library, name))
+    return _C.Library("".join(f"# family: {library.family(name)}\n{library.text(name)}\n" for name in names))
 
 
 def _read(path: Path) -> str:

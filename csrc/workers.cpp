@@ -1,0 +1,70 @@
+#include "workers.h"
+
+#include <algorithm>
+
+namespace rlopt {
+
+Workers::Workers(int num_threads) {
+  for (int i = 1; i < std::max(1, num_threads); ++i) threads_.emplace_back([this] { work(); });
+}
+
+Workers::~Workers() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  begin_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Workers::run(int count, const std::function<void(int)>& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = &job;
+    count_ = count;
+    next_ = 0;
+    busy_ = static_cast<int>(threads_.size());
+    error_ = nullptr;
+    ++round_;
+  }
+  begin_.notify_all();
+  take_jobs(job, count);
+  std::unique_lock lock(mutex_);
+  end_.wait(lock, [this] { return busy_ == 0; });
+  if (error_) std::rethrow_exception(error_);
+}
+
+void Workers::take_jobs(const std::function<void(int)>& job, int count) {
+  for (int i = next_++; i < count; i = next_++) {
+    try {
+      job(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+}
+
+void Workers::work() {
+  uint64_t seen = 0;
+  while (true) {
+    const std::function<void(int)>* job = nullptr;
+    int count = 0;
+    {
+      std::unique_lock lock(mutex_);
+      begin_.wait(lock, [&] { return is_closing_ || round_ != seen; });
+      if (is_closing_) return;
+      seen = round_;
+      job = job_;
+      count = count_;
+    }
+    take_jobs(*job, count);
+    {
+      const std::lock_guard lock(mutex_);
+      --busy_;
+    }
+    end_.notify_one();
+  }
+}
+
+}  // namespace rlopt

@@ -1,0 +1,43 @@
+// Threads that share out numbered jobs.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace rlopt {
+
+/// A pool of threads; the caller is one of them.
+class Workers {
+ public:
+  explicit Workers(int num_threads);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
+  /// Calls job(0) ... job(count - 1), each once, in any thread; returns when all are done. The first
+  /// exception is thrown again.
+  void run(int count, const std::function<void(int)>& job);
+
+ private:
+  void work();
+  void take_jobs(const std::function<void(int)>& job, int count);
+
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable begin_, end_;
+  const std::function<void(int)>* job_ = nullptr;
+  int count_ = 0;
+  std::atomic<int> next_{0};
+  int busy_ = 0;
+  uint64_t round_ = 0;
+  bool is_closing_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace rlopt

@@ -1,0 +1,111 @@
+"""Random walks: what a state keeps up to date equals what a state made afresh finds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.test_match_set import ATTENTION, BLOCK
+from torchrlopt import _C
+from torchrlopt.substitutions import load_library
+
+LIBRARY = load_library()
+COST = _C.CostModel()
+HEADS = """
+graph (x: f32[1,8,32], %a: f32[32,32], %b: f32[32,32], %c: f32[32,32], %d: f32[32,32], %e: f32[32],
+       %f: f32[32]) {
+  p = MatMul(x, %a)
+  q = MatMul(x, %b)
+  r = MatMul(p, %c)
+  s = MatMul(q, %d)
+  t = Add(r, %e)
+  u = Add(s, %f)
+  v = Relu(t)
+  w = Relu(u)
+  k = Concat(v, w; axis=2)
+  y, z = Split(k; axis=2, sizes=[32,32])
+  m = Add(y, p)
+  n = Add(z, q)
+  o = Add(m, n)
+  return o, w
+}
+"""
+GRAPHS = [ATTENTION, BLOCK, HEADS]
+choices_strategy = st.lists(st.integers(0, 10**6), max_size=12)
+
+
+def facts(state: _C.RewriteState) -> dict[tuple[int, int, tuple[int, ...]], tuple[float, int]]:
+    return {
+        (each["substitution"], each["location"], tuple(each["nodes"])): (
+            each["delta"]["time_us"],
+            each["hash"],
+        )
+        for each in state.candidates()
+    }
+
+
+def walk(state: _C.RewriteState, choices: list[int]) -> float:
+    """Takes steps; the sum of their deltas."""
+    total = 0.0
+    for choice in choices:
+        candidates = state.candidates()
+        if not candidates:
+            break
+        chosen = candidates[choice % len(candidates)]
+        assert state.step(chosen["substitution"], chosen["location"])
+        assert state.hash == chosen["hash"] % 2**64
+        total += chosen["delta"]["time_us"]
+    return total
+
+
+@given(text=st.sampled_from(GRAPHS), choices=choices_strategy)
+@settings(max_examples=60, deadline=None)
+def test_kept_candidates_equal_fresh_ones(text: str, choices: list[int]) -> None:
+    state = _C.RewriteState(_C.parse_graph(text), LIBRARY, COST)
+    before = state.metrics
+    for choice in choices:
+        total = walk(state, [choice])
+        fresh = _C.RewriteState(state.graph, LIBRARY, COST)
+        kept, expected = facts(state), facts(fresh)
+        assert kept.keys() == expected.keys(), state.graph.text()
+        for key, (delta, after) in expected.items():
+            assert kept[key][0] == pytest.approx(delta, abs=1e-9), (LIBRARY.names[key[0]], state.graph.text())
+            assert kept[key][1] == after
+        assert state.metrics["time_us"] - before["time_us"] == pytest.approx(total, abs=1e-9)
+        before = state.metrics
+        state.graph.check()
+    assert state.metrics == pytest.approx(COST.total(state.graph), abs=1e-6)
+
+
+@given(text=st.sampled_from(GRAPHS), first=choices_strategy, second=choices_strategy)
+@settings(max_examples=100, deadline=None)
+def test_equal_hashes_are_equal_graphs(text: str, first: list[int], second: list[int]) -> None:
+    original = _C.parse_graph(text)
+    seen: dict[int, int] = {}
+    for choices in (first, second):
+        state = _C.RewriteState(original, LIBRARY, COST)
+        for choice in [None, *choices]:
+            if choice is not None:
+                walk(state, [choice])
+            structure = state.graph.hash()
+            assert seen.setdefault(state.hash, structure) == structure
+
+
+def test_the_order_of_commuting_steps_does_not_matter() -> None:
+    text = (
+        "graph (x: f32[4]) { a = Relu(x) b = Relu(a) c = Neg(b) d = Neg(c) e = Relu(d) f = Relu(e) return f }"
+    )
+    names = ("remove_double_relu", "remove_double_neg")
+    hashes = set()
+    for order in (names, names[::-1]):
+        state = _C.RewriteState(_C.parse_graph(text), LIBRARY, COST)
+        for name in order:
+            assert state.step(LIBRARY.find(name), 0)
+        hashes.add(state.hash)
+    assert len(hashes) == 1
+
+
+def test_exact_only_offers_exact_substitutions_only() -> None:
+    state = _C.RewriteState(_C.parse_graph(BLOCK), LIBRARY, COST, exact_only=True)
+    assert all(LIBRARY.is_exact(LIBRARY.names[each["substitution"]]) for each in state.candidates())

@@ -1,0 +1,98 @@
+"""Observations: flat arrays over all episodes, written by the core without any Python per node."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchrlopt import _C
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@functools.cache
+def columns(array: str) -> tuple[str, ...]:
+    """Names of the columns of "node", "edge", "global" or "candidate", in order; empty for another name."""
+    return tuple(name for each, name in _C.feature_columns() if each == array)
+
+
+def schema_hash() -> str:
+    """Hash of all column names and of the operators: an agent works with the schema of its training only."""
+    return _C.feature_hash()
+
+
+#: Rows, columns (None: a vector) and dtype of every array; "x+1" is one row more than x has.
+_LAYOUT: dict[str, tuple[str, str | None, type]] = {
+    "node_offsets": ("episodes+1", None, np.int64),
+    "edge_offsets": ("episodes+1", None, np.int64),
+    "candidate_offsets": ("episodes+1", None, np.int64),
+    "ops": ("nodes", None, np.int64),
+    "nodes": ("nodes", "node", np.float32),
+    "edge_index": ("edges", "2", np.int64),
+    "edges": ("edges", "edge", np.float32),
+    "globals": ("episodes", "global", np.float32),
+    "substitutions": ("candidates", None, np.int64),
+    "locations": ("candidates", None, np.int64),
+    "candidates": ("candidates", "candidate", np.float32),
+    "matched_offsets": ("candidates+1", None, np.int64),
+    "matched": ("matched", None, np.int64),
+}
+
+
+def _width(kind: str | None) -> int:
+    if kind is None:
+        return 1
+    return 2 if kind == "2" else len(columns(kind))
+
+
+def _rows(rows: str, sizes: Mapping[str, int]) -> int:
+    name, plus, _ = rows.partition("+")
+    return sizes[name] + bool(plus)
+
+
+def _shaped(flat: NDArray[Any], rows: int, kind: str | None) -> NDArray[Any]:
+    if kind is None:
+        return flat
+    return flat.reshape(2, rows) if kind == "2" else flat.reshape(rows, _width(kind))
+
+
+def allocate(sizes: Mapping[str, int]) -> Arrays:
+    """Arrays for an observation of these sizes (`VecRewriteEnv.sizes`), uninitialised.
+
+    Returns:
+        node_offsets, edge_offsets, candidate_offsets [B + 1]: rows of each episode; ops [N]: index in
+        `_C.ops()`; nodes [N, columns("node")]; edge_index [2, E]: rows of nodes, producer and reader;
+        edges [E, ...]; globals [B, ...]; substitutions, locations [C]: of the first member of a symmetry
+        class; candidates [C, ...]; matched_offsets [C + 1] and matched [M]: rows of the nodes each candidate
+        matches.
+    """
+    arrays: Arrays = {}
+    for name, (rows, kind, dtype) in _LAYOUT.items():
+        count = _rows(rows, sizes)
+        arrays[name] = _shaped(np.empty(count * _width(kind), dtype), count, kind)
+    return arrays
+
+
+class Observer:
+    """Observes one environment again and again into the same memory, which grows where it must."""
+
+    def __init__(self, env: _C.VecRewriteEnv) -> None:
+        self._env = env
+        self._memory: Arrays = {name: np.empty(0, dtype) for name, (_, _, dtype) in _LAYOUT.items()}
+
+    def observe(self) -> Arrays:
+        """The arrays of `allocate`, filled. They are valid until the next call."""
+        sizes = self._env.sizes()
+        arrays: Arrays = {}
+        for name, (rows, kind, dtype) in _LAYOUT.items():
+            count = _rows(rows, sizes)
+            needed = count * _width(kind)
+            if len(self._memory[name]) < needed:
+                self._memory[name] = np.empty(needed + needed // 2, dtype)
+            arrays[name] = _shaped(self._memory[name][:needed], count, kind)
+        self._env.observe(arrays)
+        return arrays
