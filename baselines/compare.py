@@ -79,6 +79,13 @@ def compare(
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
+    fidelity: Annotated[
+        bool, typer.Option("--fidelity", help="Estimated against measured time after random substitutions.")
+    ] = False,
+    variants: Annotated[int, typer.Option(min=1, help="With --fidelity: variants of each model.")] = 20,
+    profile_s: Annotated[
+        float, typer.Option(min=1, help="With --fidelity: seconds for the profile of each model.")
+    ] = 40.0,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
@@ -99,6 +106,11 @@ def compare(
     from baselines.models import NAMES  # imports torch: not before the arguments are known to be good
 
     chosen_models = choose(models, NAMES, "model")
+    if fidelity:
+        from baselines import fidelity as estimates
+
+        estimates.run(chosen_models, estimates.Settings(executor, variants, profile_s, threads), csv, plot)
+        return
     settings = Settings(rounds=rounds, timeout_s=timeout)
     console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
     console.print(f"{machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)
