@@ -1,9 +1,10 @@
 """How true the cost model is: graphs after random substitutions, estimated and measured end to end.
 
-For each model the profile is filled first, from graphs of its own walks. Then come other random walks: the
-price of the graph each ends in is looked up, and only then it is run. Each variant takes turns with the
-original graph, and what the machine drifted between that and the first measurement of the original is divided
-out. A model runs in a process of its own; one that is complete in the CSV file is not measured again.
+For each model the profile is filled first, from graphs of walks of its own. Then come other walks, every
+second one from somewhere along greedy's plan: the price of the graph each ends in is looked up, and only then
+is it run. Each variant takes turns with the original graph, and what the machine drifted between that and the
+first measurement of the original is divided out. A model runs in a process of its own; one that is complete
+in the CSV file is not measured again.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def measure(model: str, settings: Settings) -> list[Point]:
     import torch
 
     from baselines.models import build
+    from torchrlopt import _C
     from torchrlopt.cost import ProfileStore, machine_profile
     from torchrlopt.profiling import profile, run_times, trace, variant
     from torchrlopt.substitutions import load_library
@@ -102,12 +104,13 @@ def measure(model: str, settings: Settings) -> list[Point]:
     cost = known.cost_model(source.sizes)
     base = source.lower(original, settings.executor)
     most = min(_MAX_STEPS, max(8, original.num_operators // 2))
+    plan = _C.search(original, library, cost, searcher="greedy", budget_ms=5000)["steps"]
+    graph, steps = original, 0
     points: list[Point] = []
     base_us = None
     for number in range(settings.variants + 1):
-        graph, steps = (
-            (original, 0) if number == 0 else variant(original, library, _FIRST_SEED + number, most)
-        )
+        if number > 0:
+            graph, steps = variant(original, library, plan, _FIRST_SEED + number, most)
         priced = cost.metrics(graph)
         runs = [base] if number == 0 else [base, source.lower(graph, settings.executor)]
         times_us = run_times(runs, source.inputs, _MEASURE_S, _MIN_ROUNDS)

@@ -133,6 +133,7 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
                 progress.console.print(
                     f"{model}: {_fill_from(source, executor, seconds / len(sources), seed, bar)}",
                     highlight=False,
+                    soft_wrap=True,
                 )
             progress.remove_task(bar.task)
 

@@ -199,8 +199,17 @@ def _text(key: int) -> str:
 def _parsed(row: tuple[Any, ...]) -> Price | None:
     """A row of the database; None where it is not what we wrote."""
     try:
-        context, own, op, *numbers, num_graphs = row
-        price = Price(int(own, 16), int(context, 16), str(op), *map(float, numbers), int(num_graphs))  # type: ignore[misc]
+        context, own, op, us, spread, warm_us, analytic_us, num_graphs = row
+        price = Price(
+            own=int(own, 16),
+            context=int(context, 16),
+            op=str(op),
+            us=float(us),
+            spread=float(spread),
+            warm_us=float(warm_us),
+            analytic_us=float(analytic_us),
+            num_graphs=int(num_graphs),
+        )
     except (TypeError, ValueError):
         return None
     keys = (price.own, price.context)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchrlopt import _C
 from torchrlopt.errors import SubstitutionError
@@ -44,22 +45,26 @@ def walk(graph: _C.Graph, library: _C.Library, seed: int) -> Iterator[_C.Graph]:
         yield graph
 
 
-def variant(graph: _C.Graph, library: _C.Library, seed: int, max_steps: int) -> tuple[_C.Graph, int]:
-    """The graph after a random number of random steps.
+def variant(
+    graph: _C.Graph, library: _C.Library, plan: Sequence[tuple[str, int]], seed: int, max_steps: int
+) -> tuple[_C.Graph, int]:
+    """The graph after a random part of a plan and a random number of random steps.
+
+    Random steps alone seldom get far from where they start; a search goes all the way.
 
     Args:
-        graph: where the walk starts.
+        graph: where the plan starts.
         library: the substitutions.
+        plan: steps of some search, by name and location; every second seed takes the first few of them.
         seed: decides number and choice of the steps.
-        max_steps: largest number of steps.
+        max_steps: largest number of random steps.
 
     Returns:
         The graph, and how many steps led to it.
     """
-    wanted = random.Random(~seed).randint(1, max_steps)
-    taken = 0
-    for step in walk(graph, library, seed):
+    rng = random.Random(~seed)
+    taken = rng.randint(0, len(plan)) if seed % 2 else 0
+    graph = _C.replay(graph, library, plan[:taken])
+    for step in itertools.islice(walk(graph, library, seed), rng.randint(1, max_steps)):
         graph, taken = step, taken + 1
-        if taken == wanted:
-            break
     return graph, taken
