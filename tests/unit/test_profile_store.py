@@ -151,12 +151,10 @@ def test_two_processes_lose_nothing(store: ProfileStore) -> None:
     assert found[5].num_graphs == 40, "both counted"
 
 
-def test_clear(store: ProfileStore) -> None:
-    store.add(DEVICE, EXECUTOR, [made(1)])
-    store.add(DEVICE, "inductor", [made(1)])
-    store.clear(DEVICE, EXECUTOR)
-    assert store.prices(DEVICE, EXECUTOR) == {}
-    assert set(store.prices(DEVICE, "inductor")) == {1}
+def test_replaced_prices_are_not_averaged(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1, us=2.0), made(2)])
+    store.add(DEVICE, EXECUTOR, [made(1, us=8.0)], replace=True)
+    assert store.prices(DEVICE, EXECUTOR) == {1: made(1, us=8.0), 2: made(2)}
 
 
 def test_digest_depends_on_prices_and_not_on_their_order() -> None:

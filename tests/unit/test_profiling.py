@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torchrlopt.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.device import fingerprint
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError, UnsupportedError
 from torchrlopt.executors.stamps import Stamped
+from torchrlopt.profiling.fitting import fitted_prices
 from torchrlopt.profiling.timing import time_nodes
 from torchrlopt.profiling.walks import variant, walk
 from torchrlopt.substitutions import load_library
@@ -193,3 +195,42 @@ def test_sizes_of_symbols_are_those_of_the_inputs() -> None:
     torch._dynamo.mark_dynamic(x, 0)
     (found,) = profiling.trace(torch.nn.Linear(8, 4).eval(), (x,))
     assert list(found.sizes.values()) == [6]
+
+
+def test_an_executor_that_runs_in_one_piece_is_priced_by_a_fit(
+    source: profiling.Source, store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = profiling.Source.lower
+
+    def in_one_piece(self: profiling.Source, graph: _C.Graph, executor: str) -> Any:
+        lowered = plain(self, graph, executor)
+        return lambda *inputs: lowered(*inputs)
+
+    monkeypatch.setattr(profiling.Source, "lower", in_one_piece)
+    seen: list[profiling.Timed] = []
+    profiling.profile(source, "eager", load_library(), store, 0, report=seen.append)
+    cost = machine_profile("eager", CPU, store).cost_model(source.sizes)
+    found = cost.metrics(source.program.graph)
+    assert found["measured_us"] == found["time_us"]
+    assert found["time_us"] == pytest.approx(seen[0].run_us, rel=0.5)
+
+
+def test_a_fit_tells_classes_apart() -> None:
+    """Products take twice, elementwise operators a quarter of what the model says."""
+    text = "graph (x: f32[64,64], %w: f32[64,64]) {{ a = MatMul(x, %w) {} return r }}"
+    chains = [
+        " ".join(f"{out} = Relu({read})" for read, out in itertools.pairwise(["a", *"bcdefgh"[:count], "r"]))
+        for count in range(8)
+    ]
+    graphs = [_C.parse_graph(text.format(chain)) for chain in chains]
+    analytic = cost_model("eager")
+
+    def true_us(graph: _C.Graph) -> float:
+        factors = {"MatMul": 2.0, "Relu": 0.25}
+        ops = {i: str(graph.node(i)["op"]) for i in graph.topological_order()}
+        return sum(factors[op] * analytic.node(graph, i)["time_us"] for i, op in ops.items() if op in factors)
+
+    prices = fitted_prices([(graph, true_us(graph)) for graph in graphs], analytic)
+    ratios = {price.op: price.us / price.analytic_us for price in prices if price.analytic_us}
+    assert ratios["MatMul"] == pytest.approx(2.0, rel=0.1)
+    assert ratios["Relu"] == pytest.approx(0.25, rel=0.2)

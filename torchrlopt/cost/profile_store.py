@@ -121,40 +121,43 @@ class ProfileStore:
                     self._prices.warn("the profile cannot be read", str(error))
         return found | self._memory.get((device, executor), {})
 
-    def add(self, device: str, executor: str, prices: Iterable[Price]) -> None:
-        """Merge prices into those that are stored; never raises for a disk that cannot be written."""
+    def add(self, device: str, executor: str, prices: Iterable[Price], replace: bool = False) -> None:
+        """Store prices; never raises for a disk that cannot be written.
+
+        Args:
+            device: fingerprint of the device.
+            executor: name of the executor.
+            prices: those that are not plausible are left out.
+            replace: forget what was known of these nodes, instead of taking the mean.
+        """
         fresh = [price for price in prices if price.is_plausible()]
         try:
             with self._prices.connection(writable=True) as db, db:
                 db.execute("begin immediate")  # what is merged with must not change in between
                 for price in fresh:
-                    self._merge(db, device, executor, price)
+                    old = None if replace else self._known(db, device, executor, price.context)
+                    self._write(db, device, executor, price if old is None else old.merged(price))
         except (sqlite3.Error, OSError) as error:
             self._prices.warn("the profile cannot be written; prices stay in memory", str(error))
             known = self._memory.setdefault((device, executor), {})
             for price in fresh:
-                old = known.get(price.context)
+                old = None if replace else known.get(price.context)
                 known[price.context] = price if old is None else old.merged(price)
 
-    def _merge(self, db: sqlite3.Connection, device: str, executor: str, price: Price) -> None:
-        key = (device, executor, _text(price.context))
+    def _known(self, db: sqlite3.Connection, device: str, executor: str, context: int) -> Price | None:
         row = db.execute(
-            f"select {_COLUMNS} from prices_1 where device = ? and executor = ? and context = ?", key
+            f"select {_COLUMNS} from prices_1 where device = ? and executor = ? and context = ?",
+            (device, executor, _text(context)),
         ).fetchone()
-        old = _parsed(row) if row is not None else None
-        merged = price if old is None else old.merged(price)
-        numbers = (merged.us, merged.spread, merged.warm_us, merged.analytic_us, merged.num_graphs)
+        return _parsed(row) if row is not None else None
+
+    def _write(self, db: sqlite3.Connection, device: str, executor: str, price: Price) -> None:
+        keys = (device, executor, _text(price.context), _text(price.own), price.op)
+        numbers = (price.us, price.spread, price.warm_us, price.analytic_us, price.num_graphs)
         db.execute(
             "insert or replace into prices_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, _text(merged.own), merged.op, *numbers, time.time()),
+            (*keys, *numbers, time.time()),
         )
-
-    def clear(self, device: str, executor: str) -> None:
-        """Forget the prices of an executor on a device."""
-        self._memory.pop((device, executor), None)
-        if self.path.exists():
-            with self._prices.connection(writable=True) as db, db:
-                db.execute("delete from prices_1 where device = ? and executor = ?", (device, executor))
 
     def probe(self, device: str) -> dict[str, Any] | None:
         """What the probe found on a device; None where it has not run or the entry is damaged."""

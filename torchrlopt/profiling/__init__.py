@@ -2,7 +2,8 @@
 
 The original graph is timed first, then the one that greedy search finds, then graphs along random walks that
 hold nodes not timed yet. Every graph is stored as soon as it is timed, so a run may be stopped at any moment,
-and the next one goes on where this one ended.
+and the next one goes on where this one ended. Executors that run a graph in one piece are timed graph by
+graph, and their nodes are priced by a fit.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from collections.abc import Callable, Iterator
 from torchrlopt import _C
 from torchrlopt.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.device import fingerprint
-from torchrlopt.errors import LoweringError
+from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors import Lowered
+from torchrlopt.profiling.fitting import fitted_prices
 from torchrlopt.profiling.sources import Source, load_model, trace
-from torchrlopt.profiling.timing import run_times, time_nodes
+from torchrlopt.profiling.timing import TimedGraph, run_times, time_nodes
 from torchrlopt.profiling.walks import variant, walk
 
 __all__ = ["Source", "Timed", "load_model", "profile", "run_times", "trace", "variant"]
@@ -26,6 +29,7 @@ __all__ = ["Source", "Timed", "load_model", "profile", "run_times", "trace", "va
 logger = logging.getLogger("torchrlopt")
 
 _GRAPH_S = 0.5  # of running for each graph, besides its lowering
+_REFERENCE_S = 0.1  # of running the original after each
 _MAX_STEPS = 32  # of a walk
 _MIN_UNKNOWN = 8  # nodes not timed yet that make a graph worth its lowering
 _MAX_IDLE_WALKS = 3  # in a row that end without enough of them: the model is known well
@@ -72,8 +76,7 @@ def profile(
         The number of graphs timed.
 
     Raises:
-        UnsupportedError: the executor runs a graph in one piece.
-        LoweringError: it cannot run the original graph.
+        LoweringError: the executor cannot run the original graph.
     """
     session = _Session(source, executor, library, store)
     deadline = time.monotonic() + seconds
@@ -106,6 +109,9 @@ class _Session:
         self._device = fingerprint(source.device)
         self._analytic = cost_model(executor, source.device.type, source.sizes)
         self._cost: _C.CostModel | None = None
+        self._reference: Lowered | None = None
+        self._reference_us = 0.0
+        self._whole: list[tuple[_C.Graph, float]] = []
 
     @property
     def cost(self) -> _C.CostModel:
@@ -122,8 +128,23 @@ class _Session:
     def time(self, graph: _C.Graph) -> float:
         """Time a graph, and remember the prices; microseconds of a run."""
         lowered = self.source.lower(graph, self.executor)
-        timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
-        self.store.add(self._device, self.executor, timed.prices)
+        inputs = self.source.inputs
+        is_fitted = False
+        try:
+            timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
+        except UnsupportedError:  # it runs in one piece
+            is_fitted = True
+            self._whole.append((graph, run_times([lowered], inputs, _GRAPH_S)[0]))
+            timed = TimedGraph(fitted_prices(self._whole, self._analytic), self._whole[-1][1])
+        if self._reference is None:
+            self._reference, self._reference_us = lowered, run_times([lowered], inputs, _REFERENCE_S, 3)[0]
+        # A machine gets slower and quicker in the course of minutes, and the original with it.
+        drift = self._reference_us / run_times([self._reference], inputs, _REFERENCE_S, 3)[0]
+        prices = [
+            dataclasses.replace(price, us=price.us * drift, warm_us=price.warm_us * drift)
+            for price in timed.prices
+        ]
+        self.store.add(self._device, self.executor, prices, replace=is_fitted)
         self._cost = None
         return timed.run_us
 
