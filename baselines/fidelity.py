@@ -2,9 +2,8 @@
 
 For each model the profile is filled first, from graphs of walks of its own. Then come other walks, every
 second one from somewhere along greedy's plan: the price of the graph each ends in is looked up, and only then
-is it run. Each variant takes turns with the original graph, and what the machine drifted between that and the
-first measurement of the original is divided out. A model runs in a process of its own; one that is complete
-in the CSV file is not measured again.
+is it run. Each variant takes turns with the original graph, and what the machine drifted meanwhile is divided
+out. A model runs in a process of its own; one that is complete in the CSV file is not measured again.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from rich.table import Table
 
 CSV_COLUMNS = ("model", "variant", "executor", "estimated_ms", "measured_ms", "steps", "measured_share")
 
-_MEASURE_S = 0.8  # for each variant and the original in turn
-_MIN_ROUNDS = 5
+_MEASURE_S = 1.0  # for each variant and the original in turn
+_MIN_ROUNDS = 7
 _FIRST_SEED = 1_000_000  # of the walks that are measured; those of the profile begin at 0
 _MAX_STEPS = 64
 
@@ -106,29 +105,27 @@ def measure(model: str, settings: Settings) -> list[Point]:
     most = min(_MAX_STEPS, max(8, original.num_operators // 2))
     plan = _C.search(original, library, cost, searcher="greedy", budget_ms=5000)["steps"]
     graph, steps = original, 0
-    points: list[Point] = []
-    base_us = None
+    variants: list[tuple[int, dict[str, float]]] = []
+    times_us: list[list[float]] = []
     for number in range(settings.variants + 1):
         if number > 0:
             graph, steps = variant(original, library, plan, _FIRST_SEED + number, most)
-        priced = cost.metrics(graph)
+        variants.append((steps, cost.metrics(graph)))
         runs = [base] if number == 0 else [base, source.lower(graph, settings.executor)]
-        times_us = run_times(runs, source.inputs, _MEASURE_S, _MIN_ROUNDS)
-        base_us = base_us or times_us[0]
-        share = priced["measured_us"] / priced["time_us"]
-        measured_us = times_us[-1] * base_us / times_us[0]
-        points.append(
-            Point(
-                model,
-                number,
-                settings.executor,
-                priced["time_us"] / 1e3,
-                measured_us / 1e3,
-                steps,
-                share,
-            )
+        times_us.append(run_times(runs, source.inputs, _MEASURE_S, _MIN_ROUNDS))
+    base_us = float(np.median([each[0] for each in times_us]))
+    return [
+        Point(
+            model=model,
+            variant=number,
+            executor=settings.executor,
+            estimated_ms=priced["time_us"] / 1e3,
+            measured_ms=times[-1] / times[0] * base_us / 1e3,
+            steps=steps,
+            measured_share=priced["measured_us"] / priced["time_us"],
         )
-    return points
+        for number, ((steps, priced), times) in enumerate(zip(variants, times_us, strict=True))
+    ]
 
 
 def measure_apart(model: str, settings: Settings) -> list[Point]:

@@ -137,12 +137,14 @@ CpuProbe probe_cpu(int num_threads) {
   const auto start = Clock::now();
   num_threads = std::clamp(num_threads, 1, kMaxThreads);
   CpuProbe found;
-  for (const double bytes : {24e3, 384e3, 6e6, 96e6}) {
+  // The last exceeds every thread's share of the caches, and all threads' together an ordinary memory's share.
+  const double largest = std::clamp(768e6 / num_threads, 16e6, 96e6);
+  for (const double bytes : {24e3, 384e3, 6e6, largest}) {
     const auto count = static_cast<size_t>(bytes / (3 * sizeof(float)));
     const Arrays arrays(num_threads, count);
     found.bandwidth.push_back(
         {bytes, copy_rate(arrays, num_threads, count), triad_rate(arrays, num_threads, count)});
-    if (bytes < 90e6) continue;
+    if (bytes < largest) continue;
     // 1, 2, 4, ... threads and all of them: more points do not tell more.
     for (int threads = 1; threads <= num_threads; ++threads) {
       const bool is_tried = threads == num_threads || (threads & (threads - 1)) == 0;

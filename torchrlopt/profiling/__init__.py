@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import statistics
 import time
 from collections.abc import Callable, Iterator
 
@@ -21,7 +22,7 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors import Lowered
 from torchrlopt.profiling.fitting import fitted_prices
 from torchrlopt.profiling.sources import Source, load_model, trace
-from torchrlopt.profiling.timing import TimedGraph, run_times, time_nodes
+from torchrlopt.profiling.timing import run_times, time_nodes
 from torchrlopt.profiling.walks import variant, walk
 
 __all__ = ["Source", "Timed", "load_model", "profile", "run_times", "trace", "variant"]
@@ -110,7 +111,7 @@ class _Session:
         self._analytic = cost_model(executor, source.device.type, source.sizes)
         self._cost: _C.CostModel | None = None
         self._reference: Lowered | None = None
-        self._reference_us = 0.0
+        self._reference_us: list[float] = []
         self._whole: list[tuple[_C.Graph, float]] = []
 
     @property
@@ -128,25 +129,31 @@ class _Session:
     def time(self, graph: _C.Graph) -> float:
         """Time a graph, and remember the prices; microseconds of a run."""
         lowered = self.source.lower(graph, self.executor)
-        inputs = self.source.inputs
-        is_fitted = False
         try:
             timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
         except UnsupportedError:  # it runs in one piece
-            is_fitted = True
-            self._whole.append((graph, run_times([lowered], inputs, _GRAPH_S)[0]))
-            timed = TimedGraph(fitted_prices(self._whole, self._analytic), self._whole[-1][1])
-        if self._reference is None:
-            self._reference, self._reference_us = lowered, run_times([lowered], inputs, _REFERENCE_S, 3)[0]
-        # A machine gets slower and quicker in the course of minutes, and the original with it.
-        drift = self._reference_us / run_times([self._reference], inputs, _REFERENCE_S, 3)[0]
-        prices = [
-            dataclasses.replace(price, us=price.us * drift, warm_us=price.warm_us * drift)
-            for price in timed.prices
-        ]
-        self.store.add(self._device, self.executor, prices, replace=is_fitted)
+            run_us = run_times([lowered], self.source.inputs, _GRAPH_S)[0]
+            self._whole.append((graph, run_us * self._drift(lowered)))
+            prices = fitted_prices(self._whole, self._analytic)
+            self.store.add(self._device, self.executor, prices, replace=True)
+        else:
+            run_us, drift = timed.run_us, self._drift(lowered)
+            prices = [
+                dataclasses.replace(price, us=price.us * drift, warm_us=price.warm_us * drift)
+                for price in timed.prices
+            ]
+            self.store.add(self._device, self.executor, prices)
         self._cost = None
-        return timed.run_us
+        return run_us
+
+    def _drift(self, lowered: Lowered) -> float:
+        """By how much the machine is quicker now than it mostly was.
+
+        Machines get slower and quicker in the course of minutes, and the first graph with them.
+        """
+        self._reference = self._reference or lowered
+        self._reference_us += run_times([self._reference], self.source.inputs, _REFERENCE_S, min_rounds=5)
+        return statistics.median(self._reference_us) / self._reference_us[-1]
 
     def candidates(self, seed: int) -> Iterator[tuple[str, _C.Graph]]:
         """The original, greedy's graph, then what walks from either come by that is not known yet."""
