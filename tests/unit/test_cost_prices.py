@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ from torchrlopt import _C
 from torchrlopt.cost import MachineProfile, Price
 from torchrlopt.cost.prices import scales, table
 from torchrlopt.errors import ModelFormatError
+from torchrlopt.profiling import walk
+from torchrlopt.substitutions import load_library
 
 GRAPH = """graph (x: f32[8,32], %w: f32[32,64]) {
   h = MatMul(x, %w)
@@ -150,3 +153,42 @@ def test_a_profile_without_anything_is_the_analytic_model() -> None:
     empty = MachineProfile("eager", "cpu")
     assert empty.digest == ""
     assert MachineProfile("eager", "cpu", (made(1, 2, 3.0),)).digest != ""
+
+
+def wiring(graph: _C.Graph) -> dict[int, tuple[object, ...]]:
+    """For every node what a price may depend on: itself, what it reads, and who reads it."""
+    nodes = {i: graph.node(i) for i in graph.topological_order()}
+    readers: dict[int, list[int]] = {i: [] for i in nodes}
+    for i, each in nodes.items():
+        for value in each["inputs"]:
+            if value is not None:
+                readers[value[0]].append(i)
+    outputs = [value[0] for value in graph.outputs if value is not None]
+    return {i: (str(each), str(sorted(readers[i])), outputs.count(i)) for i, each in nodes.items()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_changes_the_keys_next_to_it_only(seed: int) -> None:
+    """What keeps a search's prices right: only nodes next to a node whose wiring changed are priced again."""
+    blocks = "".join(
+        f" c{i} = Conv(x{i}, %w{i}; pads=[1,1,1,1]) n{i} = BatchNormalization(c{i}, %s, %b, %m, %v)"
+        f" s{i} = Sigmoid(n{i}) r{i} = Relu(n{i}) x{i + 1} = Add(s{i}, r{i})"
+        for i in range(3)
+    )
+    weights = ", ".join([*(f"%w{i}: f32[8,8,3,3]" for i in range(3)), *(f"%{n}: f32[8]" for n in "sbmv")])
+    before = _C.parse_graph(f"graph (x0: f32[1,8,16,16], {weights}) {{{blocks} return x3 }}")
+    cost = _C.CostModel()
+    for after in itertools.islice(walk(before, load_library(), seed), 12):
+        old, new = wiring(before), wiring(after)
+        moved = {i for i in old.keys() | new.keys() if old.get(i) != new.get(i)}
+        for i in old.keys() & new.keys():
+            if cost.keys(before, i) == cost.keys(after, i):
+                continue
+            near = {i}
+            for graph in (before, after):
+                for j in graph.topological_order():
+                    reads = {value[0] for value in graph.node(j)["inputs"] if value is not None}
+                    near |= {j} if i in reads else set()
+                    near |= reads if i == j else set()
+            assert near & moved, (i, after.text())
+        before = after

@@ -25,7 +25,7 @@ from torchrlopt.profiling.sources import Source, load_model, trace
 from torchrlopt.profiling.timing import run_times, time_nodes
 from torchrlopt.profiling.walks import variant, walk
 
-__all__ = ["Source", "Timed", "load_model", "profile", "run_times", "trace", "variant"]
+__all__ = ["Source", "Timed", "load_model", "profile", "run_times", "trace", "variant", "walk"]
 
 logger = logging.getLogger("torchrlopt")
 
