@@ -137,7 +137,8 @@ CpuProbe probe_cpu(int num_threads) {
   const auto start = Clock::now();
   num_threads = std::clamp(num_threads, 1, kMaxThreads);
   CpuProbe found;
-  // The last exceeds every thread's share of the caches, and all threads' together an ordinary memory's share.
+  // The last exceeds every thread's share of the caches, and all threads' together an ordinary memory's
+  // share.
   const double largest = std::clamp(768e6 / num_threads, 16e6, 96e6);
   for (const double bytes : {24e3, 384e3, 6e6, largest}) {
     const auto count = static_cast<size_t>(bytes / (3 * sizeof(float)));
