@@ -4,7 +4,11 @@ Setuptools compiles every source again at each build. Here every source becomes 
 `build/obj/` with a depfile beside it, and only what changed is compiled, in parallel; the rest of the
 packaging is in pyproject.toml.
 
-Environment: CXX (compiler), CXXFLAGS (appended), MAX_JOBS (parallel compilers, default all cores),
+Where nvcc is found, `csrc/cuda/` becomes a shared library of its own, `torchrlopt/_cuda_probe.so`; without
+nvcc, or where it fails, the package works and has no CUDA probe.
+
+Environment: CXX (compiler), CXXFLAGS (appended), NVCC (CUDA compiler;
+empty for none), MAX_JOBS (parallel compilers, default all cores),
 TORCHRLOPT_WERROR=1 (warnings are errors), TORCHRLOPT_DEBUG=1 (assertions on, -O1).
 """
 
@@ -14,6 +18,7 @@ import fcntl
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -27,6 +32,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 NAME = "torchrlopt._C"
+CUDA_SOURCE = "csrc/cuda/probe.cu"
+CUDA_LIBRARY = "torchrlopt/_cuda_probe.so"
 
 
 def compile_flags() -> list[str]:
@@ -80,6 +87,25 @@ def source_time_ns(source: str) -> int:
     return stamp
 
 
+def build_cuda(nvcc: str) -> Path | None:
+    """Compile the CUDA probe if its source has changed; None, with a message, where nvcc refuses."""
+    library = ROOT / "build" / "cuda" / Path(CUDA_LIBRARY).name
+    source = ROOT / CUDA_SOURCE
+    if library.exists() and library.stat().st_mtime_ns >= source.stat().st_mtime_ns:
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    partial = library.with_suffix(".tmp.so")
+    print(f"nvcc {CUDA_SOURCE}", flush=True)
+    # Code for every major architecture this nvcc knows, and some that drivers translate for newer ones.
+    command = [nvcc, "-arch=all-major", "-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC"]
+    command += ["-cudart", "static", str(source), "-o", str(partial)]
+    if subprocess.run(command, cwd=ROOT).returncode != 0:
+        print(f"note: nvcc refused {CUDA_SOURCE}; there will be no CUDA probe", file=sys.stderr)
+        return None
+    os.replace(partial, library)
+    return library
+
+
 class IncrementalBuildExt(build_ext):
     """`build_ext` that compiles only what changed; safe when two builds run at once."""
 
@@ -121,6 +147,17 @@ class IncrementalBuildExt(build_ext):
             inputs.write_text(listing)
         target.parent.mkdir(parents=True, exist_ok=True)
         self.copy_file(str(library), str(target))
+
+    def run(self) -> None:
+        """Build the extension, and the CUDA probe where nvcc is found."""
+        super().run()
+        nvcc = shutil.which(os.environ.get("NVCC", "nvcc"))
+        if nvcc is not None:
+            built = build_cuda(nvcc)
+            target = (ROOT if self.inplace else Path(self.build_lib)) / CUDA_LIBRARY
+            if built is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self.copy_file(str(built), str(target))
 
 
 sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.cpp"))

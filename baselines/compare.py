@@ -92,6 +92,13 @@ def compare(
     env: Annotated[
         bool, typer.Option("--env", help="Times of the environment's steps and first match.")
     ] = False,
+    fidelity: Annotated[
+        bool, typer.Option("--fidelity", help="Estimated against measured time after random substitutions.")
+    ] = False,
+    variants: Annotated[int, typer.Option(min=1, help="With --fidelity: variants of each model.")] = 20,
+    profile_s: Annotated[
+        float, typer.Option(min=1, help="With --fidelity: seconds for the profile of each model.")
+    ] = 40.0,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
@@ -124,6 +131,11 @@ def compare(
         from baselines import env_speed
 
         env_speed.run(chosen_models, executor, csv)
+        return
+    if fidelity:
+        from baselines import fidelity as estimates
+
+        estimates.run(chosen_models, estimates.Settings(executor, variants, profile_s, threads), csv, plot)
         return
     settings = Settings(rounds=rounds, timeout_s=timeout)
     console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)

@@ -1,103 +1,17 @@
 #include "cost.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "cost_shapes.h"
 
 namespace rlopt {
 
 namespace {
 
-double bytes_of(const Graph& graph, const Value& value) {
-  return value.present() ? graph.type(value).num_bytes() : 0.0;
-}
-
-double read_bytes(const Graph& graph, const Node& node) {
-  double bytes = 0;
-  for (const Value& input : node.inputs) bytes += bytes_of(graph, input);
-  return bytes;
-}
-
-double written_bytes(const Node& node) {
-  double bytes = 0;
-  for (const TensorType& type : *node.types) bytes += type.num_bytes();
-  return bytes;
-}
-
-double extent(const Dim& dim) { return TensorType{DType::f32, true, {dim}}.num_elements(); }
-
-/// Shape of a contraction seen as `batch` products of [m, k] by [k, n].
-struct Gemm {
-  double batch = 1, m = 1, n = 1, k = 1;
-  double flops() const { return 2 * batch * m * n * k; }
-};
-
-Gemm matmul_shape(const Graph& graph, const Node& node) {
-  const TensorType& a = graph.type(node.inputs[0]);
-  const TensorType& out = node.types->front();
-  Gemm gemm;
-  gemm.k = a.dims.empty() ? 1 : extent(a.dims.back());
-  const TensorType& b = graph.type(node.inputs[1]);
-  if (b.rank() <= 2) {  // one right operand for all rows: a single product
-    gemm.n = b.rank() == 2 ? extent(b.dims.back()) : 1;
-    gemm.m = std::max(1.0, out.num_elements() / std::max(1.0, gemm.n));
-    return gemm;
-  }
-  gemm.n = extent(b.dims.back());
-  gemm.m = a.rank() >= 2 ? extent(a.dims[a.dims.size() - 2]) : 1;
-  gemm.batch = std::max(1.0, out.num_elements() / std::max(1.0, gemm.m * gemm.n));
-  return gemm;
-}
-
-Gemm conv_shape(const Graph& graph, const Node& node) {
-  const TensorType& weight = graph.type(node.inputs[1]);
-  const TensorType& out = node.types->front();
-  const auto group = static_cast<double>(node.attr_int("group"));
-  Gemm gemm;
-  const bool transposed = node.op == Op::ConvTranspose;
-  const double channels_out = transposed ? extent(weight.dims[1]) * group : extent(weight.dims[0]);
-  gemm.n = channels_out / group;
-  gemm.k = weight.num_elements() / std::max(1.0, extent(weight.dims[0]));
-  if (transposed) gemm.k *= extent(weight.dims[0]) / (group * std::max(1.0, gemm.n));
-  gemm.batch = group;
-  gemm.m = out.num_elements() / std::max(1.0, channels_out);
-  if (transposed) {
-    const TensorType& input = graph.type(node.inputs[0]);
-    gemm.m = input.num_elements() / std::max(1.0, extent(input.dims[1]));
-  }
-  return gemm;
-}
-
-Gemm contraction_shape(const Graph& graph, const Node& node) {
-  switch (node.info().infer) {
-    case InferRule::Conv:
-    case InferRule::ConvTranspose:
-      return conv_shape(graph, node);
-    case InferRule::Gemm: {
-      const TensorType& a = graph.type(node.inputs[0]);
-      const TensorType& out = node.types->front();
-      return {1, extent(out.dims[0]), extent(out.dims[1]),
-              extent(a.dims[node.attr_int("transA") != 0 ? 0 : 1])};
-    }
-    case InferRule::Einsum: {
-      // Upper bound that does not parse the equation: every output element reads the largest operand once.
-      double largest = 1;
-      for (const Value& input : node.inputs) largest = std::max(largest, graph.type(input).num_elements());
-      return {1, node.types->front().num_elements(), 1, std::sqrt(largest)};
-    }
-    default:
-      return matmul_shape(graph, node);
-  }
-}
-
-constexpr double kDepthwiseEfficiency = 0.22;
-
-/// Fraction of the arithmetic peak that a product of this shape reaches: short reductions and few columns
-/// leave vector lanes and registers idle, few rows leave threads idle.
-double efficiency(const Gemm& gemm, bool is_convolution) {
-  // Depth-wise kernels vectorise over channels instead of columns.
-  if (is_convolution && gemm.n == 1) return kDepthwiseEfficiency;
-  const double rows = is_convolution ? gemm.m * gemm.batch : gemm.m;
-  return (gemm.k / (gemm.k + 24)) * (gemm.n / (gemm.n + 12)) * (rows / (rows + 6));
+/// Elementwise work that compilers merge into one kernel with what it reads.
+bool is_elementwise(const Node& node) {
+  const CostClass cost_class = node.info().cost_class;
+  return cost_class == CostClass::Elementwise || cost_class == CostClass::Transcendental;
 }
 
 }  // namespace
@@ -116,12 +30,25 @@ bool CostModel::copies(const Graph& graph, const Node& node) const {
   for (const int64_t axis : axes) {
     const auto cut = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
     double outer = 1, prefix = 1;
-    for (size_t i = 0; i < cut; ++i) outer *= extent(dims[i]);
+    for (size_t i = 0; i < cut; ++i) outer *= sizes_.extent(dims[i]);
     bool keeps_cut = outer == 1;
-    for (const Dim& dim : node.types->front().dims) keeps_cut = (prefix *= extent(dim)) == outer || keeps_cut;
+    for (const Dim& dim : node.types->front().dims)
+      keeps_cut = (prefix *= sizes_.extent(dim)) == outer || keeps_cut;
     if (!keeps_cut) return true;
   }
   return false;
+}
+
+double CostModel::read_bytes(const Graph& graph, const Node& node) const {
+  double bytes = 0;
+  for (const Value& input : node.inputs) bytes += input.present() ? sizes_.bytes(graph.type(input)) : 0.0;
+  return bytes;
+}
+
+double CostModel::written_bytes(const Node& node) const {
+  double bytes = 0;
+  for (const TensorType& type : *node.types) bytes += sizes_.bytes(type);
+  return bytes;
 }
 
 double CostModel::stream_us(double bytes) const {
@@ -129,8 +56,21 @@ double CostModel::stream_us(double bytes) const {
   return bytes / rate;
 }
 
-NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
-  const Node& node = graph.node(id);
+/// True for work that runs inside the kernel that makes its first operand.
+bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
+  if (!is_elementwise(node)) return false;
+  for (const Value& input : node.inputs) {
+    if (!input.present() || graph.is_static(input)) continue;
+    const Node& producer = graph.node(input.node);
+    if (graph.uses(input.node).size() != 1) continue;
+    if (producer.types->front().dims != node.types->front().dims) continue;
+    if (device_.fuses_elementwise && is_elementwise(producer)) return true;
+    if (device_.fuses_epilogues && is_packable(graph, producer) && node.inputs.size() == 1) return true;
+  }
+  return false;
+}
+
+NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
   NodeMetrics cost;
   if (node.is_static || node.info().cost_class == CostClass::Leaf) return cost;
   const double outputs = written_bytes(node);
@@ -140,16 +80,11 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
   double arithmetic_us = 0;
   switch (node.info().cost_class) {
     case CostClass::Contraction: {
-      const Gemm gemm = contraction_shape(graph, node);
+      const Gemm gemm = contraction_shape(graph, node, sizes_);
       cost.flops = gemm.flops();
-      // Only a convolution's kernel or one matrix for all rows is packed ahead of time.
-      const bool is_convolution =
-          node.info().infer == InferRule::Conv || node.info().infer == InferRule::ConvTranspose;
-      const bool is_packed =
-          graph.is_static(node.inputs[1]) && (is_convolution || graph.type(node.inputs[1]).rank() == 2);
-      const double peak = device_.flops_per_us * (is_packed ? 1.0 : device_.unpacked_factor);
+      const double peak = device_.flops_per_us * (is_packable(graph, node) ? 1.0 : device_.unpacked_factor);
       // No 0 / 0 on empty tensors.
-      arithmetic_us = cost.flops > 0 ? cost.flops / (peak * efficiency(gemm, is_convolution)) : 0;
+      if (cost.flops > 0) arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution(node)));
       // Fused epilogues run on registers: one pass over the output at arithmetic speed.
       if (node.inputs.size() > 2) cost.flops += elements;
       break;
@@ -158,7 +93,7 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
       const TensorType& query = graph.type(node.inputs[0]);
       const TensorType& key = graph.type(node.inputs[1]);
       const size_t sequence_axis = query.rank() == 4 ? 2 : 1;
-      cost.flops = 4 * query.num_elements() * extent(key.dims[sequence_axis]);
+      cost.flops = 4 * sizes_.elements(query) * sizes_.extent(key.dims[sequence_axis]);
       arithmetic_us = cost.flops / (device_.flops_per_us * device_.attention_factor);
       break;
     }
@@ -203,10 +138,40 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
     default:
       break;
   }
+  if (is_fused_away(graph, node)) {
+    // What it writes takes the place of what the kernel it joins would have written and read again.
+    cost.bytes = std::max(0.0, cost.bytes - 2 * outputs);
+    cost.launches = 0;
+    cost.time_us = stream_us(cost.bytes);
+    return cost;
+  }
   const bool is_contraction = node.info().cost_class == CostClass::Contraction;
   const double launch_us = is_contraction ? device_.contraction_launch_us : device_.launch_us;
   cost.time_us = launch_us + std::max(arithmetic_us, stream_us(cost.bytes));
   return cost;
+}
+
+NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
+  const Node& node = graph.node(id);
+  NodeMetrics cost = analytic(graph, node);
+  if (table_ == nullptr || (node.is_static && node.op != Op::Weight)) return cost;
+  const double* measured = table_->find(keys(graph, id));
+  cost.time_us = measured != nullptr ? *measured : cost.time_us * table_->scale(node.op);
+  cost.measured_us = measured != nullptr ? cost.time_us : 0;
+  return cost;
+}
+
+double CostModel::time_us(const Graph& graph, NodeId id) const {
+  const Node& node = graph.node(id);
+  if (node.is_static && node.op != Op::Weight) return 0;
+  if (table_ == nullptr) return analytic(graph, node).time_us;
+  const double* measured = table_->find(keys(graph, id));
+  return measured != nullptr ? *measured : analytic(graph, node).time_us * table_->scale(node.op);
+}
+
+bool CostModel::is_measured(const Graph& graph, NodeId id) const {
+  if (graph.node(id).is_static) return true;
+  return table_ != nullptr && table_->contains(keys(graph, id).context);
 }
 
 NodeMetrics CostModel::total(const Graph& graph) const {
@@ -218,8 +183,46 @@ NodeMetrics CostModel::total(const Graph& graph) const {
     sum.bytes += cost.bytes;
     sum.launches += cost.launches;
     sum.time_us += cost.time_us;
+    sum.measured_us += cost.measured_us;
   }
   return sum;
+}
+
+double CostModel::peak_bytes(const Graph& graph) const {
+  const std::vector<NodeId> order = graph.topological_order();
+  const auto end = static_cast<size_t>(graph.end_id());
+  std::vector<NodeId> owner(end, -1);  // whose memory a node's results lie in; -1: not counted
+  std::vector<size_t> last(end, 0);    // position of the last reader of that memory
+  for (size_t position = 0; position < order.size(); ++position) {
+    const NodeId id = order[position];
+    const Node& node = graph.node(id);
+    for (const Value& input : node.inputs) {
+      if (!input.present()) continue;
+      const NodeId read = owner[static_cast<size_t>(input.node)];
+      if (read >= 0) last[static_cast<size_t>(read)] = position;
+    }
+    if (node.is_static || node.info().cost_class == CostClass::Leaf) continue;
+    const bool is_view = node.info().cost_class == CostClass::View && !copies(graph, node);
+    owner[static_cast<size_t>(id)] = is_view ? owner[static_cast<size_t>(node.inputs[0].node)] : id;
+    if (!is_view) last[static_cast<size_t>(id)] = position;
+  }
+  for (const Value& output : graph.outputs()) {
+    const NodeId read = owner[static_cast<size_t>(output.node)];
+    if (read >= 0) last[static_cast<size_t>(read)] = order.size();
+  }
+  std::vector<std::vector<NodeId>> freed(order.size() + 1);
+  double live = 0;
+  double peak = 0;
+  for (size_t position = 0; position < order.size(); ++position) {
+    const NodeId id = order[position];
+    if (owner[static_cast<size_t>(id)] == id) {
+      live += written_bytes(graph.node(id));
+      freed[last[static_cast<size_t>(id)]].push_back(id);
+    }
+    peak = std::max(peak, live);
+    for (const NodeId dead : freed[position]) live -= written_bytes(graph.node(dead));
+  }
+  return peak;
 }
 
 }  // namespace rlopt

@@ -243,6 +243,13 @@ std::string attr_str(const AttrValue& value) {
   return out + "]";
 }
 
+const char* cost_class_name(CostClass cost_class) {
+  static constexpr const char* kNames[] = {"Leaf",        "Opaque",    "Elementwise",   "Transcendental",
+                                           "Contraction", "Attention", "Normalisation", "Pool",
+                                           "Reduction",   "View",      "Movement",      "Host"};
+  return kNames[static_cast<size_t>(cost_class)];
+}
+
 uint64_t hash_mix(uint64_t seed, uint64_t value) {
   // splitmix64's finaliser over a combination of both.
   uint64_t z = seed * 0x9e3779b97f4a7c15ULL + value + 0x632be59bd9b4e019ULL;

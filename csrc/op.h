@@ -38,6 +38,8 @@ enum class CostClass : uint8_t {
   Host
 };
 
+const char* cost_class_name(CostClass cost_class);
+
 enum class InferRule : uint8_t {
   Leaf,
   Unary,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -131,3 +131,22 @@ def device_of(aten: torch.fx.GraphModule) -> torch.device:
         for value in _tensors(node.meta.get("val")):
             return value.device
     return torch.device("cpu")
+
+
+def symbol_sizes(aten: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, int]:
+    """The sizes that the graph's symbols stand for in given inputs.
+
+    Args:
+        aten: the graph.
+        inputs: its inputs in order: tensors, and ints for sizes.
+    """
+    sizes: dict[str, int] = {}
+    placeholders = [node for node in aten.graph.nodes if node.op == "placeholder"]
+    for node, example in zip(placeholders, inputs, strict=True):
+        fake = node.meta.get("val")
+        dims = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
+        known = example.shape if isinstance(example, torch.Tensor) else (example,)
+        for dim, size in zip(dims, known, strict=True):
+            if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol:
+                sizes[str(dim.node.expr)] = int(size)
+    return sizes

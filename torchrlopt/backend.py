@@ -23,7 +23,7 @@ import onnx_ir
 import torch
 
 from torchrlopt import aot, autotune, check, executors, onnx_files, search
-from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone
+from torchrlopt.aten_graph import content_key, device_of, reason_to_leave_alone, symbol_sizes
 from torchrlopt.capture import Captured, capture, whole_operators
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering import lower_model
@@ -244,7 +244,7 @@ class _Compilation:
         """The rewritten graph in one executor, or None where the original is kept."""
         phase = functools.partial(timed, report)
         with phase("plan"):
-            planned = make_plan(program, options, device_of(aten), report)
+            planned = make_plan(program, options, device_of(aten), report, symbol_sizes(aten, inputs))
         with phase("write"):
             model = write(dataclasses.replace(program, graph=planned.graph))
         with phase("lower"):

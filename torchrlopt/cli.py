@@ -1,4 +1,4 @@
-"""The command line: `torchrlopt optimise-onnx`, `torchrlopt version`."""
+"""The command line: `torchrlopt optimise-onnx`, `device`, `profile`, `version`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,45 @@ def optimise_onnx(
     """Rewrite an ONNX file; the result holds standard operators only."""
     report = rewrite(path_in, path_out, **_parsed(option or []))
     typer.echo(report.to_json() if as_json else str(report))
+
+
+@app.command()
+def device(
+    again: Annotated[bool, typer.Option("--again", help="Probe although it is known.")] = False,
+    where: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:1.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Probe this machine (once, under 2 seconds) and print what plans are priced by.
+
+    From then on plans are priced by what was found instead of by a typical machine's numbers; the option
+    prices=typical turns that off.
+    """
+    from torchrlopt import machine  # heavy
+
+    found = machine.look(where, again)
+    typer.echo(json.dumps(found, indent=2) if as_json else machine.render(found))
+
+
+@app.command()
+def profile(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="An .onnx file, or module:callable that returns (module, inputs)."
+        ),
+    ],
+    seconds: Annotated[float, typer.Option(min=0, help="Time for each model.")] = 60.0,
+    executor: Annotated[str, typer.Option(help="What runs the graphs.")] = "eager",
+    seed: Annotated[int, typer.Option(help="Of the walks to other graphs.")] = 0,
+) -> None:
+    """Time the operators of models, and those that substitutions would put in their place.
+
+    What was timed is kept at once: Ctrl-C loses nothing, and the next run goes on where this one ended. From
+    then on plans are priced by it; the option prices=typical turns that off.
+    """
+    from torchrlopt import machine  # heavy
+
+    machine.fill(models, executor, seconds, seed)
 
 
 def _parsed(assignments: list[str]) -> dict[str, Any]:

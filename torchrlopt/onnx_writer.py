@@ -41,6 +41,11 @@ def write(program: Program) -> onnx_ir.Model:
     return _Writer(program).model()
 
 
+def node_name(node: Mapping[str, Any]) -> str:
+    """The name that a node of the core has in the written model: its own, or one made of its id."""
+    return str(node["name"]) or f"{_PREFIX}{node['id']}"
+
+
 class _Writer:
     """One writing: what each value of the graph has become."""
 

@@ -20,6 +20,7 @@ Searcher = Literal["greedy", "beam", "taso", "annealing", "random", "best_known"
 Executor = Literal["eager", "inductor", "onnxruntime", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
+Prices = Literal["measured", "typical"]
 OnError = Literal["fallback", "raise"]
 
 
@@ -48,6 +49,9 @@ class Options:
             other instance of the model shares the compiled code.
         numerics: "real" allows substitutions that are equal over the reals (rounding may differ), "strict"
             only those that give the same bits.
+        prices: "measured" plans by what `torchrlopt profile` and `torchrlopt device` found on this machine,
+            where they have been run, "typical" by the constants of a typical one, as every machine does
+            without them.
         verify: compare the rewritten graph with the original against a float64 reference before use.
         measure: time the rewritten graph against the original before use; without it the cost model decides.
         measure_ms: wall-clock limit of that timing, in milliseconds.
@@ -72,6 +76,7 @@ class Options:
     alpha: float = 1.05
     weights: Weights = "check"
     numerics: Numerics = "real"
+    prices: Prices = "measured"
     verify: bool = True
     measure: bool = True
     measure_ms: float = 500.0
@@ -150,6 +155,7 @@ _SEARCH_FIELDS = (
     "alpha",
     "weights",
     "numerics",
+    "prices",
     "seed",
 )
 _RANGES: tuple[tuple[str, float, float], ...] = (

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from torchrlopt import _C, device, search
 from torchrlopt.check import Timing
-from torchrlopt.cost import cost_model
+from torchrlopt.cost import MachineProfile, machine_profile
+from torchrlopt.database import default_directory
 from torchrlopt.errors import SearchError
 from torchrlopt.options import Options
 from torchrlopt.program import Program
 from torchrlopt.report import Report, ReportStep
-from torchrlopt.store import PlanStore, default_directory, make_key
+from torchrlopt.store import PlanStore, make_key
 from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
@@ -66,7 +68,13 @@ class Planned:
         return gain >= options.min_gain
 
 
-def make_plan(program: Program, options: Options, where: torch.device, report: Report) -> Planned:
+def make_plan(
+    program: Program,
+    options: Options,
+    where: torch.device,
+    report: Report,
+    sizes: Mapping[str, int] | None = None,
+) -> Planned:
     """A plan from the store, or from a search.
 
     Args:
@@ -74,9 +82,14 @@ def make_plan(program: Program, options: Options, where: torch.device, report: R
         options: searcher and budgets.
         where: the device of the graph's tensors.
         report: is given steps, costs and whether the store knew the plan.
+        sizes: example sizes of the graph's symbols.
     """
     library = load_library()
     graph_hash = search.graph_hash(program.graph)
+    profile = MachineProfile(options.executor, where.type)
+    if options.prices == "measured":
+        profile = machine_profile(options.executor, where)
+    cost = profile.cost_model(sizes)
     key = None
     found: Planned | None = None
     if options.cache:
@@ -87,12 +100,14 @@ def make_plan(program: Program, options: Options, where: torch.device, report: R
                 "library": library.hash,
                 "options": options.search_key(),
                 "device": device.fingerprint(where),
+                "prices": profile.digest,
+                "sizes": sorted((sizes or {}).items()),
             }
         )
         found = _stored_plan(program, library, graph_hash, key)
     report.is_cache_hit = found is not None
     if found is None:
-        plan = search.search(program.graph, library, cost_model(options.executor, where.type), options)
+        plan = search.search(program.graph, library, cost, options)
         found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
     report.steps = tuple(
         ReportStep(name, location, cost_ms)
@@ -100,6 +115,8 @@ def make_plan(program: Program, options: Options, where: torch.device, report: R
     )
     report.cost_before_ms = found.plan.cost_before_ms
     report.cost_after_ms = found.plan.cost_after_ms
+    priced = cost.metrics(found.graph)
+    report.measured_share = priced["measured_us"] / priced["time_us"] if priced["time_us"] > 0 else 0.0
     report.num_nodes_before = _num_run_time_operators(program.graph)
     report.num_nodes_after = _num_run_time_operators(found.graph)
     return found

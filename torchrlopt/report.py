@@ -60,6 +60,7 @@ class Report:
         steps: the substitutions applied, in order; also those of a rewrite that was not kept.
         cost_before_ms: predicted time of the original graph, in milliseconds.
         cost_after_ms: predicted time of the rewritten graph, in milliseconds.
+        measured_share: part of `cost_after_ms` that comes from measured prices; the rest is analytic.
         measured_before_ms: median measured time of the original graph, in milliseconds.
         measured_after_ms: median measured time of the rewritten graph, in milliseconds.
         measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
@@ -81,6 +82,7 @@ class Report:
     steps: tuple[ReportStep, ...] = ()
     cost_before_ms: float | None = None
     cost_after_ms: float | None = None
+    measured_share: float | None = None
     measured_before_ms: float | None = None
     measured_after_ms: float | None = None
     measured_spread: float | None = None
@@ -134,6 +136,7 @@ class Report:
             steps=tuple(step for r in reports for step in r.steps),
             cost_before_ms=_total([r.cost_before_ms for r in reports]),
             cost_after_ms=_total([r.cost_after_ms for r in reports]),
+            measured_share=_share(reports),
             measured_before_ms=_total([r.measured_before_ms for r in reports]),
             measured_after_ms=_total([r.measured_after_ms for r in reports]),
             measured_spread=_worst([r.measured_spread for r in reports]),
@@ -167,7 +170,8 @@ class Report:
         rows.append(("searcher, executor", f"{self.searcher}, {self.executor}"))
         rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}"))
         if self.cost_before_ms is not None and self.cost_after_ms is not None:
-            rows.append(("predicted", f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms"))
+            share = f" ({self.measured_share:.0%} from measured prices)" if self.measured_share else ""
+            rows.append(("predicted", f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms{share}"))
         if self.measured_before_ms is not None and self.measured_after_ms is not None:
             ratio = self.measured_before_ms / self.measured_after_ms
             spread = f", spread {self.measured_spread:.0%}" if self.measured_spread is not None else ""
@@ -211,3 +215,11 @@ def _total(values: list[float | None]) -> float | None:
 def _worst(values: list[float | None]) -> float | None:
     """Largest of the numbers that were taken; None if there is none."""
     return max((value for value in values if value is not None), default=None)
+
+
+def _share(reports: Sequence[Report]) -> float | None:
+    """Measured share of all the predicted time; None if no graph was priced."""
+    priced = [(r.measured_share, r.cost_after_ms) for r in reports]
+    parts = [(share, ms) for share, ms in priced if share is not None and ms is not None]
+    total = sum(ms for _, ms in parts)
+    return sum(share * ms for share, ms in parts) / total if total else None

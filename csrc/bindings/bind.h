@@ -45,6 +45,8 @@ inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py
 void bind_graph(py::module_& m);
 void bind_reference(py::module_& m);
 void bind_substitution(py::module_& m);
+void bind_cost(py::module_& m);
+void bind_probe(py::module_& m);
 void bind_search(py::module_& m);
 void bind_env(py::module_& m);
 

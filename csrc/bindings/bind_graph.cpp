@@ -101,6 +101,7 @@ py::list ops_to_python() {
     op["max_inputs"] = info.max_inputs;
     op["num_outputs"] = info.num_outputs;
     op["attrs"] = attrs;
+    op["cost_class"] = cost_class_name(info.cost_class);
     op["is_typed"] = info.infer != InferRule::Leaf;
     result.append(op);
   }

@@ -1,4 +1,4 @@
-// Cost models and searches.
+// Searches.
 #include <chrono>
 
 #include "../search.h"
@@ -7,15 +7,6 @@
 namespace rlopt {
 
 namespace {
-
-py::dict metrics_to_python(const NodeMetrics& metrics) {
-  py::dict result;
-  result["time_us"] = metrics.time_us;
-  result["flops"] = metrics.flops;
-  result["bytes"] = metrics.bytes;
-  result["launches"] = metrics.launches;
-  return result;
-}
 
 /// (substitution name, location) pairs: what a plan is stored as.
 py::list steps_to_python(const Library& library, const std::vector<Step>& steps) {
@@ -86,35 +77,6 @@ py::dict run_search(const Graph& graph, const Library& library, const CostModel&
 }  // namespace
 
 void bind_search(py::module_& m) {
-  py::class_<DeviceModel>(m, "DeviceModel", "Rates and overheads of one executor on one device (see cost.h).")
-      .def(py::init<>())
-      .def_readwrite("flops_per_us", &DeviceModel::flops_per_us)
-      .def_readwrite("bytes_per_us", &DeviceModel::bytes_per_us)
-      .def_readwrite("cache_bytes_per_us", &DeviceModel::cache_bytes_per_us)
-      .def_readwrite("cache_bytes", &DeviceModel::cache_bytes)
-      .def_readwrite("launch_us", &DeviceModel::launch_us)
-      .def_readwrite("contraction_launch_us", &DeviceModel::contraction_launch_us)
-      .def_readwrite("view_us", &DeviceModel::view_us)
-      .def_readwrite("transcendental_factor", &DeviceModel::transcendental_factor)
-      .def_readwrite("unpacked_factor", &DeviceModel::unpacked_factor)
-      .def_readwrite("attention_factor", &DeviceModel::attention_factor)
-      .def_readwrite("pool_factor", &DeviceModel::pool_factor)
-      .def_readwrite("views_are_free", &DeviceModel::views_are_free);
-
-  py::class_<CostModel>(m, "CostModel", "Analytic cost: roofline with launch overhead.")
-      .def(py::init<DeviceModel>(), py::arg("device") = DeviceModel{})
-      .def(
-          "node",
-          [](const CostModel& cost, const Graph& graph, NodeId id) {
-            if (!graph.alive(id)) throw TypeError("the graph has no node " + std::to_string(id));
-            return metrics_to_python(cost.node(graph, id));
-          },
-          py::arg("graph"), py::arg("id"), "time_us, flops, bytes and launches of one node.")
-      .def(
-          "total",
-          [](const CostModel& cost, const Graph& graph) { return metrics_to_python(cost.total(graph)); },
-          py::arg("graph"), "The same, summed over the graph.");
-
   m.def(
       "search",
       [](const Graph& graph, const Library& library, const CostModel& cost, const std::string& searcher,

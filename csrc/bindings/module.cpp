@@ -20,6 +20,8 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_graph(m);
   rlopt::bind_reference(m);
   rlopt::bind_substitution(m);
+  rlopt::bind_cost(m);
+  rlopt::bind_probe(m);
   rlopt::bind_search(m);
   rlopt::bind_env(m);
 }

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
-from torchrlopt import backend, optimise, search
+from torchrlopt import backend, optimise, profiling, search
+from torchrlopt.cost import profile_store
 from torchrlopt.report import Report
 from torchrlopt.substitutions import load_library
 
@@ -69,6 +70,19 @@ def test_strict_numerics_uses_exact_substitutions_only() -> None:
     real, strict = (optimise(model, x, **STRICT, numerics=kind).report for kind in ("real", "strict"))
     assert any(not library.is_exact(step.substitution) for step in real.steps)
     assert all(library.is_exact(step.substitution) for step in strict.steps)
+
+
+def test_prices_are_measured_ones_where_there_are_any() -> None:
+    before = report_of(prices="measured")
+    assert before.measured_share == 0
+    assert before.cost_before_ms == report_of(prices="typical").cost_before_ms, "nothing was measured yet"
+    (source,) = profiling.trace(build(Branches), (X,))
+    profiling.profile(source, "eager", load_library(), profile_store(), seconds=0)
+    measured, typical = report_of(prices="measured"), report_of(prices="typical")
+    assert measured.measured_share
+    assert "from measured prices" in str(measured)
+    assert typical.measured_share == 0
+    assert typical.cost_before_ms == before.cost_before_ms != measured.cost_before_ms
 
 
 def test_verify_and_measure_fill_the_report() -> None:

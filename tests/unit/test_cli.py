@@ -63,3 +63,32 @@ def test_bad_option_is_one_line_and_status_1(
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_profile_fills_the_profile_and_goes_on(model_file: Path) -> None:
+    first = run("profile", str(model_file), "--seconds", "0")
+    assert first.returncode == 0, first.stderr
+    assert "1 graphs timed" in first.stderr
+    assert "100% of the price measured" in first.stderr
+    again = run("profile", str(model_file), "tests.unit.test_profiling:small", "--seconds", "0")
+    assert again.returncode == 0, again.stderr
+    assert "0 new prices" in again.stderr.splitlines()[0]
+    assert "tests.unit.test_profiling:small: 1 graphs timed" in again.stderr
+    assert json.loads(run("device", "--json").stdout)["prices"]["eager"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("profile", "nowhere.onnx"), "no such file"),
+        (("profile", "resnet50"), "not a model"),
+        (("profile", "torch:nothing_there"), "no such model"),
+        (("profile", "tests.unit.test_profiling:small", "--executor", "egaer"), "did you mean 'eager'"),
+        (("device", "--device", "toaster"), "no such device"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

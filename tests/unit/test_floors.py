@@ -18,19 +18,19 @@ MAX_LINES = 400
 # A module may import modules of a lower floor, and of its own folder. Floor 5 has storeys: the command line
 # stands on optimise, optimise on the backend, the backend on plans from the store.
 FLOORS = {
-    "options": 0, "errors": 0, "device": 0, "program": 0, "_C": 0, "onnx_standard": 0,
+    "options": 0, "errors": 0, "device": 0, "program": 0, "database": 0, "_C": 0, "onnx_standard": 0,
     "capture": 1, "onnx_reader": 1, "onnx_writer": 1, "onnx_files": 1,
     "cost": 1, "executors": 1, "substitutions": 1,
     "check": 1, "sampling": 1, "aot": 1, "aten_graph": 1,
-    "env": 2,
+    "env": 2, "profiling": 2,
     "search": 3,
     "agent": 4, "store": 4, "report": 4,
-    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2, "cli": 5.3,
+    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2, "machine": 5.2, "cli": 5.3,
     "__init__": 6,
 }  # fmt: skip
 
 # Floor 0 has an order of its own: the others use errors and the core.
-BASEMENT = ("errors", "_C", "options", "device", "program", "onnx_standard")
+BASEMENT = ("errors", "_C", "options", "device", "program", "database", "onnx_standard")
 
 # Third-party packages that only one place may import.
 CONFINED = {

@@ -75,3 +75,16 @@ def test_printed_table_says_what_matters() -> None:
     ):
         assert part in text
     assert "measured" not in str(Report())
+
+
+def test_measured_share_of_the_price_is_weighted_when_merged() -> None:
+    parts = [
+        Report(cost_after_ms=3.0, measured_share=1.0),
+        Report(cost_after_ms=1.0, measured_share=0.2),
+        Report(),
+    ]
+    assert Report.merged(parts).measured_share == 0.8
+    assert Report.merged([Report(), Report()]).measured_share is None
+    priced = Report(cost_before_ms=2.0, cost_after_ms=1.0, measured_share=0.75)
+    assert "75% from measured prices" in str(priced)
+    assert "measured" not in str(Report(cost_before_ms=2.0, cost_after_ms=1.0, measured_share=0.0))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrlopt.store import PlanStore, default_directory, make_key
+from torchrlopt.database import default_directory
+from torchrlopt.store import PlanStore, make_key
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import fx
 
 from torchrlopt.executors import packing
 from torchrlopt.executors.epilogues import NONE, added_value, fused_activation
-from torchrlopt.executors.fx_values import arguments, ints, shape_key, static_shape, tensor_of
+from torchrlopt.executors.fx_values import ORIGIN, arguments, ints, shape_key, static_shape, tensor_of
 
 aten = torch.ops.aten
 _FORWARD = frozenset({aten.conv2d.default, aten.conv3d.default})
@@ -182,6 +182,8 @@ def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, .
         with graph.inserting_after(node):
             call = graph.call_function(target, args)
     call.meta["val"] = node.meta.get("val")
+    if ORIGIN in node.meta:
+        call.meta[ORIGIN] = node.meta[ORIGIN]
     return call
 
 
@@ -195,6 +197,8 @@ def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: t
     for node in chain:
         if node is not first:
             chain.extend(each for each in node.all_input_nodes if set(each.users) <= set(chain))
+    origins = (name for node in reversed(chain) for name in node.meta.get(ORIGIN, ()))
+    call.meta[ORIGIN] = tuple(dict.fromkeys(origins))
     for node in dict.fromkeys(chain):
         if not node.users and node.op == "call_function":
             graph.erase_node(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import Lowered
 from torchrlopt.executors.dispatch import use_builtins
 from torchrlopt.executors.epilogues import fused_if_finite, taken_apart
 from torchrlopt.executors.finiteness import add_weights_sum, are_finite, sources_of
-from torchrlopt.executors.fx_values import static_nodes
+from torchrlopt.executors.fx_values import ORIGIN, static_nodes
 from torchrlopt.executors.inplace import reuse_memory
 from torchrlopt.executors.kernels import select_kernels
 from torchrlopt.executors.lowering import lower_captured, lower_model
@@ -73,12 +74,13 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     guard = _guard(split, watched, total) if guarded else None
     reuse_memory(split.main)
     use_builtins(split.main)
+    origins = {node.name: node.meta.get(ORIGIN, ()) for node in split.main.graph.nodes}
     for part in (split.main, split.prologue):
         for node in part.graph.nodes:
             node.meta = {}  # fake values keep all that the program was traced with alive
     prologue = split.prologue.forward if total is None else _Judged(split.prologue.forward)
     cache = PrologueCache(prologue, options.weights)
-    return EagerCallable(split.main, cache, split.weights, split.inputs, guard)
+    return EagerCallable(split.main, cache, split.weights, split.inputs, origins, guard)
 
 
 def _guard(split: Split, watched: Collection[str], total: fx.Node | None) -> Guard:
@@ -126,6 +128,7 @@ class EagerCallable:
         cache: gives the results of the part over weights.
         weights: positions of the arguments that the prologue takes.
         inputs: positions of the arguments that `main` takes.
+        origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
         guard: when `main` is right; None: always. Where it does not hold, `main` runs without the fused
             activations that rest on it.
     """
@@ -136,10 +139,12 @@ class EagerCallable:
         cache: PrologueCache,
         weights: Sequence[int],
         inputs: Sequence[int],
+        origins: Mapping[str, tuple[str, ...]],
         guard: Guard | None = None,
     ) -> None:
         self.main = main
         self.cache = cache
+        self.origins = origins
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
         self._run = main.forward
@@ -160,6 +165,18 @@ class EagerCallable:
             self._taken_apart = taken_apart(self.main).forward
         outputs: tuple[Any, ...] = self._taken_apart(*values)
         return outputs
+
+    def arguments(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """What `main` is called with for these inputs of the captured graph, looked at as in a call.
+
+        Raises:
+            UnsupportedError: `main` is not right for them, as they are not finite.
+        """
+        inputs = tuple(args)
+        values = (*self._inputs(inputs), *self.cache.get(self._weights(inputs)))
+        if self._guard is not None and not self._guard.holds(values):
+            raise UnsupportedError("the inputs are not finite")
+        return values
 
 
 def _picker(positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -13,6 +13,9 @@ import torch
 from torch import fx
 from torch._prims_common import is_contiguous_or_false
 
+ORIGIN = "rlopt_origin"
+"""Key in a node's `meta`: names of the ONNX nodes whose work it does."""
+
 
 def tensor_of(node: object) -> torch.Tensor | None:
     """The tensor that stands for the node's value (`meta["val"]`), None where it is no single tensor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from torchrlopt.errors import LoweringError
 from torchrlopt.executors.converters import convert
 from torchrlopt.executors.converters.dtypes import tensor_of, torch_dtype
 from torchrlopt.executors.converters.emitter import Emitter, Entry, Ints, aten
+from torchrlopt.executors.fx_values import ORIGIN
 from torchrlopt.executors.outputs import Outputs, layout_of
 from torchrlopt.executors.splice import Group, Groups
 
@@ -137,12 +139,19 @@ class _Lowering:
         if node in self.in_progress:
             raise LoweringError("the graph has a cycle", where=str(node.name))
         self.in_progress.add(node)
+        last = next(iter(reversed(self.emitter.graph.nodes)), None)
+        members: tuple[onnx_ir.Node, ...] = (node,)
         if node.domain == _OPAQUE_DOMAIN:
             self._put_opaque_back(node)
         else:
             group = self.groups.of(node) if self.groups is not None else None
-            if group is None or not self._put_back(node, group):
+            if group is not None and self._put_back(node, group):
+                members = group.members
+            else:
                 self._convert(node)
+        origin = tuple(str(member.name) for member in members)
+        for emitted in itertools.takewhile(lambda each: each is not last, reversed(self.emitter.graph.nodes)):
+            emitted.meta.setdefault(ORIGIN, origin)  # operands lowered on the way have theirs
         self.in_progress.discard(node)
         self.done.add(node)
 

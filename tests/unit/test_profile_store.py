@@ -1,0 +1,162 @@
+"""The profile on disk: torchrlopt/cost/profile_store.py, torchrlopt/database.py."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchrlopt.cost import Price, ProfileStore
+from torchrlopt.cost.profile_store import digest_of
+
+DEVICE, EXECUTOR = "ab" * 32, "eager"
+LARGE = 2**64 - 1
+
+
+def made(context: int, us: float = 2.0, graphs: int = 1) -> Price:
+    return Price(7, context, "Relu", us, 0.25, us / 2, 1.5, graphs)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProfileStore:
+    return ProfileStore(tmp_path / "cache")
+
+
+def test_prices_come_back_by_device_and_executor(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1), made(LARGE)])
+    assert ProfileStore(store.path.parent).prices(DEVICE, EXECUTOR) == {1: made(1), LARGE: made(LARGE)}
+    assert store.prices("other", EXECUTOR) == {}
+    assert store.prices(DEVICE, "inductor") == {}
+
+
+def test_prices_seen_again_are_weighted_by_graphs(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1, us=2.0, graphs=3)])
+    store.add(DEVICE, EXECUTOR, [made(1, us=6.0, graphs=1)])
+    (price,) = store.prices(DEVICE, EXECUTOR).values()
+    assert (price.us, price.warm_us, price.num_graphs) == (3.0, 1.5, 4)
+
+
+@pytest.mark.parametrize("us", [-1.0, float("nan"), float("inf"), 1e12])
+def test_implausible_times_are_not_stored(store: ProfileStore, us: float) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1, us=us), made(2)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {2}
+
+
+@pytest.mark.parametrize("column", ["us", "own", "num_graphs", "spread"])
+def test_poisoned_rows_are_left_out(store: ProfileStore, column: str) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1), made(2)])
+    with sqlite3.connect(store.path) as db:
+        db.execute(f"update prices_1 set {column} = 'zzz' where context = ?", (f"{1:016x}",))
+    assert set(store.prices(DEVICE, EXECUTOR)) == {2}
+
+
+def test_an_empty_profile_has_no_file_and_no_warning(
+    store: ProfileStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert store.prices(DEVICE, EXECUTOR) == {}
+    assert store.probe(DEVICE) is None
+    assert not store.path.exists()
+    assert not caplog.records
+
+
+def test_probe_and_prices_share_a_file(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.put_probe(DEVICE, {"model": {"launch_us": 3.0}})
+    assert store.prices(DEVICE, EXECUTOR) == {}
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    assert store.probe(DEVICE) == {"model": {"launch_us": 3.0}}
+    assert store.probe("other") is None
+    assert not caplog.records
+
+
+def test_a_tampered_probe_is_none(store: ProfileStore) -> None:
+    store.put_probe(DEVICE, {"model": {}})
+    with sqlite3.connect(store.path) as db:
+        db.execute('update probes_1 set payload = \'{"model": {"launch_us": 0}}\'')
+    assert store.probe(DEVICE) is None
+
+
+def test_a_damaged_file_is_put_aside(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    for suffix in ("-wal", "-shm"):
+        Path(f"{store.path}{suffix}").unlink(missing_ok=True)
+    store.path.write_bytes(b"no database at all" * 1000)
+    assert store.prices(DEVICE, EXECUTOR) == {}
+    assert store.path.with_suffix(".corrupt").exists()
+    assert "damaged" in caplog.text
+    store.add(DEVICE, EXECUTOR, [made(2)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {2}
+
+
+def test_another_version_is_left_as_it_is(store: ProfileStore) -> None:
+    store.path.parent.mkdir(mode=0o700)
+    with sqlite3.connect(store.path) as db:
+        db.execute("create table prices_0 (device text)")
+        db.execute("insert into prices_0 values ('old')")
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {1}
+    with sqlite3.connect(store.path) as db:
+        assert db.execute("select device from prices_0").fetchall() == [("old",)]
+
+
+def test_a_table_of_another_shape_is_left_alone(
+    store: ProfileStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.path.parent.mkdir(mode=0o700)
+    with sqlite3.connect(store.path) as db:
+        db.execute("create table prices_1 (device text, executor text)")
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {1}, "in memory"
+    assert len([r for r in caplog.records if "cannot be written" in r.message]) == 1
+
+
+def test_read_only_profile_is_read(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    store.path.parent.chmod(0o722)  # others could write: not trusted, and root does not feel a read-only bit
+    try:
+        assert store.prices(DEVICE, EXECUTOR) == {}
+        store.add(DEVICE, EXECUTOR, [made(2)])
+        assert set(store.prices(DEVICE, EXECUTOR)) == {2}
+    finally:
+        store.path.parent.chmod(0o700)
+    assert set(ProfileStore(store.path.parent).prices(DEVICE, EXECUTOR)) == {1}
+
+
+def test_unwritable_place_means_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = ProfileStore(tmp_path / "file")
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    store.add(DEVICE, EXECUTOR, [made(2)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {1, 2}
+    assert len([r for r in caplog.records if r.levelno == logging.WARNING]) >= 1
+
+
+def test_two_processes_lose_nothing(store: ProfileStore) -> None:
+    code = (
+        "import sys; from pathlib import Path; from torchrlopt.cost import Price, ProfileStore\n"
+        "store = ProfileStore(Path(sys.argv[1])); base = int(sys.argv[2])\n"
+        f"[store.add({DEVICE!r}, {EXECUTOR!r}, [Price(7, base + i, 'Relu', 1.0, 0.0, 1.0, 1.0, 1),"
+        " Price(7, 5, 'Relu', 1.0, 0.0, 1.0, 1.0, 1)]) for i in range(20)]\n"
+    )
+    command = [sys.executable, "-c", code, str(store.path.parent)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    runs = [subprocess.Popen([*command, base], env=environment) for base in ("100", "200")]
+    assert [run.wait() for run in runs] == [0, 0]
+    found = store.prices(DEVICE, EXECUTOR)
+    assert len(found) == 41
+    assert found[5].num_graphs == 40, "both counted"
+
+
+def test_replaced_prices_are_not_averaged(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1, us=2.0), made(2)])
+    store.add(DEVICE, EXECUTOR, [made(1, us=8.0)], replace=True)
+    assert store.prices(DEVICE, EXECUTOR) == {1: made(1, us=8.0), 2: made(2)}
+
+
+def test_digest_depends_on_prices_and_not_on_their_order() -> None:
+    assert digest_of([made(1), made(2)]) == digest_of([made(2), made(1)])
+    assert digest_of([made(1)]) != digest_of([made(1, us=2.1)])
