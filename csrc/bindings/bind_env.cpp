@@ -149,7 +149,8 @@ double microseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// A match drawn uniformly without looking at all of them: substitution, -1 where there is none, and location.
+/// A match drawn uniformly without looking at all of them: substitution, -1 where there is none, and
+/// location.
 std::pair<int, int> draw(const RewriteState& state, uint64_t number) {
   if (state.matches().size() == 0) return {-1, 0};
   size_t left = number % state.matches().size();
