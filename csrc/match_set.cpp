@@ -1,7 +1,7 @@
 #include "match_set.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <limits>
 
 #include "matcher.h"
 
@@ -48,6 +48,30 @@ std::vector<Value> key_of(const CompiledPattern& pattern, const Match& match) {
   std::vector<Value> key;
   for (const int slot : pattern.shared_tensors) key.push_back(match.binding.tensors[at(slot)]);
   return key;
+}
+
+/// False where no member of a family can depend on another: all that they read comes before all that they
+/// give.
+bool may_conflict(const Graph& graph, const TopologicalOrder& order, const CompiledPattern& pattern,
+                  const Match& match) {
+  double first = std::numeric_limits<double>::infinity();
+  bool is_static = false;
+  for (const int slot : pattern.starred_outputs) {
+    for (const Value& value : match.binding.family_tensors[at(slot)]) {
+      if (!graph.alive(value.node)) return true;
+      first = std::min(first, order.position(value.node));
+      is_static = is_static || graph.is_static(value);
+    }
+  }
+  for (const int slot : pattern.starred_inputs) {
+    for (const Value& value : match.binding.family_tensors[at(slot)]) {
+      if (!graph.alive(value.node)) return true;
+      // An expression over weights depends on no node that runs.
+      if (graph.is_static(value) && !is_static) continue;
+      if (order.position(value.node) >= first) return true;
+    }
+  }
+  return false;
 }
 
 /// A tree of Adds above a node may be the sum that it belongs to.
@@ -201,8 +225,10 @@ void MatchSet::update(Graph next, const Change& change, const Library& library) 
     for (int i = 0; i < static_cast<int>(lists_.size()); ++i) {
       const CompiledPattern& pattern = library.pattern(i);
       if (pattern.mode != CompiledPattern::Mode::FreeFamily) continue;
-      lists_[at(i)].for_each(
-          [&](const Located& each) { rematch.keys.emplace_back(i, key_of(pattern, *each.match)); });
+      lists_[at(i)].for_each([&](const Located& each) {
+        if (!may_conflict(graph_, order_, pattern, *each.match)) return;
+        rematch.keys.emplace_back(i, key_of(pattern, *each.match));
+      });
     }
   }
   match_singles(rematch);

@@ -125,9 +125,14 @@ bool RewriteState::step(int substitution, int location) {
   if (change.moves_dependence) {
     // Whether a cycle would close depends on the whole graph.
     for (int i = 0; i < static_cast<int>(is_allowed_.size()); ++i) {
-      const auto& outputs = library_->substitutions()[at(i)].outputs;
+      const Substitution& substitution = library_->substitutions()[at(i)];
+      const bool has_one_output =
+          substitution.outputs.size() < 2 &&
+          std::none_of(
+              substitution.outputs.begin(), substitution.outputs.end(),
+              [&](const Output& output) { return substitution.tensors[at(output.old_slot)].starred; });
       const bool is_free_family = library_->pattern(i).mode == CompiledPattern::Mode::FreeFamily;
-      if (outputs.size() < 2 && !library_->substitutions()[at(i)].has_family) continue;
+      if (has_one_output) continue;
       if (is_free_family && library_->pattern(i).is_local())
         continue;  // its members do not depend on each other
       std::vector<MatchPtr> stale;
