@@ -64,6 +64,34 @@ def _summary(rows: Sequence[Row]) -> str:
     return f"{rows[0].case.model}: {', '.join(parts)}"
 
 
+def _compare_library(
+    console: Console, chosen: Sequence[str], batch: int, searcher: str, csv: Path | None, keeps_fires: bool
+) -> None:
+    """Plans of the suite with and without the generated substitutions."""
+    from baselines import library_gain  # imports torch
+
+    def announce(gain: library_gain.ModelGain) -> None:
+        cells = gain.cells()
+        console.print(f"{gain.model}: {cells['hand_gain']}x, {cells['all_gain']}x", highlight=False)
+
+    gains = library_gain.measure_library(chosen, batch, searcher, announce)
+    console.print(library_gain.render(gains))
+    for line in library_gain.summary(gains):
+        console.print(line, highlight=False, soft_wrap=True)
+    if csv is not None:
+        library_gain.write_csv(gains, csv)
+    if keeps_fires:
+        if chosen != list(_suite()):
+            raise typer.BadParameter("--write-fires needs all models")
+        library_gain.write_fires(gains)
+
+
+def _suite() -> Sequence[str]:
+    from baselines.models import NAMES  # imports torch
+
+    return NAMES
+
+
 def compare(
     models: Annotated[str, typer.Option(help="Models of the suite, separated by commas, or 'all'.")] = "all",
     peers: Annotated[
@@ -99,6 +127,15 @@ def compare(
     profile_s: Annotated[
         float, typer.Option(min=1, help="With --fidelity: seconds for the profile of each model.")
     ] = 40.0,
+    library: Annotated[
+        bool,
+        typer.Option(
+            "--library", help="Which substitutions fire, and what generated ones add: plans, no timing."
+        ),
+    ] = False,
+    write_fires: Annotated[
+        bool, typer.Option("--write-fires", help="With --library: keep the counts for `substitutions list`.")
+    ] = False,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
@@ -139,6 +176,9 @@ def compare(
         return
     settings = Settings(rounds=rounds, timeout_s=timeout)
     console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
+    if library:
+        _compare_library(console, chosen_models, batch, searcher, csv, write_fires)
+        return
     console.print(f"{machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)
     load = os.getloadavg()[0]
     if load > 0.5:

@@ -20,7 +20,9 @@ std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& libr
     if (is_matched) continue;
     MatchProgress progress;
     progress.start = id;
-    progress.failure = "no second member shares its inputs and attributes";  // a member alone matched
+    progress.failure = pattern.mode == CompiledPattern::Mode::Single
+                           ? "what stands next to it is not what the pattern has there"
+                           : "no second member shares its inputs and attributes";  // a member alone matched
     matcher.trace(&progress);
     matcher.trace_from(*plan, id);
     all.push_back(std::move(progress));

@@ -93,7 +93,8 @@ struct Substitution {
   std::vector<Line> replacement;
   std::vector<ExprPtr> conditions;
   std::vector<Output> outputs;
-  std::string text;  // canonical print
+  std::string text;        // canonical print
+  uint64_t text_hash = 0;  // of all substitutions that one text stands for, without their proofs
 };
 
 /// Throws SubstitutionError naming the substitution, the line and the reason: unbound names, unknown
@@ -102,7 +103,7 @@ struct Substitution {
 std::vector<Substitution> parse_substitutions(const std::string& text);
 /// What `parse_substitutions` reads back to an equal substitution; without comments.
 std::string print_substitution(const Substitution& substitution);
-/// Content hash: does not depend on order, comments or proofs.
+/// Content hash: does not depend on order, comments or proofs (a proof says nothing about what is computed).
 uint64_t library_hash(const std::vector<Substitution>& library);
 
 }  // namespace rlopt

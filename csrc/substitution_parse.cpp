@@ -148,12 +148,16 @@ class SubstitutionReader {
 
   std::string shown() const { return reader_.at_end() ? "the end of the text" : reader_.peek().text; }
 
+  /// As written, without a comment: a hash such as 12e45678 is no number.
   std::string rest_of_line() {
-    const int line = reader_.next().line;
-    std::string text;
-    while (!reader_.at_end() && reader_.peek().line == line)
-      text += (text.empty() ? "" : " ") + reader_.next().text;
-    return text;
+    const Token first = reader_.next();
+    while (!reader_.at_end() && reader_.peek().line == first.line) reader_.next();
+    std::string text = source_[static_cast<size_t>(first.line) - 1];
+    text = text.substr(0, text.find('#'));
+    text = text.substr(text.find(first.text) + first.text.size());
+    const size_t begin = text.find_first_not_of(" \t");
+    if (begin == std::string::npos) reader_.fail("a proof has a method: proof <method> <hash>", first.line);
+    return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
   }
 
   std::string comment_above(int line) const {
@@ -261,12 +265,15 @@ std::vector<Substitution> parse_substitutions(const std::string& text) {
   std::vector<Substitution> library;
   std::set<std::string> names;
   for (const syntax::Substitution& raw : syntax::SubstitutionReader(text).read()) {
+    const size_t first = library.size();
     for (const syntax::Substitution& each : syntax::expand(raw)) {
       if (!names.insert(each.name).second) {
         throw SubstitutionError(each.name, each.line, "there is another substitution of this name");
       }
       library.push_back(syntax::resolve(each));
     }
+    const uint64_t hash = library_hash({library.begin() + static_cast<long>(first), library.end()});
+    for (size_t i = first; i < library.size(); ++i) library[i].text_hash = hash;
   }
   return library;
 }

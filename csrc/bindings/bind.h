@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../graph.h"
+#include "../match.h"
 
 namespace rlopt {
 
@@ -41,6 +41,9 @@ inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py
     given.emplace_back(name.cast<std::string>(), attr_from_python(value));
   return given;
 }
+
+/// Of Library.instances.
+py::list instances_to_python(const Library& library, int substitution, int count, uint64_t seed);
 
 void bind_graph(py::module_& m);
 void bind_reference(py::module_& m);

@@ -24,12 +24,22 @@ const Substitution& named(const Library& library, const std::string& name) {
   throw py::error_already_set();
 }
 
-Library parse_library(const std::string& text) {
+Library parse_library(const std::string& text, bool allow_assumed) {
   try {
-    return Library(parse_substitutions(text));
+    std::vector<Substitution> all = parse_substitutions(text);
+    if (!allow_assumed) {
+      std::erase_if(all, [](const Substitution& each) { return each.proof.starts_with("assumed"); });
+    }
+    return Library(std::move(all));
   } catch (const SubstitutionError& error) {
     raise_substitution_error(error.reason(), error.name(), error.line());
   }
+}
+
+std::string hex(uint64_t hash) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 py::dict match_to_python(const Library& library, const Match& match, int location) {
@@ -130,20 +140,14 @@ void bind_match_set(py::module_& m) {
 void bind_substitution(py::module_& m) {
   bind_match_set(m);
   py::class_<Library>(m, "Library", "A parsed substitution library.")
-      .def(py::init(&parse_library), py::arg("text"))
+      .def(py::init(&parse_library), py::arg("text"), py::arg("allow_assumed") = true)
       .def_property_readonly("names",
                              [](const Library& library) {
                                std::vector<std::string> names;
                                for (const auto& each : library.substitutions()) names.push_back(each.name);
                                return names;
                              })
-      .def_property_readonly("hash",
-                             [](const Library& library) {
-                               char text[17];
-                               std::snprintf(text, sizeof text, "%016llx",
-                                             static_cast<unsigned long long>(library.hash()));
-                               return std::string(text);
-                             })
+      .def_property_readonly("hash", [](const Library& library) { return hex(library.hash()); })
       .def("__len__", [](const Library& library) { return library.substitutions().size(); })
       .def("find", &Library::find, py::arg("name"), "Index of the substitution, -1 when there is none.")
       .def("text", [](const Library& library, const std::string& name) { return named(library, name).text; })
@@ -154,6 +158,10 @@ void bind_substitution(py::module_& m) {
            [](const Library& library, const std::string& name) { return named(library, name).exact; })
       .def("proof",
            [](const Library& library, const std::string& name) { return named(library, name).proof; })
+      .def(
+          "proof_hash",
+          [](const Library& library, const std::string& name) { return hex(named(library, name).text_hash); },
+          "Of the text that the substitution comes from, its optional inputs included; proofs do not count.")
       .def("matches", &matches, py::arg("graph"), py::arg("name") = py::none(),
            "Matches in canonical order: dicts with name, location, nodes, num_members.")
       .def("apply", &apply, py::arg("graph"), py::arg("name"), py::arg("location"),
@@ -166,7 +174,14 @@ void bind_substitution(py::module_& m) {
           py::arg("graph"), py::arg("name"))
       .def("verify", &verify_to_python, py::arg("name"), py::arg("bindings") = 200, py::arg("seeds") = 2,
            py::arg("seed") = 0,
-           "Exact evaluation on random instances of the pattern and in the six contexts.");
+           "Exact evaluation on random instances of the pattern and in the six contexts.")
+      .def(
+          "instances",
+          [](const Library& library, const std::string& name, int count, uint64_t seed) {
+            return instances_to_python(library, index_of(library, name), count, seed);
+          },
+          py::arg("name"), py::arg("count"), py::arg("seed") = 0,
+          "Distinct instances on which the substitution fires, as `verify` draws them.");
 }
 
 }  // namespace rlopt

@@ -22,10 +22,12 @@ FLOORS = {
     "capture": 1, "onnx_reader": 1, "onnx_writer": 1, "onnx_files": 1,
     "cost": 1, "executors": 1, "substitutions": 1,
     "check": 1, "sampling": 1, "aot": 1, "aten_graph": 1,
+    "module_graph": 1.5,
     "env": 2, "profiling": 2,
     "search": 3,
     "agent": 4, "store": 4, "report": 4,
-    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2, "machine": 5.2, "cli": 5.3,
+    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2, "machine": 5.2,
+    "cli_library": 5.2, "cli_prove": 5.22, "cli_substitutions": 5.25, "cli": 5.3,
     "__init__": 6,
 }  # fmt: skip
 

@@ -2,12 +2,15 @@
 
 `library/*.txt` hold one subject each; `load_library` is what the product uses. The comment line
 `# composite` above a substitution says that it bundles what others do step by step: a person's insight, which
-a search may be asked to find by itself. How a substitution is checked is in `tests/substitutions/`, how one
-is added in the README.
+a search may be asked to find by itself. `proving` checks substitutions, `records` reads and writes how each
+was checked, `proof/` proves them with Z3 from `axioms.txt`; the product needs none of these. How one is added
+is in the README.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +19,22 @@ from torchrlopt.errors import SubstitutionError
 
 _FOLDER = Path(__file__).parent / "library"
 _COMPOSITE = "composite"
+FIRES = Path(__file__).parent / "fires.json"
 
 
 def library_files() -> tuple[Path, ...]:
     """The files of the library, in the order in which they are read."""
     return tuple(sorted(_FOLDER.glob("*.txt")))
+
+
+def library_folder() -> Path:
+    """Where the texts are."""
+    return _FOLDER
+
+
+def hand_written_text() -> str:
+    """The text of the files that people wrote; generated ones begin with `generated`."""
+    return "".join(_read(path) for path in library_files() if not path.name.startswith("generated"))
 
 
 def library_text() -> str:
@@ -29,11 +43,12 @@ def library_text() -> str:
 
 
 @cache
-def load_library(*, primitives_only: bool = False) -> _C.Library:
+def load_library(*, primitives_only: bool = False, allow_assumed: bool = False) -> _C.Library:
     """The parsed library, the same object at every call.
 
     Args:
         primitives_only: leave out the substitutions marked `# composite`.
+        allow_assumed: also the substitutions that are neither proved nor tested, only assumed.
 
     Raises:
         SubstitutionError: a substitution is malformed; the message names the file and the line in it.
@@ -41,7 +56,7 @@ def load_library(*, primitives_only: bool = False) -> _C.Library:
     if primitives_only:
         return _primitives_of(load_library())
     try:
-        return _C.Library(library_text())
+        return _C.Library(library_text(), allow_assumed)
     except SubstitutionError as error:
         path, line = _place(error.line)
         raise SubstitutionError(error.reason, name=error.name, line=line, file=path.name) from error
@@ -55,6 +70,12 @@ def is_composite(library: _C.Library, name: str) -> bool:
 def _primitives_of(library: _C.Library) -> _C.Library:
     names = (name for name in library.names if not is_composite(library, name))
     return _C.Library("".join(f"# family: {library.family(name)}\n{library.text(name)}\n" for name in names))
+
+
+def fires() -> Mapping[str, tuple[str, ...]]:
+    """Models of the suite on which each substitution fires; `baselines/compare.py --library` finds them."""
+    found = json.loads(FIRES.read_text(encoding="utf-8"))
+    return {name: tuple(models) for name, models in found.items()}
 
 
 def _read(path: Path) -> str:

@@ -1,0 +1,161 @@
+"""What the library brings on the suite, and what its generated part adds: plans, nothing is run or timed."""
+
+from __future__ import annotations
+
+import csv as csv_files
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from baselines import models
+from baselines.table import geometric_mean
+from torchrlopt import _C
+from torchrlopt.cost import cost_model
+from torchrlopt.errors import SubstitutionError
+from torchrlopt.module_graph import graph_of
+from torchrlopt.options import Options
+from torchrlopt.search import Plan, search
+from torchrlopt.substitutions import FIRES, hand_written_text, load_library
+
+#: Without a limit of time that could cut a search short, a plan is the same on every machine.
+BUDGET_MS = 600_000.0
+
+COLUMNS = (
+    "model", "before_ms", "hand_ms", "all_ms", "hand_gain", "all_gain", "fires_hand", "fires_generated",
+    "generated_used",
+)  # fmt: skip
+
+
+def is_generated(name: str) -> bool:
+    """Whether the generator made a substitution: its names begin with gen_."""
+    return name.startswith("gen_")
+
+
+@dataclass
+class ModelGain:
+    """What the library predicts for one model, in milliseconds of the cost model.
+
+    Attributes:
+        fires: substitutions that match somewhere on the way of the plan and are not refused there.
+        used: generated substitutions of the best plan, with how often.
+    """
+
+    model: str
+    before_ms: float
+    hand_ms: float
+    all_ms: float
+    fires: set[str] = field(default_factory=set)
+    used: dict[str, int] = field(default_factory=dict)
+
+    def cells(self) -> dict[str, str]:
+        """By the names of COLUMNS."""
+        generated = sum(is_generated(name) for name in self.fires)
+        return {
+            "model": self.model,
+            "before_ms": f"{self.before_ms:.3f}",
+            "hand_ms": f"{self.hand_ms:.3f}",
+            "all_ms": f"{self.all_ms:.3f}",
+            "hand_gain": f"{self.before_ms / self.hand_ms:.3f}",
+            "all_gain": f"{self.before_ms / self.all_ms:.3f}",
+            "fires_hand": str(len(self.fires) - generated),
+            "fires_generated": str(generated),
+            "generated_used": " ".join(f"{name}:{count}" for name, count in sorted(self.used.items())),
+        }
+
+
+def firing(graph: _C.Graph, library: _C.Library, plan: Plan) -> set[str]:
+    """Substitutions that can be applied to the graph or to any graph on the way of the plan."""
+    found: set[str] = set()
+    matches = _C.MatchSet(graph, library)
+    for step in (*plan.steps, None):
+        for match in matches.matches(library):
+            name = match["name"]
+            if name not in found and _applies(graph, library, name, match["location"]):
+                found.add(name)
+        if step is not None:
+            graph = library.apply(graph, *step)
+            matches = matches.after(graph, library)
+    return found
+
+
+def _applies(graph: _C.Graph, library: _C.Library, name: str, location: int) -> bool:
+    try:
+        library.apply(graph, name, location)
+    except SubstitutionError:
+        return False
+    return True
+
+
+def gain_of(model: str, batch: int, searcher: str, hand: _C.Library) -> ModelGain:
+    """Plans one model with the hand-written part and with all of the library, by the same search."""
+    graph = graph_of(*models.build(model, batch))
+    options = Options.from_dict({"searcher": searcher, "budget_ms": BUDGET_MS})
+    cost = cost_model("eager")
+    library = load_library()
+    by_hand = search(graph, hand, cost, options)
+    by_all = by_hand if hand.hash == library.hash else search(graph, library, cost, options)
+    result = ModelGain(model, by_hand.cost_before_ms, by_hand.cost_after_ms, by_all.cost_after_ms)
+    result.fires = firing(graph, library, by_all)
+    for name, _ in by_all.steps:
+        if is_generated(name):
+            result.used[name] = result.used.get(name, 0) + 1
+    return result
+
+
+def measure_library(
+    chosen: Sequence[str], batch: int, searcher: str, announce: Callable[[ModelGain], None]
+) -> list[ModelGain]:
+    """`gain_of` for some models of the suite, each announced when it is done."""
+    hand = _C.Library(hand_written_text(), allow_assumed=False)
+    gains = []
+    for model in chosen:
+        gains.append(gain_of(model, batch, searcher, hand))
+        announce(gains[-1])
+    return gains
+
+
+def render(gains: Sequence[ModelGain]) -> Table:
+    """The table of a terminal."""
+    table = Table(*COLUMNS, box=box.SIMPLE)
+    for gain in gains:
+        table.add_row(*gain.cells().values())
+    return table
+
+
+def summary(gains: Sequence[ModelGain]) -> list[str]:
+    """The lines below the table."""
+    library = load_library()
+    fires = set().union(*(gain.fires for gain in gains))
+    generated = {name for name in fires if is_generated(name)}
+    used = {name for gain in gains for name in gain.used}
+    num_generated = sum(is_generated(name) for name in library.names)
+    hand = geometric_mean([gain.before_ms / gain.hand_ms for gain in gains])
+    both = geometric_mean([gain.before_ms / gain.all_ms for gain in gains])
+    better = [gain.model for gain in gains if gain.all_ms < gain.hand_ms * (1 - 1e-9)]
+    return [
+        f"{len(fires)} of {len(library)} substitutions fire on at least one of {len(gains)} models: "
+        f"{len(fires) - len(generated)} of {len(library) - num_generated} hand-written, "
+        f"{len(generated)} of {num_generated} generated",
+        f"predicted speed-up, geometric mean: {hand:.3f}x hand-written, {both:.3f}x with the generated ones",
+        f"better with generated ones: {', '.join(better) or 'no model'}; "
+        f"in the best plans: {', '.join(sorted(used)) or 'none'}",
+    ]
+
+
+def write_csv(gains: Sequence[ModelGain], path: Path) -> None:
+    """One row for each model."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv_files.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(gain.cells() for gain in gains)
+
+
+def write_fires(gains: Sequence[ModelGain]) -> None:
+    """Keeps which substitution fires on which model, for `torchrlopt substitutions list`."""
+    names = sorted(set().union(*(gain.fires for gain in gains)))
+    found = {name: [gain.model for gain in gains if name in gain.fires] for name in names}
+    FIRES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

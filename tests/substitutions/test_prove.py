@@ -1,0 +1,245 @@
+"""The prover: it must not prove what is wrong, and its records must fit the library."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import z3
+
+from tests.substitutions.mutants import MUTANTS
+from torchrlopt import _C
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.substitutions import fires, hand_written_text, library_text, load_library, proving
+from torchrlopt.substitutions.proof import arithmetic
+from torchrlopt.substitutions.proof.prover import prove
+from torchrlopt.substitutions.proving import Effort, check_one, check_texts
+from torchrlopt.substitutions.records import (
+    Record,
+    axioms_hash,
+    origin_of,
+    read_record,
+    state_of,
+    text_hash,
+    texts_of,
+    with_records,
+)
+
+FOLDER = Path(__file__).parent
+LIBRARY = load_library(allow_assumed=True)
+WRONG = (FOLDER / "known_wrong.txt").read_text(encoding="utf-8")
+RIGHT = (FOLDER / "known_right.txt").read_text(encoding="utf-8")
+QUICK = Effort(bindings=40, seeds=2, instances=8, timeout_s=20)
+_BLOCKS = {
+    block.split()[1]: block
+    for block in re.split(r"^(?=substitution )", hand_written_text(), flags=re.MULTILINE)[1:]
+}
+#: Every second one: all of them go through the exact evaluation in test_mutants.py.
+SAMPLE = MUTANTS[::2]
+
+
+# ---- what is wrong is not proved
+
+
+@pytest.mark.parametrize("name", _C.Library(WRONG).names)
+def test_known_wrong_is_not_proved(name: str) -> None:
+    found = check_one(WRONG, (name,), QUICK)
+    assert not found.is_sound
+    assert found.record is None
+    proof = prove(_C.Library(WRONG), name, 8, 20)
+    assert not proof.is_proved
+    assert proof.reason
+
+
+@pytest.mark.parametrize("index", range(len(SAMPLE)), ids=[name for name, _, _ in SAMPLE])
+def test_mutant_is_not_proved(index: int) -> None:
+    """By the prover alone, without the evaluation that would have refused it before."""
+    name, old, new = SAMPLE[index]
+    assert old in _BLOCKS[name], "the mutant no longer fits the library"
+    library = _C.Library(_BLOCKS[name].replace(old, new))
+    proofs = [prove(library, each, 10, 4) for each in library.names]
+    assert not all(proof.is_proved for proof in proofs)
+
+
+def test_there_are_enough_mutants() -> None:
+    assert len(SAMPLE) >= 40
+
+
+@pytest.mark.parametrize("name", _C.Library(RIGHT).names)
+def test_known_right_is_sound(name: str) -> None:
+    assert check_one(RIGHT, (name,), Effort(bindings=40, instances=0)).is_sound
+
+
+# ---- what is right is proved, again
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "merge_matmul_shared_lhs", "merge_biased_linear_shared_input", "reassociate_matmul",
+        "distribute_matmul_shared_lhs", "concat_sum_of_linears", "fold_batchnorm_into_conv",
+        "add_convs_by_stacking", "merge_transposes_of_matmul", "recognise_gelu", "fuse_conv_relu",
+        "move_slice_into_weight", "merge_relu_after_split", "remove_split_of_concat",
+        "cancel_reshapes_around_gelu", "recognise_softmax", "swap_linear_mean",
+        "fold_rmsnorm_into_linear", "compose_pointwise_then_conv",
+    ],
+)  # fmt: skip
+def test_sample_is_proved(name: str) -> None:
+    proof = prove(LIBRARY, name, 8, 30)
+    assert proof.is_proved, proof.reason
+    assert proof.num_cases >= 1
+
+
+def test_proof_is_reproducible() -> None:
+    first, second = (prove(LIBRARY, "fold_batchnorm_into_conv", 8, 60) for _ in range(2))
+    assert (first.is_proved, first.num_cases, first.asked) == (
+        second.is_proved,
+        second.num_cases,
+        second.asked,
+    )
+
+
+def test_covers_families_of_several_sizes() -> None:
+    proof = prove(LIBRARY, "merge_matmul_shared_lhs", 24, 30)
+    assert len(proof.members) >= 3
+    assert proof.members[0] == 2
+
+
+# ---- limits
+
+
+def test_steps_limit_z3_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no steps allowed nothing is proved, and nothing hangs or is taken for proved."""
+    monkeypatch.setattr("torchrlopt.substitutions.proof.comparison.REAL_LIMIT", 1)
+    proof = prove(LIBRARY, "fold_batchnorm_into_conv", 2, 60)
+    assert not proof.is_proved
+    assert proof.asked.unknown > 0
+
+
+def test_safeguard_of_time_ends_a_proof() -> None:
+    proof = prove(LIBRARY, "recognise_attention", 8, 0.0)
+    assert not proof.is_proved
+    assert "no proof within 0 s" in proof.reason
+
+
+def test_interrupted_z3_raises() -> None:
+    """Z3 swallows SIGINT and says `unknown`."""
+
+    class Interrupted:
+        def check(self) -> z3.CheckSatResult:
+            return z3.unknown
+
+        def reason_unknown(self) -> str:
+            return "interrupted from keyboard"
+
+    with pytest.raises(KeyboardInterrupt):
+        arithmetic.check(Interrupted())  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_the_command() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from torchrlopt.cli import main; main()",
+        "substitutions",
+        "prove",
+        "-j",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(4)
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+
+
+def test_without_z3_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proving.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"torchrlopt\[prove\]"):
+        list(check_texts(RIGHT, [["r3_fold_batchnorm"]], QUICK))
+    assert list(check_texts(RIGHT, [["r3_fold_batchnorm"]], Effort(bindings=10, instances=0)))
+
+
+def test_product_does_not_import_z3() -> None:
+    code = (
+        "import sys, torchrlopt.backend; from torchrlopt.substitutions import load_library; load_library(); "
+        "print('z3' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+# ---- records
+
+
+@pytest.mark.parametrize("first", texts_of(LIBRARY))
+def test_record_fits_its_text(first: str) -> None:
+    """Edited text, edited axioms: prove again, `torchrlopt substitutions prove --write`."""
+    state = state_of(LIBRARY, first, axioms_hash())
+    assert state in ("proved", "tested", "assumed"), f"{first} is {state}"
+
+
+def test_most_are_proved() -> None:
+    hand = [name for name in LIBRARY.names if origin_of(name) == "hand"]
+    proved = [name for name in hand if state_of(LIBRARY, name) == "proved"]
+    assert len(proved) >= 0.8 * len(hand)
+
+
+def test_edited_text_is_stale() -> None:
+    text = "substitution one\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
+    library = _C.Library(text)
+    record = Record("z3", text_hash(library, "one"), f"axioms={axioms_hash()} cases=1")
+    proved = with_records(text, {"one": record})
+    assert read_record(_C.Library(proved), "one") == record
+    assert state_of(_C.Library(proved), "one", axioms_hash()) == "proved"
+    assert state_of(_C.Library(proved), "one", "00000000") == "stale"
+    edited = proved.replace("=>\n  y = x\n", "=>\n  y = Neg(t)\n")
+    assert state_of(_C.Library(edited), "one", axioms_hash()) == "stale"
+    assert state_of(library, "one") == "unchecked"
+
+
+def test_record_changes_neither_hash_nor_comments() -> None:
+    text = (
+        "# family: clean\n# about one\nsubstitution one\n  y = Neg(x)\n=>\n  y = Neg(x)\nproof tested\n\n"
+        "# about two\nsubstitution two\n  y = Abs(x)\n=>\n  y = Abs(x)\n"
+    )
+    new = with_records(text, {"one": Record("z3", "12e45678"), "two": Record("evaluation", "00000001")})
+    before, after = _C.Library(text), _C.Library(new)
+    assert before.hash == after.hash
+    assert [after.doc(name) for name in after.names] == ["about one", "about two"]
+    assert after.proof("one") == "z3 12e45678", "a hash is no number"
+    assert with_records(new, {"one": Record("z3", "12e45678")}) == new
+    assert before.proof_hash("one") == after.proof_hash("one") != before.proof_hash("two")
+
+
+def test_optional_inputs_share_a_record() -> None:
+    library = _C.Library(_BLOCKS["fuse_conv_relu"])
+    assert texts_of(library) == {"fuse_conv_relu": ["fuse_conv_relu", "fuse_conv_relu_no_b"]}
+
+
+def test_assumed_is_off_by_default() -> None:
+    text = "substitution one\n  y = Neg(x)\n=>\n  y = Neg(x)\nproof assumed 00000000 because\n"
+    assert _C.Library(text).names == ["one"]
+    assert _C.Library(text, allow_assumed=False).names == []
+    assert _C.Library(text).proof("one") == "assumed 00000000 because"
+
+
+def test_fires_names_substitutions_of_the_library() -> None:
+    assert set(fires()) <= set(LIBRARY.names)
+
+
+def test_loading_takes_little() -> None:
+    """Processor time: other processes do not count."""
+    text = library_text()
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        _C.Library(text)
+        times.append(time.process_time() - start)
+    assert min(times) < 0.05

@@ -1,0 +1,67 @@
+"""`compare.py --library`: plans with and without the generated substitutions, and what fires."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from baselines import compare, library_gain, models
+from baselines.library_gain import COLUMNS, ModelGain
+from torchrlopt import _C
+from torchrlopt.substitutions import hand_written_text, load_library
+
+app = compare.typer.Typer()
+app.command()(compare.compare)
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_plans_of_one_model(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    result = CliRunner().invoke(app, ["--library", "--models", "nasrnn", "--csv", str(path)])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"\d+ of \d+ substitutions fire on at least one of 1 models", result.output)
+    with path.open(encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert tuple(row) == COLUMNS
+    assert float(row["hand_gain"]) > 1
+    assert float(row["all_ms"]) <= float(row["before_ms"])
+    assert int(row["fires_hand"]) > 3
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_firing_counts_what_the_plan_uses() -> None:
+    hand = _C.Library(hand_written_text(), allow_assumed=False)
+    gain = library_gain.gain_of("ensemble_mlp", 1, "greedy", hand)
+    assert "merge_linear_relu_shared_input" in gain.fires
+    assert gain.fires <= set(load_library().names)
+
+
+def test_keeping_counts_needs_the_whole_suite() -> None:
+    result = CliRunner().invoke(app, ["--library", "--models", "nasrnn", "--write-fires"])
+    assert result.exit_code != 0
+
+
+def test_summary_names_generated_ones() -> None:
+    gains = [
+        ModelGain("a", 4.0, 2.0, 1.0, {"fuse_conv_relu", "gen_00000001"}, {"gen_00000001": 2}),
+        ModelGain("b", 2.0, 2.0, 2.0, {"fuse_conv_relu"}, {}),
+    ]
+    lines = library_gain.summary(gains)
+    assert lines[0].startswith("2 of ")
+    assert "1.414x hand-written, 2.000x with the generated ones" in lines[1]
+    assert lines[2] == "better with generated ones: a; in the best plans: gen_00000001"
+    assert gains[0].cells()["generated_used"] == "gen_00000001:2"
+
+
+def test_counts_are_kept_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_gain, "FIRES", tmp_path / "fires.json")
+    library_gain.write_fires([ModelGain("a", 1, 1, 1, {"x", "y"}), ModelGain("b", 1, 1, 1, {"x"})])
+    assert (tmp_path / "fires.json").read_text() == '{\n "x": [\n  "a",\n  "b"\n ],\n "y": [\n  "a"\n ]\n}\n'
+
+
+def test_known_models() -> None:
+    assert "nasrnn" in models.NAMES

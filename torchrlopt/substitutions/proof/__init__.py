@@ -1,0 +1,1 @@
+"""Proofs of substitutions over the real numbers, element by element; needs the extra `prove` (Z3)."""

@@ -1,0 +1,252 @@
+"""What Z3 is asked: facts of a case, and terms of its integers and real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import z3
+
+from torchrlopt.substitutions.proof.case import Case
+from torchrlopt.substitutions.proof.forms import (
+    Apply,
+    Atom,
+    Count,
+    Element,
+    Fold,
+    Form,
+    Real,
+    Term,
+    substituted,
+)
+from torchrlopt.substitutions.proof.polynomial import Poly
+from torchrlopt.substitutions.proof.scope import Scope
+
+INTEGER_LIMIT = 40_000
+"""Z3's steps for one question about integers: a count, not a time, so that every machine gives one answer."""
+REAL_LIMIT = 4_000_000
+"""The same for one equation of elements."""
+
+
+def check(solver: z3.Solver) -> z3.CheckSatResult:
+    """Asks; Ctrl-C, which Z3 turns into `unknown`, is raised again."""
+    result: z3.CheckSatResult = solver.check()
+    if result == z3.unknown and "interrupt" in solver.reason_unknown():
+        raise KeyboardInterrupt
+    return result
+
+
+@dataclass
+class Asked:
+    """How much Z3 was asked, for reports."""
+
+    questions: int = 0
+    unknown: int = 0
+
+
+@dataclass
+class Questions:
+    """Z3's view of one case.
+
+    Attributes:
+        same_form: says whether two forms are equal for all indices; given by the comparison.
+        applied: arguments of each function that was translated.
+    """
+
+    case: Case
+    same_form: Callable[[Form, Form], bool]
+    asked: Asked = field(default_factory=Asked)
+    _known: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    applied: dict[str, dict[str, tuple[Any, ...]]] = field(default_factory=dict)
+    _stand_ins: list[tuple[Form, Any]] = field(default_factory=list)
+
+    @property
+    def scope(self) -> Scope:
+        """Of the case."""
+        return self.case.scope
+
+    # ---- integers
+
+    def integer(self, value: Poly) -> Any:
+        """A polynomial as a term of Z3."""
+        total = z3.IntVal(0)
+        for powers, factor in self.scope.norm(value).key:
+            product = z3.IntVal(factor)
+            for name in powers:
+                product = product * z3.Int(name)
+            total = total + product
+        return total
+
+    def integer_facts(self, names: Iterable[str]) -> list[Any]:
+        """What is known of these symbols and of those that it is known with."""
+        scope = self.scope
+        everything = [
+            *((scope.norm(each), "==") for each in scope.equal),
+            *((scope.norm(each), ">=") for each in scope.at_least),
+            *((scope.norm(each), "!=") for each in scope.different),
+        ]
+        for quotient, a, b in scope.quotients:
+            everything += [(a - quotient * b, ">="), (b - 1 - (a - quotient * b), ">=")]
+        seen: set[str] = set()
+        todo = list(names)
+        facts: list[Any] = []
+        left = everything
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            low = scope.low.get(name)
+            if low is not None:
+                facts.append(z3.Int(name) >= low)
+            if name in scope.below:
+                size = scope.norm(scope.below[name])
+                facts.append(z3.Int(name) < self.integer(size))
+                todo += size.variables
+            touching = [each for each in left if name in each[0].variables]
+            left = [each for each in left if name not in each[0].variables]
+            for value, relation in touching:
+                term = self.integer(value)
+                facts.append(term == 0 if relation == "==" else term >= 0 if relation == ">=" else term != 0)
+                todo += value.variables
+        return facts
+
+    def is_at_least_zero(self, value: Poly) -> bool:
+        """Whether value >= 0 follows."""
+        scope = self.scope
+        if value.constant is not None:
+            return value.constant >= 0
+        if self._has_counter_example(value):
+            return False
+        key = (value, len(scope.solved), len(scope.equal), len(scope.at_least))
+        if key not in self._known:
+            solver = z3.Solver()
+            solver.set("rlimit", INTEGER_LIMIT)
+            solver.add(self.integer(value) < 0, *self.integer_facts(value.variables))
+            self.asked.questions += 1
+            result = check(solver)
+            self.asked.unknown += result == z3.unknown
+            self._known[key] = result == z3.unsat
+        return self._known[key]
+
+    def _has_counter_example(self, value: Poly) -> bool:
+        """Among the ends of the indices' ranges in the instance: cheaper than to ask."""
+        scope = self.scope
+        indices = sorted(name for name in value.variables if name in scope.below)
+        for corner in range(min(16, 1 << len(indices))):
+            values = dict(scope.values)
+            try:
+                for position, name in enumerate(indices):
+                    end = scope.value_of(scope.below[name]) - 1
+                    values[name] = end if corner >> position & 1 else 0
+                if value.evaluate(values) < 0:
+                    return True
+            except KeyError:
+                return False  # a quotient that depends on an index
+        return False
+
+    # ---- real numbers
+
+    def real(self, form: Form) -> Any:
+        """A form without sums outside its atoms."""
+        total = z3.RealVal(0)
+        for term in form:
+            total = total + self._term(term)
+        return total
+
+    def _term(self, term: Term) -> Any:
+        assert not term.binders, "a sum cannot be asked about"
+        value = _rational(term.factor)
+        for each in sorted(term.atoms, key=repr):
+            value = value * self._atom(each)
+        if not term.conditions:
+            return value
+        conditions = [self.integer(each) >= 0 for each in term.conditions]
+        return z3.If(z3.And(*conditions), value, z3.RealVal(0))
+
+    def _atom(self, value: Atom) -> Any:
+        if isinstance(value, Element):
+            index = [self.integer(each) for each in value.index]
+            sorts = [z3.IntSort()] * len(index)
+            return z3.Function(f"element {value.tensor} {len(index)}", *sorts, z3.RealSort())(*index)
+        if isinstance(value, Real):
+            return z3.Real(f"real {value.name}")
+        if isinstance(value, Count):
+            return z3.ToReal(self.integer(value.value))
+        if isinstance(value, Apply):
+            args = tuple(self.value(arg) for arg in value.args)
+            if value.function in ("Max", "Min") and len(args) == 2:
+                is_first = args[0] >= args[1] if value.function == "Max" else args[0] <= args[1]
+                return z3.If(is_first, args[0], args[1])
+            function = z3.Function(f"{value.function} {len(args)}", *[z3.RealSort()] * (len(args) + 1))
+            self.applied.setdefault(value.function, {})[function(*args).sexpr()] = args
+            return function(*args)
+        return self._stand_in((Term(atoms=(value,)),))
+
+    def value(self, form: Form) -> Any:
+        """A form of any kind: one with sums by a number that stands for all forms equal to it."""
+        return self._stand_in(form) if has_sums(form) else self.real(form)
+
+    def _stand_in(self, form: Form) -> Any:
+        for known, term in self._stand_ins:
+            if self._same(known, form):
+                return term
+        term = z3.Real(f"stand-in {len(self._stand_ins)}")
+        self._stand_ins.append((form, term))
+        return term
+
+    def _same(self, a: Form, b: Form) -> bool:
+        folds = [form[0].atoms[0] for form in (a, b) if is_fold(form)]
+        if len(folds) != 2:
+            return not folds and self.same_form(a, b)
+        x, y = folds
+        assert isinstance(x, Fold)
+        assert isinstance(y, Fold)
+        return x.function == y.function and self._same_fold(x, y)
+
+    def _same_fold(self, a: Fold, b: Fold) -> bool:
+        if len(a.sizes) != len(b.sizes):
+            return False
+        if any(self.scope.norm(x - y).terms for x, y in zip(a.sizes, b.sizes, strict=True)):
+            return False
+        scope = self.scope
+        # The same positions: those of b, taken apart or not, become those of a.
+        values = {old: scope.norm(Poly.variable(new)) for old, new in zip(b.binders, a.binders, strict=True)}
+        if any(name in scope.split for name in b.binders):
+            return a.binders == b.binders and self.same_form(a.body, b.body)
+        return self.same_form(a.body, substituted(scope, b.body, values))
+
+    def real_facts(self) -> list[Any]:
+        """What the conditions say about real numbers."""
+        facts = []
+        for left, relation, right in self.case.real_facts:
+            a, b = self.real(left), self.real(right)
+            facts.append(
+                {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[relation]
+            )
+        return facts
+
+
+def is_fold(form: Form) -> bool:
+    """Whether a form is nothing but a fold."""
+    if len(form) != 1 or len(form[0].atoms) != 1 or form[0] != Term(atoms=form[0].atoms):
+        return False
+    return isinstance(form[0].atoms[0], Fold)
+
+
+def has_sums(form: Form) -> bool:
+    """Whether a sum or a fold is in a form, at any depth."""
+    return any(
+        term.binders
+        or any(
+            isinstance(each, Fold) or (isinstance(each, Apply) and any(has_sums(arg) for arg in each.args))
+            for each in term.atoms
+        )
+        for term in form
+    )
+
+
+def _rational(value: Fraction) -> Any:
+    return z3.Q(value.numerator, value.denominator)

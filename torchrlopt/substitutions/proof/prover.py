@@ -1,0 +1,194 @@
+"""Proves substitutions case by case, from the axioms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from torchrlopt import _C
+from torchrlopt.substitutions.proof.arithmetic import Asked
+from torchrlopt.substitutions.proof.case import Definitions, Runner, make_case
+from torchrlopt.substitutions.proof.comparison import Comparison, Law, NotProved
+from torchrlopt.substitutions.proof.forms import Apply, Form, Real, atom
+from torchrlopt.substitutions.proof.rule_text import Rule, parse_rule
+from torchrlopt.substitutions.proof.scope import OutOfTime, Scope, Unsupported
+from torchrlopt.substitutions.proof.tensors import Tensor
+from torchrlopt.substitutions.records import AXIOMS
+
+NUM_INSTANCES = 24
+"""Drawn for one substitution; those that take one path are one case."""
+
+
+@dataclass
+class Proof:
+    """What was shown of one substitution.
+
+    Attributes:
+        is_proved: both sides are equal over the real numbers in every case drawn, for all sizes, numbers and
+            elements of the case.
+        num_cases: distinct cases (ranks, axes, number of members, which sizes are 1 or equal).
+        num_instances: drawn instances that these cases cover.
+        members: sizes of the family that were covered.
+        reason: why not proved: the first case that failed.
+    """
+
+    name: str
+    is_proved: bool = False
+    num_cases: int = 0
+    num_instances: int = 0
+    members: tuple[int, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+    asked: Asked = field(default_factory=Asked)
+
+
+@dataclass(frozen=True)
+class Axioms:
+    """The axioms, read from their file.
+
+    Attributes:
+        definitions: by operator.
+        laws: of functions of real numbers.
+        hash: of their content, without comments.
+    """
+
+    definitions: dict[str, list[Rule]]
+    laws: tuple[Law, ...]
+    hash: str
+
+
+@cache
+def load_axioms() -> Axioms:
+    """The axioms of `axioms.txt`, in the order of the file.
+
+    Raises:
+        SubstitutionError: one is malformed.
+    """
+    library = _C.Library(AXIOMS.read_text(encoding="utf-8"))
+    definitions: dict[str, list[Rule]] = {}
+    laws = []
+    for name in library.names:
+        rule = parse_rule(library.text(name))
+        if len(rule.pattern) == 1:
+            definitions.setdefault(rule.pattern[0].op, []).append(rule)
+        else:
+            laws.append(_law(rule))
+    return Axioms(definitions, tuple(laws), library.hash)
+
+
+def _law(rule: Rule) -> Law:
+    """Both sides at one element."""
+    made = {out for line in rule.pattern for out in line.outs}
+    names = sorted({name for line in rule.pattern for name in line.ins if isinstance(name, str)} - made)
+    inputs = {name: _number(f"{rule.name}.{name}") for name in names}
+    sides = []
+    for lines in (rule.pattern, rule.replacement):
+        runner = Runner(Scope(), dict(inputs), [], 0, Definitions({}))
+        runner.run(lines)
+        sides.append(runner.variables[rule.outputs[0]].read(()))
+    triggers = frozenset(name for name in _functions(sides[0]) if name not in ("Max", "Min", "Reciprocal"))
+    return Law(rule.name, tuple(f"{rule.name}.{name}" for name in names), triggers, sides[0], sides[1])
+
+
+def _number(name: str) -> Tensor:
+    return Tensor("f32", (), lambda index: atom(Real(name)), name)
+
+
+def _functions(form: Form) -> Iterator[str]:
+    for term in form:
+        for each in term.atoms:
+            if isinstance(each, Apply):
+                yield each.function
+                for arg in each.args:
+                    yield from _functions(arg)
+
+
+def prove(library: _C.Library, name: str, instances: int = NUM_INSTANCES, timeout_s: float = 120.0) -> Proof:
+    """Tries to prove one substitution.
+
+    Args:
+        library: it holds the substitution.
+        name: of the substitution.
+        instances: how many are drawn to find the cases.
+        timeout_s: processor time after which the substitution is given up. It is a safeguard: what limits Z3
+            is a number of steps, the same on every machine.
+
+    Returns:
+        The proof, or the reason why there is none; it does not mean that the substitution is wrong.
+    """
+    start = time.process_time()
+    attempt = _Attempt(parse_rule(library.text(name)), load_axioms(), start + timeout_s, Proof(name))
+    proof = attempt.proof
+    members: set[int] = set()
+    for instance in library.instances(name, instances):
+        if not is_inhabited(instance):
+            continue
+        try:
+            proof.reason = attempt.reason_against(instance)
+        except OutOfTime:
+            proof.reason = f"no proof within {timeout_s:g} s"
+        if proof.reason:
+            break
+        proof.num_instances += 1
+        members.add(instance["num_members"])
+    if not proof.reason and not proof.num_instances:
+        proof.reason = "no instance was drawn"
+    proof.is_proved = not proof.reason
+    proof.num_cases = len(attempt.proved)
+    proof.members = tuple(sorted(members - {0}))
+    proof.seconds = time.process_time() - start
+    return proof
+
+
+@dataclass
+class _Attempt:
+    """The cases of one substitution: what was proved, and what was not."""
+
+    rule: Rule
+    axioms: Axioms
+    deadline: float
+    proof: Proof
+    proved: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def reason_against(self, instance: Mapping[str, Any]) -> str:
+        """Empty where the case of this instance is proved, with functions closed or, failing that, opened."""
+        reason = ""
+        for opens in (False, True):
+            try:
+                self._prove(instance, opens)
+            except (NotProved, Unsupported) as error:
+                reason = str(error)
+            except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+                # A form of an operator that no definition foresees: no proof, but the others go on.
+                reason = f"{type(error).__name__} in a definition: {error}"
+            else:
+                return ""
+        return f"{reason}; in the case of\n{instance['graph']}"
+
+    def _prove(self, instance: Mapping[str, Any], opens: bool) -> None:
+        case = make_case(self.rule, instance, Definitions(self.axioms.definitions, opens), self.deadline)
+        key = f"{opens} {case.key}"
+        if key in self.proved:
+            return
+        if key in self.failed:
+            raise NotProved(self.failed[key])
+        comparison = Comparison(case, self.axioms.laws if opens else ())
+        try:
+            comparison.prove()
+        except (NotProved, Unsupported) as error:
+            self.failed[key] = str(error)
+            raise
+        finally:
+            self.proof.asked.questions += comparison.questions.asked.questions
+            self.proof.asked.unknown += comparison.questions.asked.unknown
+        self.proved.add(key)
+
+
+def is_inhabited(instance: Mapping[str, Any]) -> bool:
+    """Whether all tensors have elements: those without are left to the evaluation."""
+    families = [value if isinstance(value, list) else [value] for value in instance["tensors"].values()]
+    return all(size > 0 for family in families for _, dims, _ in family for size in dims)

@@ -1,0 +1,130 @@
+"""Tensors as functions from indices to real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchrlopt.substitutions.proof.forms import Form, Real, atom
+from torchrlopt.substitutions.proof.polynomial import Poly
+from torchrlopt.substitutions.proof.scope import Scope
+
+Index = Sequence[Poly]
+
+
+@dataclass
+class Tensor:
+    """A tensor of one case.
+
+    Attributes:
+        dtype: as in graph text.
+        shape: its sizes.
+        read: its element at an index.
+        name: of an input; empty for a result.
+        value: of a constant with one element, in the instance.
+        content: of a constant of integers.
+        as_number: whether the substitution asks for its value, so that it is that number everywhere.
+    """
+
+    dtype: str
+    shape: tuple[Poly, ...]
+    read: Callable[[Index], Form]
+    name: str = ""
+    value: float | None = None
+    content: list[Poly] | None = None
+    as_number: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Number of sizes."""
+        return len(self.shape)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A float of the text: what it is, and its value in the instance."""
+
+    form: Form
+    value: float
+
+
+@dataclass
+class Call:
+    """One operator applied.
+
+    Attributes:
+        scope: of the case.
+        inputs: None for one that is left out.
+        attrs: all attributes of the operator: Poly, Number, str, or lists of them.
+        num_outputs: how many the line names.
+    """
+
+    scope: Scope
+    inputs: list[Tensor | None]
+    attrs: Mapping[str, Any]
+    num_outputs: int = 1
+
+    def tensor(self, position: int) -> Tensor:
+        """An input that is there."""
+        found = self.inputs[position]
+        assert found is not None, "an input that the operator needs is left out"
+        return found
+
+    def has(self, position: int) -> bool:
+        """Whether an input is there."""
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+    def fixed(self, name: str) -> int:
+        """An attribute that the definition branches on."""
+        return self.scope.fixed(self.attrs[name])
+
+    def axis(self, name: str, rank: int) -> int:
+        """An axis, counted from the front."""
+        return normal_axis(self.fixed(name), rank)
+
+    def axes(self, name: str, rank: int) -> list[int]:
+        """Axes, counted from the front."""
+        return [normal_axis(self.scope.fixed(each), rank) for each in self.attrs[name]]
+
+    def sizes(self, name: str) -> list[Poly]:
+        """A list of integers."""
+        return [self.scope.norm(each) for each in self.attrs[name]]
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """Counted from the front."""
+    return axis + rank if axis < 0 else axis
+
+
+def same_size(scope: Scope, a: Poly, b: Poly) -> Poly:
+    """Two sizes that the operator needs to be equal."""
+    scope.assume_equal(a, b)
+    return scope.norm(a)
+
+
+def broadcast_shapes(scope: Scope, shapes: Sequence[Sequence[Poly]]) -> tuple[Poly, ...]:
+    """The common shape: sizes are equal or 1, as they are in the instance."""
+    rank = max(len(shape) for shape in shapes)
+    result = []
+    for axis in range(-rank, 0):
+        sizes = [shape[axis] for shape in shapes if len(shape) >= -axis]
+        widest = max(sizes, key=scope.value_of)
+        for size in sizes:
+            scope.assume_equal(size, widest if scope.value_of(size) == scope.value_of(widest) else 1)
+        result.append(scope.norm(widest))
+    return tuple(result)
+
+
+def read_broadcast(scope: Scope, tensor: Tensor, index: Index) -> Form:
+    """Its element where it is broadcast to a shape of at least its rank."""
+    own = index[len(index) - tensor.rank :]
+    zero = Poly({})
+    return tensor.read(
+        [zero if scope.norm(size) == 1 else at for size, at in zip(tensor.shape, own, strict=True)]
+    )
+
+
+def number_named(name: str) -> Form:
+    """A real number of which only its name is known."""
+    return atom(Real(name))
