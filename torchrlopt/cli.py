@@ -1,4 +1,4 @@
-"""The command line: `torchrlopt optimise-onnx`, `torchrlopt version`."""
+"""The command line: `torchrlopt optimise-onnx`, `torchrlopt substitutions ...`, `torchrlopt version`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from torchrlopt import cli_substitutions
 from torchrlopt.errors import OptionsError, RlOptError
 from torchrlopt.optimise import optimise_onnx as rewrite
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Rewrite models by proven substitutions.")
+app.add_typer(cli_substitutions.app, name="substitutions")
 
 
 @app.command()

@@ -17,4 +17,5 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_reference(m);
   rlopt::bind_substitution(m);
   rlopt::bind_search(m);
+  rlopt::bind_enumerate(m);
 }

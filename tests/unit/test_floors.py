@@ -25,7 +25,8 @@ FLOORS = {
     "env": 2,
     "search": 3,
     "agent": 4, "store": 4, "report": 4,
-    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2, "cli": 5.3,
+    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2,
+    "cli_generate": 5.2, "cli_substitutions": 5.25, "cli": 5.3,
     "__init__": 6,
 }  # fmt: skip
 

@@ -20,6 +20,16 @@ def library_files() -> tuple[Path, ...]:
     return tuple(sorted(_FOLDER.glob("*.txt")))
 
 
+def library_folder() -> Path:
+    """Where the texts are."""
+    return _FOLDER
+
+
+def hand_written_text() -> str:
+    """The text of the files that people wrote; generated ones begin with `generated`."""
+    return "".join(_read(path) for path in library_files() if not path.name.startswith("generated"))
+
+
 def library_text() -> str:
     """The text of all files, one after another."""
     return "".join(_read(path) for path in library_files())

@@ -1,0 +1,95 @@
+"""Whether a candidate substitution is worth having: what it can gain, and whether the library already gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torchrlopt import _C
+from torchrlopt.substitutions.pairs import Pair, Shape, world_inputs
+
+#: Shapes of the sorts of each world at which prices are compared: small, where launches count, and large.
+SIZES: dict[str, tuple[dict[str, Shape], ...]] = {
+    "matrix": tuple({"a": (n, n), "s": (1,), "eye": (n, n)} for n in (16, 384)),
+    "tensor": tuple({"x": (n, n, n), "w": (n, n)} for n in (8, 48)),
+    "image": tuple(
+        {"x": (1, c, n, n), "w": (c, c, 3, 3), "p": (c, c, 1, 1), "g": (c, c // 2, 3, 3), "r": (c, c, 1, 3),
+         "s": (1,), "unit": (c, c, 1, 1), "mean": (c, c // 2, 3, 3)}
+        for c, n in ((8, 7), (64, 28))
+    ),
+}  # fmt: skip
+MIN_GAIN = 0.005  # relative; less is rounding
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Shapes and weights at which a pair is priced."""
+
+    shapes: tuple[Shape, ...]
+    statics: tuple[bool, ...]
+
+
+@lru_cache(maxsize=None)
+def _sort_shapes(world: str, size: int) -> tuple[Shape, ...]:
+    by_name = SIZES[world][size]
+    firsts: dict[int, str] = {}
+    for each in world_inputs(world):
+        firsts.setdefault(each.sort, each.name)
+    return tuple(by_name.get(firsts[sort], ()) for sort in sorted(firsts))
+
+
+def settings(pair: Pair) -> Iterator[Setting]:
+    """All sizes, with no input, each input, and all but one input a weight."""
+    world = pair.before.world
+    used = sorted(pair.before.data_inputs)
+    count = len(world_inputs(world))
+    chosen: list[frozenset[int]] = [frozenset(), *(frozenset({i}) for i in used)]
+    if len(used) > 2:
+        chosen += [frozenset(used) - {i} for i in used]
+    if len(used) == 1:
+        chosen = chosen[:1]
+    for size in range(len(SIZES[world])):
+        for statics in chosen:
+            yield Setting(_sort_shapes(world, size), tuple(i in statics for i in range(count)))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The best relative gain of a direction, and where it is."""
+
+    value: float
+    setting: Setting | None
+
+
+def best_gain(pair: Pair, cost: _C.CostModel) -> Gain:
+    """What the direction saves at best, relative to the price before; negative where it always loses."""
+    best = Gain(-float("inf"), None)
+    for setting in settings(pair):
+        before = cost.total(pair.before.graph(0, setting.shapes, setting.statics))["time_us"]
+        after = cost.total(pair.after.graph(0, setting.shapes, setting.statics))["time_us"]
+        gain = (before - after) / before if before > 0 else 0.0
+        if gain > best.value:
+            best = Gain(gain, setting)
+    return best
+
+
+def is_instance(pair: Pair, library: _C.Library) -> bool:
+    """Whether one step of the library makes the graph after of the graph before, at the shapes of the second test."""
+    trial = 1
+    return _C.derive(pair.before.graph(trial), pair.after.graph(trial), library, 1) is not None
+
+
+def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs: int = 40) -> bool:
+    """Whether a few steps of the library lead from before to after, whatever they cost."""
+    steps = _C.derive(pair.before.graph(1), pair.after.graph(1), library, max_steps, max_graphs)
+    return steps is not None
+
+
+def is_reached_downhill(pair: Pair, setting: Setting, library: _C.Library, cost: _C.CostModel) -> bool:
+    """Whether the library without the pair gets from before to something as cheap as after, by steps that save."""
+    before = pair.before.graph(0, setting.shapes, setting.statics)
+    after = pair.after.graph(0, setting.shapes, setting.statics)
+    goal = cost.total(after)["time_us"]
+    found = _C.search(before, library, cost, searcher="greedy", budget_ms=0.0, budget_steps=40)
+    return bool(found["cost_after_us"] <= goal * (1 + MIN_GAIN))
