@@ -34,7 +34,7 @@ class Enumerator {
     for (target_ = 1; target_ <= options_.depth && !stopped_; ++target_) {
       term_ = {};
       extend(0);
-      for (const auto& [fingerprint, size] : found_) smallest_.try_emplace(fingerprint, size);
+      for (const auto& [fingerprint, known] : found_) smallest_.try_emplace(fingerprint, known);
       found_.clear();
     }
     return std::move(result_);
@@ -50,6 +50,11 @@ class Enumerator {
     bool is_constant = false;
   };
 
+  struct Known {
+    int num_ops = 0;
+    uint64_t hash = 0;  // `least_hash`
+  };
+
   Tensor& value(int number) { return values_[static_cast<size_t>(number)]; }
 
   void add_inputs() {
@@ -58,7 +63,7 @@ class Enumerator {
       Term term;
       term.input = static_cast<int8_t>(i);
       fingerprint(term, {i});
-      smallest_.try_emplace(term.fingerprint, 0);
+      smallest_.try_emplace(term.fingerprint, Known{});
       keep(term);
     }
   }
@@ -157,6 +162,7 @@ class Enumerator {
       out.ops = ops;
       out.num_reads = 0;
     }
+    const bool was_normal = term_.is_normal;
     term_.ops[static_cast<size_t>(op)] = next;
     term_.num_ops = static_cast<uint8_t>(op + 1);
     if (op + 1 == target_) {
@@ -165,6 +171,7 @@ class Enumerator {
       extend(op + 1);
     }
     for (int k = 0; k < letter.num_outputs; ++k) value(numbers_.output(op, k)).data.clear();
+    term_.is_normal = was_normal;
     term_.ops[static_cast<size_t>(op)] = {};
     term_.num_ops = static_cast<uint8_t>(op);
   }
@@ -181,8 +188,12 @@ class Enumerator {
     const std::vector<int> found = outputs();
     if (static_cast<int>(found.size()) > options_.max_outputs || !is_connected()) return;
     fingerprint(term_, found);
-    if (found.size() == 1 && target_ < options_.depth)
-      found_.try_emplace(term_.fingerprint, static_cast<int>(term_.num_ops));
+    for (const int output : found) {
+      if (is_constant(output)) return;
+    }
+    if (found.size() == 1 && target_ < options_.depth && !found_.contains(term_.fingerprint)) {
+      found_[term_.fingerprint] = {term_.num_ops, least_hash(term_)};
+    }
     keep(term_);
   }
 
@@ -208,19 +219,45 @@ class Enumerator {
     return true;
   }
 
+  /// The same for all names of the inputs.
+  uint64_t least_hash(const Term& term) const {
+    uint64_t least = ~0ULL;
+    for (const auto& renaming : numbers_.renamings()) {
+      least = std::min(least, term_hash(world_, numbers_, renamed(numbers_, term, renaming)));
+    }
+    return least;
+  }
+
+  /// All elements are one number: a zero, or a sum of ones. What is said about those is of no use.
+  bool is_constant(int number) {
+    const Tensor& tensor = value(number);
+    if (tensor.data.size() <= num_lanes_) return false;
+    for (size_t i = num_lanes_; i < tensor.data.size(); i += num_lanes_) {
+      if (tensor.data[i] != tensor.data[0]) return false;
+    }
+    return true;
+  }
+
+  /// Also says whether the term so far is normal.
   bool is_worth_extending(int op) {
     const int remaining = target_ - op - 1;
     if (static_cast<int>(outputs().size()) > options_.max_outputs + remaining) return false;
     const Letter& letter = world_.letters[term_.ops[static_cast<size_t>(op)].letter];
     for (int k = 0; k < letter.num_outputs; ++k) {
       const int mine = numbers_.output(op, k);
+      if (is_constant(mine)) return false;
       for (int other = 0; other < mine; ++other) {
         if (!value(other).data.empty() && value(other).hashes[0] == value(mine).hashes[0]) return false;
       }
       Term alone;
       fingerprint(alone, {mine});
+      const uint32_t ops = value(mine).ops;
       const auto it = smallest_.find(alone.fingerprint);
-      if (it != smallest_.end() && it->second < __builtin_popcount(value(mine).ops)) return false;
+      if (it == smallest_.end()) continue;
+      if (it->second.num_ops < __builtin_popcount(ops)) return false;
+      if (__builtin_popcount(ops) > 1) {
+        term_.is_normal &= it->second.hash == least_hash(part_of_term(world_, numbers_, term_, ops));
+      }
     }
     return true;
   }
@@ -235,9 +272,8 @@ class Enumerator {
   std::vector<Tensor> values_;
   Term term_;
   int target_ = 0;  // operators of the terms that are recorded now
-  std::unordered_map<uint64_t, int>
-      smallest_;  // operators of the smallest term, by fingerprint of one tensor
-  std::unordered_map<uint64_t, int> found_;
+  std::unordered_map<uint64_t, Known> smallest_;  // the first of least size, by fingerprint of one tensor
+  std::unordered_map<uint64_t, Known> found_;
   Enumeration result_;
   int64_t num_placed_ = 0;
   bool stopped_ = false;

@@ -54,7 +54,11 @@ class Joiner {
     ++result_.counts.num_groups;
     for (size_t i = 0; i < group.size() && i < kMaxSmallest; ++i) {
       if (group[i].num_ops > group[0].num_ops) break;
-      for (size_t j = i + 1; j < group.size(); ++j) consider(group[j], group[i]);
+      for (size_t j = i + 1; j < group.size(); ++j) {
+        // Of graphs of one size, those with a part that has another form follow from the pair of the parts.
+        const bool is_smaller = group[i].num_ops < group[j].num_ops;
+        if (is_smaller || (group[i].is_normal && group[j].is_normal)) consider(group[j], group[i]);
+      }
     }
   }
 

@@ -274,6 +274,23 @@ Term renamed(const ValueNumbers& numbers, const Term& term, const std::vector<in
   return result;
 }
 
+Term part_of_term(const World& world, const ValueNumbers& numbers, const Term& term, uint32_t ops) {
+  Term part;
+  std::map<int8_t, int8_t> moved;
+  for (int i = 0; i < term.num_ops; ++i) {
+    if ((ops >> i & 1U) == 0) continue;
+    TermOp op = term.ops[static_cast<size_t>(i)];
+    for (int8_t& in : op.ins) {
+      if (const auto it = moved.find(in); it != moved.end()) in = it->second;
+    }
+    for (int k = 0; k < world.letters[op.letter].num_outputs; ++k) {
+      moved[static_cast<int8_t>(numbers.output(i, k))] = static_cast<int8_t>(numbers.output(part.num_ops, k));
+    }
+    part.ops[part.num_ops++] = op;
+  }
+  return part;
+}
+
 uint64_t term_hash(const World& world, const ValueNumbers& numbers, const Term& term) {
   std::map<int, uint64_t> hashes;
   const auto hash_of = [&](int value) {

@@ -76,8 +76,9 @@ inline constexpr int kMaxTermOps = 4;
 struct Term {
   uint64_t fingerprint = 0;
   uint8_t num_ops = 0;
-  uint8_t lane = 0;   // the renaming of inputs that gives the fingerprint
-  int8_t input = -1;  // of a term without operators: the value
+  uint8_t lane = 0;       // the renaming of inputs that gives the fingerprint
+  int8_t input = -1;      // of a term without operators: the value
+  bool is_normal = true;  // every part of two or more operators is the first found among its equals
   std::array<TermOp, kMaxTermOps> ops{};
 };
 
@@ -104,6 +105,8 @@ class ValueNumbers {
 /// Values that nothing in the term reads (its outputs), ascending.
 std::vector<int> term_outputs(const World& world, const ValueNumbers& numbers, const Term& term);
 Term renamed(const ValueNumbers& numbers, const Term& term, const std::vector<int>& renaming);
+/// The operators in the set `ops`, closed under what they read.
+Term part_of_term(const World& world, const ValueNumbers& numbers, const Term& term, uint32_t ops);
 /// Equal for terms equal up to the order of their operators and of commutative operands.
 uint64_t term_hash(const World& world, const ValueNumbers& numbers, const Term& term);
 /// With all inputs of the world declared, whether read or not; `outputs` in that order. `shapes` by sort,
