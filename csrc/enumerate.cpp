@@ -271,7 +271,7 @@ class Enumerator {
   std::vector<int> used_;  // inputs of each sort
   std::vector<Tensor> values_;
   Term term_;
-  int target_ = 0;  // operators of the terms that are recorded now
+  int target_ = 0;                                // operators of the terms that are recorded now
   std::unordered_map<uint64_t, Known> smallest_;  // the first of least size, by fingerprint of one tensor
   std::unordered_map<uint64_t, Known> found_;
   Enumeration result_;

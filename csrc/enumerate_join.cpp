@@ -72,6 +72,10 @@ class Joiner {
       ++result_.counts.num_common;
       return;
     }
+    if (is_special_case(left, right)) {
+      ++result_.counts.num_special;
+      return;
+    }
     ++result_.counts.num_distinct;
     const auto pair = aligned(left, right);
     if (!pair || !agrees_again(*pair)) {
@@ -90,6 +94,52 @@ class Joiner {
       least = std::min(least, hash_mix(std::min(a, b), std::max(a, b)));
     }
     return least;
+  }
+
+  /// The pair holds as well where some of the places that read an input read another one.
+  bool is_special_case(const Term& left, const Term& right) {
+    for (int input = 0; input < numbers_.num_inputs(); ++input) {
+      const int other = unused_input(left, right, numbers_.sort_of(input));
+      if (other < 0) continue;
+      const int in_left = num_places(left, input), in_right = num_places(right, input);
+      if (in_left + in_right < 3) continue;
+      // The first place keeps the input.
+      for (uint32_t mask = 2; mask < 1U << (in_left + in_right); mask += 2) {
+        const Term a = with_places(left, input, other, mask);
+        const Term b = with_places(right, input, other, mask >> in_left);
+        if (num_places(a, input) == 0 || num_places(a, other) == 0) continue;
+        if (output_hashes(a, values_.hashes(a)) == output_hashes(b, values_.hashes(b))) return true;
+      }
+    }
+    return false;
+  }
+
+  int num_places(const Term& term, int input) const {
+    int count = term.input == input ? 1 : 0;
+    for (const TermOp& op : term.ops)
+      count += static_cast<int>(std::count(op.ins.begin(), op.ins.end(), input));
+    return count;
+  }
+
+  int unused_input(const Term& left, const Term& right, int sort) const {
+    if (world_.sorts[static_cast<size_t>(sort)].is_constant()) return -1;
+    for (int i = 0; i < numbers_.num_inputs(); ++i) {
+      if (numbers_.sort_of(i) == sort && num_places(left, i) + num_places(right, i) == 0) return i;
+    }
+    return -1;
+  }
+
+  static Term with_places(Term term, int input, int other, uint32_t mask) {
+    const auto change = [&](int8_t& in) {
+      if (in != input) return;
+      if ((mask & 1U) != 0) in = static_cast<int8_t>(other);
+      mask >>= 1;
+    };
+    change(term.input);
+    for (TermOp& op : term.ops) {
+      for (int8_t& in : op.ins) change(in);
+    }
+    return term;
   }
 
   bool has_common_part(const Term& left, const Term& right) {

@@ -24,6 +24,7 @@ struct JoinCounts {
   int64_t num_pairs = 0;     // candidates
   int64_t num_renamed = 0;   // pruned: another pair with other names of the inputs
   int64_t num_common = 0;    // pruned: both sides begin or end with the same operator on the same tensors
+  int64_t num_special = 0;   // pruned: holds with more inputs than it has
   int64_t num_distinct = 0;  // left: candidates that say something new
   int64_t num_refuted = 0;   // dropped by the second test
 };

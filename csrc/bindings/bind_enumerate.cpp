@@ -98,6 +98,7 @@ py::dict pairs_to_python(const std::string& world, int depth, uint64_t seed, int
   counts["pairs"] = result.counts.num_pairs;
   counts["renamed"] = result.counts.num_renamed;
   counts["common"] = result.counts.num_common;
+  counts["special"] = result.counts.num_special;
   counts["distinct"] = result.counts.num_distinct;
   counts["refuted"] = result.counts.num_refuted;
   py::dict answer;

@@ -41,6 +41,7 @@ COUNTERS = {
     "pairs": "candidate pairs",
     "renamed": "- other names of the inputs",
     "common": "- common subgraph",
+    "special": "- special case of equal inputs",
     "distinct": "distinct candidates",
     "refuted": "- refuted by the second test",
     "not a substitution": "directions: - no substitution",
