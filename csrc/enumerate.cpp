@@ -116,6 +116,8 @@ class Enumerator {
           if (!value(a).is_constant) place(op, static_cast<int>(l), {static_cast<int8_t>(a), -1});
         } else {
           for (int b = is_commutative(letter.op) ? a : 0; b < end; ++b) {
+            // One tensor twice says little, but for a square.
+            if (a == b && letter.op != Op::Mul) continue;
             if (!is_usable(b, op) || (value(a).is_constant && value(b).is_constant)) continue;
             const bool is_second_fresh = read(b);
             place(op, static_cast<int>(l), {static_cast<int8_t>(a), static_cast<int8_t>(b)});

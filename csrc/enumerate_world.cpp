@@ -55,7 +55,6 @@ World matrix_world() {
   world.num_trials = 2;
   world.sorts = {{"a", 4, {{4, 4}, {6, 6}}},
                  {"s", 1, {{1}, {1}}},
-                 number("zero", 0),
                  number("one", 1),
                  {"eye", 1, {{4, 4}, {6, 6}}, InputSort::Fill::Identity, 0}};
   world.letters.push_back(plain("matmul", Op::MatMul, 2));
@@ -319,7 +318,20 @@ Graph term_graph(const World& world, const ValueNumbers& numbers, const Term& te
                  const std::vector<bool>& statics) {
   GraphEdit edit;
   std::map<int, Value> values;
-  for (int i = 0; i < numbers.num_inputs(); ++i) {
+  const auto is_read = [&](int input) {
+    return term.input == input || std::any_of(term.ops.begin(), term.ops.end(), [&](const TermOp& op) {
+             return op.ins[0] == input || op.ins[1] == input;
+           });
+  };
+  // Inputs first and all of them: they have the same ids in every graph.
+  std::vector<int> order;
+  for (const bool constants : {false, true}) {
+    for (int i = 0; i < numbers.num_inputs(); ++i) {
+      const InputSort& sort = world.sorts[static_cast<size_t>(numbers.sort_of(i))];
+      if (sort.is_constant() == constants && (!constants || is_read(i))) order.push_back(i);
+    }
+  }
+  for (const int i : order) {
     const InputSort& sort = world.sorts[static_cast<size_t>(numbers.sort_of(i))];
     const Ints& shape = shapes[static_cast<size_t>(numbers.sort_of(i))];
     TensorType type;
@@ -356,9 +368,6 @@ Graph term_graph(const World& world, const ValueNumbers& numbers, const Term& te
     names.push_back("y" + std::to_string(names.size() + 1));
   }
   edit.set_outputs(std::move(found), std::move(names));
-  for (int i = 0; i < numbers.num_inputs(); ++i) {
-    if (edit.graph().node(values[i].node).op == Op::Constant) edit.remove_if_dead(values[i].node);
-  }
   return edit.finish();
 }
 
