@@ -30,11 +30,13 @@ Letter conv(const std::string& name, int64_t stride, int64_t group) {
   return {name, Op::Conv, Form::SameConv, 0, {{"strides", Ints{stride, stride}}, {"group", group}}, 2, 1};
 }
 Letter pool(const std::string& name, int64_t stride) {
-  return plain(name, Op::AveragePool, 1,
-               {{"kernel_shape", Ints{3, 3}},
-                {"strides", Ints{stride, stride}},
-                {"pads", Ints{1, 1, 1, 1}},
-                {"count_include_pad", int64_t{1}}});
+  Letter letter = plain(name, Op::AveragePool, 1,
+                        {{"kernel_shape", Ints{3, 3}},
+                         {"strides", Ints{stride, stride}},
+                         {"pads", Ints{1, 1, 1, 1}},
+                         {"count_include_pad", int64_t{1}}});
+  letter.form = Form::Image;
+  return letter;
 }
 InputSort number(const std::string& name, double value) {
   return {name, 1, {{}, {}}, InputSort::Fill::Number, value};
@@ -66,6 +68,7 @@ World matrix_world() {
     world.letters.push_back(sum_of("sum" + std::to_string(axis), {axis}));
   }
   world.letters.push_back(plain("transpose", Op::Transpose, 1, {{"perm", Ints{1, 0}}}));
+  world.letters.push_back(plain("neg", Op::Neg, 1));
   return world;
 }
 
@@ -101,7 +104,7 @@ World image_world() {
   world.name = "image";
   world.num_trials = 2;
   world.max_elements = 144;
-  world.sorts = {{"x", 2, {{1, 2, 4, 4}, {2, 4, 6, 6}}},
+  world.sorts = {{"x", 2, {{1, 2, 4, 4}, {2, 4, 8, 8}}},
                  {"w", 2, {{2, 2, 3, 3}, {4, 4, 3, 3}}},
                  {"p", 2, {{2, 2, 1, 1}, {4, 4, 1, 1}}},
                  {"g", 2, {{2, 1, 3, 3}, {4, 2, 3, 3}}},
@@ -129,6 +132,8 @@ const std::vector<World>& worlds() {
   static const std::vector<World> all{matrix_world(), tensor_world(), image_world()};
   return all;
 }
+
+bool is_image(const Ints& shape) { return shape.size() == 4 && shape[2] % 2 == 0 && shape[3] % 2 == 0; }
 
 void add_renamings(const World& world, size_t sort, std::vector<int> so_far,
                    std::vector<std::vector<int>>& all) {
@@ -181,8 +186,11 @@ std::optional<Given> Letter::attributes(const std::vector<Ints>& shapes) const {
       if (op == Op::Split) return Given{{"axis", axis}, {"sizes", Ints{part, part}}};
       return Given{{"axes", Ints{axis}}, {"starts", Ints{0}}, {"ends", Ints{part}}};
     }
+    case Form::Image:
+      if (!is_image(first)) return std::nullopt;
+      return result;
     case Form::SameConv: {
-      if (shapes.size() < 2 || rank != 4 || shapes[1].size() != 4) return std::nullopt;
+      if (!is_image(first) || shapes[1].size() != 4) return std::nullopt;
       const int64_t h = shapes[1][2], w = shapes[1][3];
       if (h > 3 || w > 3 || h % 2 == 0 || w % 2 == 0) return std::nullopt;
       result.emplace_back("pads", Ints{h / 2, w / 2, h / 2, w / 2});

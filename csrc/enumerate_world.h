@@ -32,7 +32,8 @@ struct Letter {
     Plain,          // the attributes as given
     Elementwise,    // of operands of one shape, or a tensor and a number
     Half,           // Split in two, or Slice of the first half, of axis `axis`
-    SameConv,       // pads such that stride 1 keeps the size
+    Image,          // of images: their sides are even, those of kernels odd
+    SameConv,       // of an image and a kernel, with pads such that stride 1 keeps the size
     EnlargeKernel,  // Pad of the two last axes to 3
     MergeAxes,      // Reshape that joins axis `axis` and the next
     SplitAxis,      // Reshape that takes a factor 2 out of axis `axis`
