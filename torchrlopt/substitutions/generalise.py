@@ -129,6 +129,9 @@ class _Writer:
         if self.mode.convs == "ungrouped":
             return f"group=1, @conv{n}"
         self.conditions += [f"all_equal(strides{n}, 1)", f"all_equal(dilations{n}, 1)", f"rank({line.ins[0]}) == 4"]
+        if all(size == 1 for size in line.in_shapes[1][2:]):
+            kernel = line.ins[1]
+            self.conditions += [f"dim({kernel}, 2) == 1 && dim({kernel}, 3) == 1", f"all_equal(pads{n}, 0)"]
         return f"strides=strides{n}, pads=pads{n}, dilations=dilations{n}, group=group{n}"
 
     def _bind_axis(self, value: int, rank: int, name: str, tensor: str) -> None:

@@ -16,7 +16,7 @@ SIZES: dict[str, tuple[dict[str, Shape], ...]] = {
     "image": tuple(
         {"x": (1, c, n, n), "w": (c, c, 3, 3), "p": (c, c, 1, 1), "g": (c, c // 2, 3, 3), "r": (c, c, 1, 3),
          "s": (1,), "unit": (c, c, 1, 1), "mean": (c, c // 2, 3, 3)}
-        for c, n in ((8, 7), (64, 28))
+        for c, n in ((8, 8), (64, 28))
     ),
 }  # fmt: skip
 MIN_GAIN = 0.005  # relative; less is rounding
