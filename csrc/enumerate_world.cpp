@@ -172,6 +172,8 @@ std::optional<Given> Letter::attributes(const std::vector<Ints>& shapes) const {
   const auto rank = static_cast<int64_t>(first.size());
   switch (form) {
     case Form::Plain:
+      // Numbers scale and shift; they are no matrices.
+      if (rank < 2) return std::nullopt;
       return result;
     case Form::Elementwise: {
       const auto is_number = [](const Ints& shape) {

@@ -29,7 +29,7 @@ struct InputSort {
 /// An operator with its attributes, which may depend on the shapes of its operands ("half of axis 0").
 struct Letter {
   enum class Form : uint8_t {
-    Plain,          // the attributes as given
+    Plain,          // the attributes as given, of anything but a number
     Elementwise,    // of operands of one shape, or a tensor and a number
     Half,           // Split in two, or Slice of the first half, of axis `axis`
     Image,          // of images: their sides are even, those of kernels odd
