@@ -176,10 +176,11 @@ std::optional<Given> Letter::attributes(const std::vector<Ints>& shapes) const {
       if (rank < 2) return std::nullopt;
       return result;
     case Form::Elementwise: {
-      const auto is_number = [](const Ints& shape) {
-        return std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size == 1; });
-      };
-      if (first != shapes[1] && !is_number(first) && !is_number(shapes[1])) return std::nullopt;
+      // Tensors of one shape; or a tensor and a number: scaled by an input, shifted by a constant.
+      if (first == shapes[1]) return rank < 2 ? std::nullopt : std::optional(result);
+      const Ints& number = first.size() < shapes[1].size() ? first : shapes[1];
+      const Ints& tensor = first.size() < shapes[1].size() ? shapes[1] : first;
+      if (tensor.size() < 2 || number.size() != (op == Op::Mul ? 1 : 0)) return std::nullopt;
       return result;
     }
     case Form::Half: {

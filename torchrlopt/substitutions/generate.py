@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from torchrlopt.substitutions.worth import (
     is_reached_downhill,
 )
 
+MAX_LOSS = 0.02  # relative, of a direction that saves nowhere but may enable
+MAX_MODES = 14  # ways of writing a pair that are tried
 NUM_BINDINGS = 200  # instances on which a generalisation must hold
 _FIRST_BINDINGS, _FIRST_ATTEMPTS = 24, 600  # a wrong one fails on few
 _SAVE_SECONDS = 5.0
@@ -46,6 +49,7 @@ COUNTERS = {
     "refuted": "- refuted by the second test",
     "not a substitution": "directions: - no substitution",
     "instance": "directions: - instance of a known one",
+    "loses everywhere": "directions: - lose everywhere, or enlarge the graph for nothing",
     "no cost favours it": "directions: - no cost favours either",
     "reached by steps that save": "directions: - reached by steps that save",
     "follows": "directions: - follows from known ones",
@@ -217,6 +221,8 @@ class Judge:
             return "instance", None, 0.0
         gain = best_gain(pair, self._cost)
         pays = gain.value > MIN_GAIN
+        if not pays and (gain.value < -MAX_LOSS or not _is_as_small(pair)):
+            return "loses everywhere", None, 0.0
         if not pays and best_gain(pair.reversed(), self._cost).value <= MIN_GAIN:
             return "no cost favours it", None, 0.0
         if pays and gain.setting is not None:
@@ -230,9 +236,14 @@ class Judge:
         return ("kept, saves" if pays else "kept, enables"), text, gain.value
 
 
+def _is_as_small(pair: Pair) -> bool:
+    """No more operators after, and no constants that were not there."""
+    return pair.after.num_ops <= pair.before.num_ops and pair.after.inputs <= pair.before.inputs
+
+
 def generalise(pair: Pair) -> str | None:
     """The most general text that holds on all instances tried; None where none does."""
-    for text in generalisations(pair):
+    for text in islice(generalisations(pair), MAX_MODES):
         if holds(text, _FIRST_BINDINGS, _FIRST_ATTEMPTS) and holds(text, NUM_BINDINGS):
             return text
     return None
