@@ -21,6 +21,8 @@ FUNCTIONS = (
 _EXACT_OPS = {
     "Add", "Sub", "Mul", "Neg", "Relu", "Transpose", "Reshape", "Concat", "Split", "Slice", "Pad",
 }  # fmt: skip
+_ARITHMETIC = {"Add", "Sub", "Mul", "Neg", FUNCTION}
+MAX_SHIPPED_LOSS = 0.005  # relative, of a direction that only enables
 _LINE = re.compile(r"^  (?P<outs>[^=]+) = (?P<op>\w+)\((?P<ins>[^;)]*)(?:; (?P<attrs>.*))?\)$", re.MULTILINE)
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "MatMul": "@", "FusedMatMul": "@"}
 
@@ -62,7 +64,8 @@ def as_linear(text: str) -> str:
 def entries(state: State, hand_text: str, report: Callable[[str, int, int], None]) -> list[Entry]:
     """What ships, by name; each holds on as many instances as the tests ask for."""
     found: dict[str, Entry] = {}
-    texts = [(variant, each) for each in state.accepted for variant in variants(each["text"])]
+    shipped = [each for each in state.accepted if ships(each)]
+    texts = [(variant, each) for each in shipped for variant in variants(each["text"])]
     for number, (text, each) in enumerate(texts):
         report("writing", number, len(texts))
         if text != each["text"] and not holds(text, NUM_BINDINGS):
@@ -72,6 +75,19 @@ def entries(state: State, hand_text: str, report: Callable[[str, int, int], None
             entry = replace(entry, doc=f"{entry.doc}\n# Holds for every elementwise function.")
         found.setdefault(entry.name, entry)
     return sorted(found.values(), key=lambda entry: (entry.family, entry.name))
+
+
+def ships(accepted: dict[str, Any]) -> bool:
+    """Whether a search is served: it saves somewhere, or moves something of weight at next to no cost.
+
+    Rewritings of scalar arithmetic, and what no model has (a literal one), only cost time.
+    """
+    before = accepted["text"].partition("=>")[0]
+    lines = list(_LINE.finditer(before))
+    if any(re.search(r"\d\.\d", line["ins"]) for line in lines):
+        return False
+    is_arithmetic = all(line["op"] in _ARITHMETIC for line in lines)
+    return bool(accepted["gain"] > 0.0 or (accepted["gain"] >= -MAX_SHIPPED_LOSS and not is_arithmetic))
 
 
 def make_entry(text: str, accepted: dict[str, Any]) -> Entry:

@@ -354,6 +354,7 @@ def modes(pair: Pair) -> Iterator[Mode]:
 def generalisations(pair: Pair) -> Iterator[str]:
     """Texts of the pair as a substitution named `candidate`, the most general first, each once."""
     seen = set()
+    pair = pair.in_order()
     for mode in modes(pair):
         text = _Writer(pair, mode).text()
         if text is not None and "unwritable" not in text and text not in seen:

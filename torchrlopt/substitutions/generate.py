@@ -33,7 +33,7 @@ from torchrlopt.substitutions.worth import (
 MAX_LOSS = 0.02  # relative, of a direction that saves nowhere but may enable
 MAX_MODES = 14  # ways of writing a pair that are tried
 NUM_BINDINGS = 200  # instances on which a generalisation must hold
-_FIRST_BINDINGS, _FIRST_ATTEMPTS = 24, 600  # a wrong one fails on few
+_FIRST_BINDINGS, _FIRST_ATTEMPTS = 16, 200  # a wrong one fails on few
 _SAVE_SECONDS = 5.0
 
 #: Counters in the order in which pairs pass them, and what they count.
@@ -95,7 +95,8 @@ class State:
     def save(self, path: Path) -> None:
         """Write the file whole or not at all."""
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({**asdict(self), "parameters": _plain(self.parameters)}), encoding="utf-8")
+        content = {**vars(self), "parameters": _plain(self.parameters)}
+        partial.write_text(json.dumps(content), encoding="utf-8")
         os.replace(partial, path)
 
     @classmethod

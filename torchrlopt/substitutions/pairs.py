@@ -148,6 +148,20 @@ class Pair:
         """The other direction."""
         return Pair(self.after, self.before, self.origin)
 
+    def in_order(self) -> Pair:
+        """With its inputs named in the order in which the graph before reads them."""
+        inputs = world_inputs(self.before.world)
+        free = {sort: [i for i, each in enumerate(inputs) if each.sort == sort] for sort in {e.sort for e in inputs}}
+        order = [value for op in self.before.ops for value in op[1:] if 0 <= value < len(inputs)]
+        order += sorted(self.after.inputs)
+        names = {value: free[inputs[value].sort].pop(0) for value in dict.fromkeys(order)}
+
+        def renamed(side: Side) -> Side:
+            ops = tuple((op[0], names.get(op[1], op[1]), names.get(op[2], op[2])) for op in side.ops)
+            return Side(side.world, ops, tuple(names.get(value, value) for value in side.outputs))
+
+        return Pair(renamed(self.before), renamed(self.after), self.origin)
+
     @property
     def size(self) -> int:
         """Operators of both sides."""
