@@ -42,7 +42,7 @@ def test_finds_the_laws_of_matrices(matrices: State) -> None:
         "(a @ a2) @ a3 = a @ (a2 @ a3)",
         "transpose(transpose(a)) = a",
         "slice(tanh(a)) = tanh(slice(a))",
-        "a + (a @ a2) = a @ (a2 + trilu(trilu(constantofshape())))",
+        "a + (a @ a2) = a @ (a2 + identity)",
     ):
         assert law in found, found
 
@@ -150,7 +150,7 @@ def test_a_known_rule_is_an_instance() -> None:
 
 
 def test_variants_are_checked_and_named(matrices: State) -> None:
-    some = State(MATRICES, accepted=[a for a in matrices.accepted if "Tanh(" in a["text"]][:1])
+    some = State(MATRICES, accepted=[a for a in matrices.accepted if "Tanh(" in a["text"] and a["gain"] > 0][:1])
     made = entries(some, NOTHING, lambda *_: None)
     assert len(made) > 5
     for entry in made:
