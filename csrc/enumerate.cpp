@@ -87,7 +87,10 @@ class Enumerator {
 
   bool is_usable(int number, int op) {
     if (!numbers_.is_input(number)) return numbers_.op_of(number) < op && !value(number).data.empty();
-    if (value(number).is_constant) return true;
+    if (value(number).is_constant) {
+      const InputSort& sort = world_.sorts[static_cast<size_t>(numbers_.sort_of(number))];
+      return target_ <= kShallow || !sort.is_shallow;
+    }
     return numbers_.position(number) <= used_[static_cast<size_t>(numbers_.sort_of(number))];
   }
 
@@ -109,6 +112,7 @@ class Enumerator {
     const int end = numbers_.output(op, 0);
     for (size_t l = 0; l < world_.letters.size() && !stopped_; ++l) {
       const Letter& letter = world_.letters[l];
+      if (letter.is_shallow && target_ > kShallow) continue;
       for (int a = 0; a < end; ++a) {
         if (!is_usable(a, op)) continue;
         const bool is_fresh = read(a);

@@ -56,6 +56,7 @@ uint64_t normalised_hash(const Graph& graph) {
     for (const Value& in : node.inputs) {
       ins.push_back(in.present() ? hash_mix(hashes.at(in.node), static_cast<uint64_t>(in.index)) : 0);
     }
+    while (!ins.empty() && ins.back() == 0) ins.pop_back();  // omitted at the end is not given
     if (is_commutative(node.op)) std::sort(ins.begin(), ins.end());
     for (const uint64_t in : ins) hash = hash_mix(hash, in);
     hashes[id] = hash;

@@ -39,7 +39,7 @@ Letter pool(const std::string& name, int64_t stride) {
   return letter;
 }
 InputSort number(const std::string& name, double value) {
-  return {name, 1, {{}, {}}, InputSort::Fill::Number, value};
+  return {name, 1, {{}, {}}, InputSort::Fill::Number, value, true};
 }
 
 void add_arithmetic(World& world) {
@@ -69,6 +69,7 @@ World matrix_world() {
   }
   world.letters.push_back(plain("transpose", Op::Transpose, 1, {{"perm", Ints{1, 0}}}));
   world.letters.push_back(plain("neg", Op::Neg, 1));
+  world.letters.back().is_shallow = true;
   return world;
 }
 

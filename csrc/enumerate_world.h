@@ -19,6 +19,7 @@ struct InputSort {
   std::vector<Ints> shapes;  // one per trial: the first enumerates, the others test again
   Fill fill = Fill::Data;
   double number = 0;
+  bool is_shallow = false;  // only in graphs of up to kShallow operators
 
   bool is_constant() const { return fill != Fill::Data; }
   /// Of a constant of this shape: the identity matrix (of each group, as a kernel with one tap), or the
@@ -45,11 +46,15 @@ struct Letter {
   std::vector<std::pair<std::string, AttrValue>> attrs;
   int arity = 1;
   int num_outputs = 1;
+  bool is_shallow = false;  // only in graphs of up to kShallow operators
 
   /// Nothing where the letter does not apply to operands of these shapes.
   std::optional<std::vector<std::pair<std::string, AttrValue>>> attributes(
       const std::vector<Ints>& shapes) const;
 };
+
+/// Numbers and signs combine with everything; what they do in larger graphs follows from small ones.
+inline constexpr int kShallow = 2;
 
 struct World {
   std::string name;

@@ -114,6 +114,9 @@ class _Writer:
         if line.op == "Reshape":
             return f"shape=shape{n}"
         if line.op == "Pad":
+            if self.mode.convs == "unit":
+                self.conditions.append(f"pads{n} == {list(line.attrs['pads'])}")
+                return f"pads=pads{n}"
             self.conditions += [f"rank({tensor}) == 4", f"all_at_least(pads{n}, 0)"]
             self.conditions += [f"pads{n}[{i}] == 0" for i in (0, 1, 4, 5)]
             return f"pads=pads{n}"

@@ -185,12 +185,16 @@ def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
 
 
 def _ordered(state: State) -> Iterable[Pair]:
-    """All directions, small pairs first: what follows from them is then pruned."""
-    pairs = [
-        Pair.from_core(key.partition("/")[0], found) for key, all_found in state.pairs.items() for found in all_found
-    ]
+    """All directions, small and general pairs first: what follows from them is then pruned."""
+    found = ((key.partition("/")[0], each) for key, several in state.pairs.items() for each in several)
+    pairs = [Pair.from_core(world, each).in_order() for world, each in found]
     worlds = {name: i for i, name in enumerate(state.parameters.worlds)}
-    pairs.sort(key=lambda p: (p.size, p.before.num_ops, worlds[p.before.world], p.before.ops, p.after.ops))
+
+    def key(pair: Pair) -> tuple[Any, ...]:
+        generality = -len(pair.before.data_inputs)
+        return pair.size, pair.before.num_ops, generality, worlds[pair.before.world], pair.before.ops, pair.after.ops
+
+    pairs.sort(key=key)
     for pair in pairs:
         yield pair
         yield pair.reversed()

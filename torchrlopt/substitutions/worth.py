@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from torchrlopt import _C
+from torchrlopt.substitutions.generalise import FUNCTION
 from torchrlopt.substitutions.pairs import Pair, Shape, world_inputs
 
 #: Shapes of the sorts of each world at which prices are compared: small, where launches count, and large.
@@ -86,11 +87,21 @@ def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs
     return steps is not None
 
 
+def is_movement(pair: Pair) -> bool:
+    """Whether the pattern only moves data, around functions: what cancels there is wanted in one step."""
+    movement = {"Transpose", "Reshape", "Concat", "Split", "Slice", FUNCTION}
+    return all(line.op in movement for line in pair.before.lines("t"))
+
+
 def is_reached_downhill(pair: Pair, setting: Setting, library: _C.Library, cost: _C.CostModel) -> bool:
-    """Whether the library without the pair gets from before to something as cheap as after, by steps that save."""
+    """Whether the library without the pair gets from before to something as cheap as after, by steps that save.
+
+    Steps that cost nothing count as well, but where a pattern moves data: searches that only take steps that save, and
+    most do, would not see through those.
+    """
     before = pair.before.graph(0, setting.shapes, setting.statics)
     after = pair.after.graph(0, setting.shapes, setting.statics)
-    if pair.after.num_ops >= pair.before.num_ops and _C.derive(before, after, library, 2, 40, cost) is not None:
+    if not is_movement(pair) and _C.derive(before, after, library, 3, 60, cost) is not None:
         return True
     goal = cost.total(after)["time_us"]
     found = _C.search(before, library, cost, searcher="greedy", budget_ms=0.0, budget_steps=40)
