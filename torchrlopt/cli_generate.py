@@ -23,8 +23,12 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all random data.")] = 0,
     world: Annotated[list[str] | None, typer.Option(help="What to enumerate over; default: all.")] = None,
-    slices: Annotated[int, typer.Option(min=1, help="Parts that are joined apart: less memory, more time.")] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")] = False,
+    slices: Annotated[
+        int, typer.Option(min=1, help="Parts that are joined apart: less memory, more time.")
+    ] = 1,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")
+    ] = False,
 ) -> None:
     """Enumerate small graphs, pair those that compute the same, and write what is new as substitutions.
 

@@ -1,4 +1,4 @@
-"""The generator: what it finds at two operators a side, that it is deterministic, resumes, and drops what is wrong."""
+"""The generator: what it finds at two operators a side; it is deterministic, resumes, drops what is wrong."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def test_second_test(one: str, other: str, differs: bool) -> None:
 
 def found_pair(state: State, text: str) -> dict[str, Any]:
     pairs = (found for all_found in state.pairs.values() for found in all_found)
-    return next(p for p in pairs if any(text in each for each in generalisations(Pair.from_core("matrix", p))))
+    return next(
+        p for p in pairs if any(text in each for each in generalisations(Pair.from_core("matrix", p)))
+    )
 
 
 def test_injected_wrong_pair_is_dropped(matrices: State) -> None:
@@ -150,7 +152,9 @@ def test_a_known_rule_is_an_instance() -> None:
 
 
 def test_variants_are_checked_and_named(matrices: State) -> None:
-    some = State(MATRICES, accepted=[a for a in matrices.accepted if "Tanh(" in a["text"] and a["gain"] > 0][:1])
+    some = State(
+        MATRICES, accepted=[a for a in matrices.accepted if "Tanh(" in a["text"] and a["gain"] > 0][:1]
+    )
     made = entries(some, NOTHING, lambda *_: None)
     assert len(made) > 5
     for entry in made:

@@ -15,15 +15,15 @@ from torchrlopt.substitutions.generate import NUM_BINDINGS, State, holds
 MAX_LINES = 380  # of a file
 
 #: Elementwise functions of real models; a rule for any function is written for each.
-FUNCTIONS = (
-    "Relu", "Gelu(approximate)", "Sigmoid", "Tanh", "Swish(alpha)", "HardSwish", "Clip(min, max)", "Neg", "Exp", "Erf",
-)  # fmt: skip
+FUNCTIONS = ("Relu", "Gelu(approximate)", "Sigmoid", "Tanh", "Swish(alpha)", "HardSwish")
 _EXACT_OPS = {
     "Add", "Sub", "Mul", "Neg", "Relu", "Transpose", "Reshape", "Concat", "Split", "Slice", "Pad",
 }  # fmt: skip
 _ARITHMETIC = {"Add", "Sub", "Mul", "Neg", FUNCTION}
 MAX_SHIPPED_LOSS = 0.002  # relative, of a direction that only enables
 _LINE = re.compile(r"^  (?P<outs>[^=]+) = (?P<op>\w+)\((?P<ins>[^;)]*)(?:; (?P<attrs>.*))?\)$", re.MULTILINE)
+_HEAD = "# Found by `torchrlopt substitutions generate`; not written by hand.\n"
+_PINNED = re.compile(r"perm_default\(\w+, rank\(\w+\)\) == \[\d")
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "MatMul": "@", "FusedMatMul": "@"}
 
 
@@ -39,7 +39,7 @@ class Entry:
 
 
 def variants(text: str, saves: bool) -> Iterator[str]:
-    """The text itself, or for each function where it holds for any; products that save also as linear layers."""
+    """The text, or one for each function where it holds for any; products that save as linear layers too."""
     if f"{FUNCTION}(" not in text:
         yield text
     else:
@@ -80,14 +80,34 @@ def entries(state: State, hand_text: str, report: Callable[[str, int, int], None
 def ships(accepted: dict[str, Any]) -> bool:
     """Whether a search is served: it saves somewhere, or moves something of weight at next to no cost.
 
-    Rewritings of scalar arithmetic, and what no model has (a literal one), only cost time.
+    Every substitution costs the searches time, so what no model has stays out: literal ones, arithmetic that only
+    changes places, and of the larger patterns those about scales, enlarged kernels, sums over axes, and single
+    permutations.
     """
-    before = accepted["text"].partition("=>")[0]
+    before, _, after = accepted["text"].partition("=>")
     lines = list(_LINE.finditer(before))
-    if any(re.search(r"\d\.\d", line["ins"]) for line in lines):
+    ops = {line["op"] for line in lines}
+    if any(re.search(r"\d\.\d", line["ins"]) for line in lines) or _undoes_itself(after):
         return False
-    is_arithmetic = all(line["op"] in _ARITHMETIC for line in lines)
-    return bool(accepted["gain"] > 0.0 or (accepted["gain"] >= -MAX_SHIPPED_LOSS and not is_arithmetic))
+    is_large = accepted["size"] > 4
+    if is_large and (ops & {"Pad", "ReduceSum"} or "size(s) == 1" in after or _PINNED.search(after)):
+        return False
+    return bool(accepted["gain"] > 0.0 or (accepted["gain"] >= -MAX_SHIPPED_LOSS and not ops <= _ARITHMETIC))
+
+
+def _undoes_itself(replacement: str) -> bool:
+    """Whether it takes away what it added, or multiplies by the identity: a smaller one exists."""
+    lines = {line["outs"]: line for line in _LINE.finditer(replacement)}
+    for line in lines.values():
+        ins = line["ins"].split(", ")
+        if line["op"] == "MatMul" and "eye" in ins:
+            return True
+        for name in ins:
+            made = lines.get(name)
+            is_sum = line["op"] == "Sub" and made is not None and made["op"] in ("Add", "Sub")
+            if is_sum and made is not None and set(made["ins"].split(", ")) & (set(ins) - {name}):
+                return True
+    return False
 
 
 def make_entry(text: str, accepted: dict[str, Any]) -> Entry:
@@ -139,7 +159,9 @@ def _expressions(side: str) -> str:
             values[name] = expression if len(outs) == 1 else f"{expression}[{i}]"
     outputs = [values[name] for name in sorted(values) if name not in read]
     alias = re.findall(r"^  y\d? = (\w+)$", side, re.MULTILINE)
-    return ", ".join(each.removeprefix("(").removesuffix(")") if each[0] == "(" else each for each in outputs + alias)
+    return ", ".join(
+        each.removeprefix("(").removesuffix(")") if each[0] == "(" else each for each in outputs + alias
+    )
 
 
 def _inputs(side: str) -> set[str]:
@@ -162,7 +184,7 @@ def write_library(
     for family, all_entries in by_family.items():
         blocks = [f"# {entry.doc}\n{entry.text}" for entry in all_entries]
         for number, part in enumerate(_parts(blocks), start=1):
-            head = f"# family: {family}\n# Found by `torchrlopt substitutions generate`; not written by hand.\n\n"
+            head = f"# family: {family}\n{_HEAD}\n"
             files[f"generated_{family}_{number}.txt"] = head + "\n".join(part)
     for path in folder.glob("generated_*.txt"):
         path.unlink()

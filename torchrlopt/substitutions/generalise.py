@@ -1,9 +1,9 @@
 """From a pair of graphs at fixed shapes to substitutions with variables for shapes and attributes.
 
-`generalisations` writes the pair in the library's syntax in several ways, the most general first: attributes of the
-pattern become variables, those of the replacement are copied or computed from them, and what the instance had in
-common (equal axes, equal shapes, parts of equal size) becomes a condition. Which of them hold is for exact evaluation to
-say: the generator takes the first that does.
+`generalisations` writes the pair in the library's syntax in several ways, the most general first:
+attributes of the pattern become variables, those of the replacement are copied or computed from them, and
+what the instance had in common (equal axes, equal shapes, parts of equal size) becomes a condition. Which
+of them hold is for exact evaluation to say: the generator takes the first that does.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class _Writer:
 
     def _known_attrs(self, line: OpLine) -> str | None:
         """What a line of the pattern with the same operator and attributes has."""
-        return next((text for each, text in self.known if each.op == line.op and each.attrs == line.attrs), None)
+        return next(
+            (text for each, text in self.known if each.op == line.op and each.attrs == line.attrs), None
+        )
 
     def _new_attrs(self, line: OpLine, inputs: dict[str, Input]) -> str:
         self.count += 1
@@ -131,7 +133,11 @@ class _Writer:
             return f"@conv{n}"
         if self.mode.convs == "ungrouped":
             return f"group=1, @conv{n}"
-        self.conditions += [f"all_equal(strides{n}, 1)", f"all_equal(dilations{n}, 1)", f"rank({line.ins[0]}) == 4"]
+        self.conditions += [
+            f"all_equal(strides{n}, 1)",
+            f"all_equal(dilations{n}, 1)",
+            f"rank({line.ins[0]}) == 4",
+        ]
         if all(size == 1 for size in line.in_shapes[1][2:]):
             kernel = line.ins[1]
             self.conditions += [f"dim({kernel}, 2) == 1 && dim({kernel}, 3) == 1", f"all_equal(pads{n}, 0)"]
@@ -185,7 +191,9 @@ class _Writer:
                 self.conditions.append(f"{known} == {expression}")
         self.sizes.append((parts, expression))
 
-    def _relate_inputs(self, before: Sequence[OpLine], after: Sequence[OpLine], inputs: dict[str, Input]) -> None:
+    def _relate_inputs(
+        self, before: Sequence[OpLine], after: Sequence[OpLine], inputs: dict[str, Input]
+    ) -> None:
         data = [each for each in inputs.values() if not each.is_constant and each.name in self.shapes]
         for line in (*before, *after):
             if line.op == "MatMul" and self.mode.ranks == "any":
@@ -270,7 +278,11 @@ class _Writer:
     def _slice_of_parts(self, line: OpLine, axis: str) -> str | None:
         for parts, expression in self.sizes:
             if parts[0] == line.attrs["ends"][0]:
-                first = f"{expression}[0]" if not expression.startswith("[") else expression[1:].split("), ")[0] + ")"
+                first = (
+                    f"{expression}[0]"
+                    if not expression.startswith("[")
+                    else expression[1:].split("), ")[0] + ")"
+                )
                 return f"axes=[{axis}], starts=[0], ends=[{first}]"
         return None
 

@@ -1,8 +1,9 @@
 """The generator of substitutions: enumerate, pair, test, prune, generalise.
 
-The core enumerates small graphs and finds pairs that compute the same; here each direction of a pair is judged: can the
-library already do it, can it ever pay, does it hold beyond the shapes it was found with. What is left becomes entries of the
-library. The state is written as it goes, so that an interrupted run resumes.
+The core enumerates small graphs and finds pairs that compute the same; here each direction of a pair is
+judged: can the library already do it, can it ever pay, does it hold beyond the shapes it was found with.
+What is left becomes entries of the library. The state is written as it goes, so that an interrupted run
+resumes.
 """
 
 from __future__ import annotations
@@ -175,7 +176,9 @@ def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
             if key in state.pairs:
                 continue
             report(f"enumerating {world}", number, parameters.num_slices)
-            found = _C.enumerate_pairs(world, parameters.depth, parameters.seed, number, parameters.num_slices)
+            found = _C.enumerate_pairs(
+                world, parameters.depth, parameters.seed, number, parameters.num_slices
+            )
             state.pairs[key] = found["pairs"]
             counts = found["counts"]
             if number > 0:
@@ -192,7 +195,14 @@ def _ordered(state: State) -> Iterable[Pair]:
 
     def key(pair: Pair) -> tuple[Any, ...]:
         generality = -len(pair.before.data_inputs)
-        return pair.size, pair.before.num_ops, generality, worlds[pair.before.world], pair.before.ops, pair.after.ops
+        return (
+            pair.size,
+            pair.before.num_ops,
+            generality,
+            worlds[pair.before.world],
+            pair.before.ops,
+            pair.after.ops,
+        )
 
     pairs.sort(key=key)
     for pair in pairs:
@@ -206,7 +216,10 @@ class Judge:
     def __init__(self, library_text: str, state: State) -> None:
         self._cost = _C.CostModel()  # the core's prices: the same result on every machine
         self._state = state
-        self._texts = [library_text, *(each["text"].replace(NAME, f"c{i}") for i, each in enumerate(state.accepted))]
+        self._texts = [
+            library_text,
+            *(each["text"].replace(NAME, f"c{i}") for i, each in enumerate(state.accepted)),
+        ]
         self._library = _C.Library("".join(self._texts))
 
     def judge(self, pair: Pair) -> None:
@@ -215,7 +228,9 @@ class Judge:
         self._state.counts[verdict] += 1
         if text is None:
             return
-        self._state.accepted.append({"text": text, "gain": gain, "world": pair.before.world, "size": pair.size})
+        self._state.accepted.append(
+            {"text": text, "gain": gain, "world": pair.before.world, "size": pair.size}
+        )
         self._texts.append(text.replace(NAME, f"c{len(self._state.accepted) - 1}"))
         self._library = _C.Library("".join(self._texts))
 

@@ -1,7 +1,7 @@
 """A candidate pair of the generator as lines of operators, with the shapes it was found with.
 
-The core numbers values; here they have names: inputs those of their world, `t1, t2, ...` inside the pattern, `u1, ...`
-inside the replacement, `y1, ...` for the outputs.
+The core numbers values; here they have names: inputs those of their world, `t1, t2, ...` inside the
+pattern, `u1, ...` inside the replacement, `y1, ...` for the outputs.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class Side:
         """Operators; 0 when the output is an input."""
         return 0 if self.ops[0][0] < 0 else len(self.ops)
 
-    def graph(
-        self, trial: int = 0, shapes: Sequence[Shape] = (), statics: Sequence[bool] = ()
-    ) -> _C.Graph:
+    def graph(self, trial: int = 0, shapes: Sequence[Shape] = (), statics: Sequence[bool] = ()) -> _C.Graph:
         """As a graph of the core, at the shapes of a trial or at given ones (one per sort)."""
         ops = [list(op) for op in self.ops]
         sizes = [list(shape) for shape in shapes]
@@ -119,11 +117,15 @@ class Side:
                     ins=tuple(names[value] for value in op[1 : 1 + letter["arity"]]),
                     outs=tuple(names[base + 2 * i + k] for k in range(letter["num_outputs"])),
                     attrs=node["attrs"],
-                    in_shapes=tuple(tuple(graph.type(value)[1] or ()) for value in node["inputs"]),
-                    out_shapes=tuple(tuple(type_[1]) for type_ in node["types"]),
+                    in_shapes=tuple(_sizes(graph.type(value)) for value in node["inputs"]),
+                    out_shapes=tuple(_sizes(type_) for type_ in node["types"]),
                 )
             )
         return lines
+
+
+def _sizes(type_: _C.TensorType) -> Shape:
+    return tuple(int(size) for size in type_[1] or ())
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,10 @@ class Pair:
     def in_order(self) -> Pair:
         """With its inputs named in the order in which the graph before reads them."""
         inputs = world_inputs(self.before.world)
-        free = {sort: [i for i, each in enumerate(inputs) if each.sort == sort] for sort in {e.sort for e in inputs}}
+        free = {
+            sort: [i for i, each in enumerate(inputs) if each.sort == sort]
+            for sort in {e.sort for e in inputs}
+        }
         order = [value for op in self.before.ops for value in op[1:] if 0 <= value < len(inputs)]
         order += sorted(self.after.inputs)
         names = {value: free[inputs[value].sort].pop(0) for value in dict.fromkeys(order)}

@@ -1,10 +1,10 @@
-"""Whether a candidate substitution is worth having: what it can gain, and whether the library already gets there."""
+"""Whether a candidate is worth having: what it can gain, and whether the library already gets there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from torchrlopt import _C
 from torchrlopt.substitutions.generalise import FUNCTION
@@ -31,7 +31,7 @@ class Setting:
     statics: tuple[bool, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _sort_shapes(world: str, size: int) -> tuple[Shape, ...]:
     by_name = SIZES[world][size]
     firsts: dict[int, str] = {}
@@ -76,7 +76,7 @@ def best_gain(pair: Pair, cost: _C.CostModel) -> Gain:
 
 
 def is_instance(pair: Pair, library: _C.Library) -> bool:
-    """Whether one step of the library makes the graph after of the graph before, at the shapes of the second test."""
+    """Whether one step of the library leads from before to after, at the shapes of the second test."""
     trial = 1
     return _C.derive(pair.before.graph(trial), pair.after.graph(trial), library, 1) is not None
 
@@ -94,10 +94,10 @@ def is_movement(pair: Pair) -> bool:
 
 
 def is_reached_downhill(pair: Pair, setting: Setting, library: _C.Library, cost: _C.CostModel) -> bool:
-    """Whether the library without the pair gets from before to something as cheap as after, by steps that save.
+    """Whether the library gets from before to something as cheap as after, by steps that save.
 
-    Steps that cost nothing count as well, but where a pattern moves data: searches that only take steps that save, and
-    most do, would not see through those.
+    Steps that cost nothing count as well, but where a pattern moves data: searches that only take steps
+    that save, and most do, would not see through those.
     """
     before = pair.before.graph(0, setting.shapes, setting.statics)
     after = pair.after.graph(0, setting.shapes, setting.statics)
