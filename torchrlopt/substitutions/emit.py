@@ -80,9 +80,9 @@ def entries(state: State, hand_text: str, report: Callable[[str, int, int], None
 def ships(accepted: dict[str, Any]) -> bool:
     """Whether a search is served: it saves somewhere, or moves something of weight at next to no cost.
 
-    Every substitution costs the searches time, so what no model has stays out: literal ones, arithmetic that only
-    changes places, and of the larger patterns those about scales, enlarged kernels, sums over axes, and single
-    permutations.
+    Every substitution costs the searches time, so what no model has stays out: literal ones, arithmetic that
+    only changes places, and of the larger patterns those about scales, enlarged kernels, sums over axes, and
+    single permutations.
     """
     before, _, after = accepted["text"].partition("=>")
     lines = list(_LINE.finditer(before))

@@ -32,9 +32,12 @@ from torchrlopt.substitutions.worth import (
 )
 
 MAX_LOSS = 0.02  # relative, of a direction that saves nowhere but may enable
-MAX_MODES = 14  # ways of writing a pair that are tried
+MAX_MODES, MAX_MODES_LARGE = (
+    14,
+    6,
+)  # ways of writing that are tried, of pairs of up to and of more than 4 operators
 NUM_BINDINGS = 200  # instances on which a generalisation must hold
-_FIRST_BINDINGS, _FIRST_ATTEMPTS = 16, 200  # a wrong one fails on few
+_FIRST_BINDINGS, _FIRST_ATTEMPTS = 8, 60  # a wrong one fails on few
 _SAVE_SECONDS = 5.0
 
 #: Counters in the order in which pairs pass them, and what they count.
@@ -263,7 +266,7 @@ def _is_as_small(pair: Pair) -> bool:
 
 def generalise(pair: Pair) -> str | None:
     """The most general text that holds on all instances tried; None where none does."""
-    for text in islice(generalisations(pair), MAX_MODES):
+    for text in islice(generalisations(pair), MAX_MODES if pair.size <= 4 else MAX_MODES_LARGE):
         if holds(text, _FIRST_BINDINGS, _FIRST_ATTEMPTS) and holds(text, NUM_BINDINGS):
             return text
     return None
