@@ -29,6 +29,7 @@ from torchrlopt.substitutions.worth import (
     is_derivable,
     is_instance,
     is_reached_downhill,
+    serves,
 )
 
 MAX_LOSS = 0.02  # relative, of a direction that saves nowhere but may enable
@@ -57,6 +58,7 @@ COUNTERS = {
     "no cost favours it": "directions: - no cost favours either",
     "reached by steps that save": "directions: - reached by steps that save",
     "follows": "directions: - follows from known ones",
+    "serves no search": "directions: - serve no search",
     "holds for its shapes only": "directions: - no generalisation holds",
     "kept, saves": "directions kept: save somewhere",
     "kept, enables": "directions kept: enable",
@@ -253,6 +255,8 @@ class Judge:
                 return "reached by steps that save", None, 0.0
         elif is_derivable(pair, self._library):
             return "follows", None, 0.0
+        if not serves(pair):
+            return "serves no search", None, 0.0
         text = generalise(pair)
         if text is None:
             return "holds for its shapes only", None, 0.0

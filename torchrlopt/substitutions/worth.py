@@ -87,6 +87,26 @@ def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs
     return steps is not None
 
 
+def serves(pair: Pair) -> bool:
+    """Whether a model may have the pattern, and a search a use for it.
+
+    Every substitution costs the searches time, so what no model has stays out: literal ones, and of the
+    larger patterns those about scales, enlarged kernels and sums over axes. Of those with three operators on
+    both sides only what saves a product stays, and the geometry of concat.
+    """
+    inputs = world_inputs(pair.before.world)
+    before = [line.op for line in pair.before.lines("t")]
+    after = [line.op for line in pair.after.lines("u")]
+    if any(inputs[i].number is not None for i in pair.before.inputs):
+        return False
+    if pair.size > 4:
+        is_scale = any(inputs[i].shape == (1,) for i in pair.before.inputs)
+        if {"Pad", "ReduceSum"} & set(before) or (is_scale and "Concat" not in before):
+            return False
+    num_products = [sum(op in ("MatMul", "Conv") for op in side) for side in (before, after)]
+    return pair.size <= 5 or num_products[1] < num_products[0] or set(before) == {"Concat"}
+
+
 def is_movement(pair: Pair) -> bool:
     """Whether the pattern only moves data, around functions: what cancels there is wanted in one step."""
     movement = {"Transpose", "Reshape", "Concat", "Split", "Slice", FUNCTION}
