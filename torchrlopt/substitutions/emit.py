@@ -10,7 +10,7 @@ from typing import Any
 
 from torchrlopt import _C
 from torchrlopt.substitutions.generalise import FUNCTION, NAME
-from torchrlopt.substitutions.generate import NUM_BINDINGS, State, holds
+from torchrlopt.substitutions.generate import NUM_BINDINGS, State, holds, holds_widely
 
 MAX_LINES = 380  # of a file
 
@@ -68,9 +68,9 @@ def entries(state: State, hand_text: str, report: Callable[[str, int, int], None
     texts = [(variant, each) for each in shipped for variant in variants(each["text"], each["gain"] > 0.0)]
     for number, (text, each) in enumerate(texts):
         report("writing", number, len(texts))
-        if text != each["text"] and not holds(text, NUM_BINDINGS):
-            continue
         entry = make_entry(text, each)
+        if not holds_widely(entry.text):
+            continue
         if f"{FUNCTION}(" in each["text"]:
             entry = replace(entry, doc=f"{entry.doc}\n# Holds for every elementwise function.")
         found.setdefault(entry.name, entry)
@@ -80,7 +80,7 @@ def entries(state: State, hand_text: str, report: Callable[[str, int, int], None
 def ships(accepted: dict[str, Any]) -> bool:
     """Whether it saves somewhere, or moves something of weight at next to no cost; as small as it can be."""
     before, _, after = accepted["text"].partition("=>")
-    if _undoes_itself(after) or (accepted["size"] > 4 and _PINNED.search(after)):
+    if _undoes_itself(after) or _PINNED.search(after):
         return False
     lines = [line["op"] for line in _LINE.finditer(before)]
     if lines.count("Transpose") > 1 and re.search(r"rank\(\w+\) == \d", after):
