@@ -177,9 +177,12 @@ def test_interrupt_keeps_the_state(tmp_path: Path) -> None:
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     sent = time.monotonic()
-    output, _ = process.communicate(timeout=30)
-    assert time.monotonic() - sent < 2.0  # half a second on an idle machine
+    assert process.stdout is not None
+    assert b"interrupted" in process.stdout.readline()
+    assert (
+        time.monotonic() - sent < 3.0
+    )  # half a second on an idle machine; the interpreter's exit comes on top
+    process.communicate(timeout=30)
     assert process.returncode == 130
-    assert b"interrupted" in output
     parameters = Parameters(3, 0, ("matrix",), 1, _C.Library(HAND_WRITTEN).hash)
     assert State.load(state, parameters).pairs

@@ -352,13 +352,13 @@ def modes(pair: Pair) -> Iterator[Mode]:
     has_axes = bool(ops & {"Concat", "Split", "Slice", "ReduceSum", "Transpose"})
     # Parts of tensors and broadcasting do not go together: an empty part is not as wide as one that is read.
     has_parts = bool(ops & {"Concat", "Split", "Slice", "ReduceSum", "Pad"})
-    shapes = ("same",) if has_parts else ("any", "same")
+    kinds = ("same",) if has_parts else ("any", "same")
     choices = [
         ("any", "kept") if "ReduceSum" in ops else ("any",),
         ("any", "pinned"),
         ("free", "end", "start") if has_axes else ("free",),
         ("any", "ungrouped", "unit") if "Conv" in ops else ("any",),
-        shapes if ops & set(ELEMENTWISE) else ("any",),
+        kinds if ops & set(ELEMENTWISE) else ("any",),
         ("same", "inverse") if "Transpose" in ops else ("same",),
     ]
     positions = itertools.product(*(range(len(each)) for each in choices))
