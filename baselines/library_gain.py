@@ -95,7 +95,7 @@ def gain_of(model: str, batch: int, searcher: str, hand: _C.Library) -> ModelGai
     graph = graph_of(*models.build(model, batch))
     options = Options.from_dict({"searcher": searcher, "budget_ms": BUDGET_MS})
     cost = cost_model("eager")
-    library = load_library()
+    library = load_library(with_generated=True)
     by_hand = search(graph, hand, cost, options)
     by_all = by_hand if hand.hash == library.hash else search(graph, library, cost, options)
     result = ModelGain(model, by_hand.cost_before_ms, by_hand.cost_after_ms, by_all.cost_after_ms)
@@ -128,7 +128,7 @@ def render(gains: Sequence[ModelGain]) -> Table:
 
 def summary(gains: Sequence[ModelGain]) -> list[str]:
     """The lines below the table."""
-    library = load_library()
+    library = load_library(with_generated=True)
     fires = set().union(*(gain.fires for gain in gains))
     generated = {name for name in fires if is_generated(name)}
     used = {name for gain in gains for name in gain.used}

@@ -30,6 +30,7 @@ class Verifier {
     while (result_.num_bindings < options_.num_bindings && attempts < options_.max_attempts) {
       // A pattern with little freedom runs out of distinct instances.
       if (++attempts > 4000 && result_.num_bindings * 100 < attempts) break;
+      if (options_.interrupted && options_.interrupted()) return {};
       const auto instance = drawer.draw();
       if (!instance || !seen_.insert(instance->graph.hash()).second) continue;
       ++num_drawn_;

@@ -2,6 +2,7 @@
 // product uses.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct VerifyOptions {
   int num_bindings = 200;  // distinct shape and attribute instances
   int num_seeds = 2;       // random data per instance
   uint64_t seed = 0;
-  int max_attempts = 20000;  // drawings before giving up on reaching num_bindings
+  int max_attempts = 20000;           // drawings before giving up on reaching num_bindings
+  std::function<bool()> interrupted;  // polled; true ends it, not ok
 };
 
 struct VerifyResult {

@@ -25,6 +25,7 @@ void Proposer::epilogue(Draft& draft, const Ints& output) {
 
 bool Proposer::matmul(Draft& draft) {
   DraftInput &a = draft.in[0], &b = draft.in[1];
+  if (b.shape && b.shape->empty()) return false;
   if (!a.shape) {
     Ints shape = dims(rank_of(a, random_.one_of<int64_t>({1, 2, 2, 2, 3, 3, 4})));
     if (b.shape && !shape.empty()) {
@@ -49,6 +50,7 @@ bool Proposer::matmul(Draft& draft) {
     if (random_.chance(0.3) && shape.size() > 1 && last_channels_ > 0) shape.back() = last_channels_;
     shape[shape.size() - (shape.size() == 1 ? 1 : 2)] = a.shape->back();
     choose(b, shape, a.dtype);
+    if (b.shape->empty()) return false;
   }
   Ints output = a.shape->size() > b.shape->size() ? *a.shape : *b.shape;
   if (a.shape->size() >= 2 && b.shape->size() >= 2) {

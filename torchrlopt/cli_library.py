@@ -63,7 +63,7 @@ def list_(
     origin: Annotated[str | None, typer.Option(help="Only these: hand or generated.")] = None,
 ) -> None:
     """List the substitutions: family, origin, how each was checked, on how many suite models it fires."""
-    found = rows(load_library(allow_assumed=True))
+    found = rows(load_library(allow_assumed=True, with_generated=True))
     for key, wanted in (("family", family), ("proof", proof), ("origin", origin)):
         if wanted is None:
             continue
@@ -105,7 +105,7 @@ def show(
     png: Annotated[Path | None, typer.Option(help="Draw it into this PNG file.", dir_okay=False)] = None,
 ) -> None:
     """Show one substitution: before => after, its conditions, how it was checked, where it fires."""
-    library = load_library(allow_assumed=True)
+    library = load_library(allow_assumed=True, with_generated=True)
     named(library, name)
     doc = library.doc(name)
     lines = [f"# {line}" for line in doc.splitlines()]
@@ -138,7 +138,7 @@ def explain(
     planned: Annotated[bool, typer.Option(help="On the graph after the greedy plan.")] = False,
 ) -> None:
     """Say where a substitution matches in a model, and how far it came where it does not."""
-    library = load_library(allow_assumed=True)
+    library = load_library(allow_assumed=True, with_generated=True)
     named(library, name)
     graph = graph_of_model(model)
     if planned:

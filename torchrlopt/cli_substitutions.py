@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from torchrlopt.cli_generate import generate
 from torchrlopt.cli_library import explain, list_, show
 from torchrlopt.cli_prove import check, prove
 
@@ -13,3 +14,4 @@ app.command()(show)
 app.command()(explain)
 app.command()(check)
 app.command()(prove)
+app.command()(generate)

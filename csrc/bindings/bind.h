@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,23 @@ inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py
 
 /// Of Library.instances.
 py::list instances_to_python(const Library& library, int substitution, int count, uint64_t seed);
+/// Lets Python handle signals at most every 20 ms; true once one raised.
+class SignalPoll {
+ public:
+  bool operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    if (raised_ || now - last_ < std::chrono::milliseconds(20)) return raised_;
+    last_ = now;
+    const py::gil_scoped_acquire gil;
+    raised_ = PyErr_CheckSignals() != 0;
+    return raised_;
+  }
+  bool raised() const { return raised_; }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  bool raised_ = false;
+};
 
 void bind_graph(py::module_& m);
 void bind_reference(py::module_& m);
@@ -52,5 +70,6 @@ void bind_cost(py::module_& m);
 void bind_probe(py::module_& m);
 void bind_search(py::module_& m);
 void bind_env(py::module_& m);
+void bind_enumerate(py::module_& m);
 
 }  // namespace rlopt

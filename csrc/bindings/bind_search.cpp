@@ -1,6 +1,4 @@
 // Searches.
-#include <chrono>
-
 #include "../search.h"
 #include "bind.h"
 
@@ -28,24 +26,6 @@ std::vector<Step> steps_from_python(const Library& library, const py::sequence& 
   }
   return result;
 }
-
-/// Lets Python handle signals at most every 20 ms; true once one raised.
-class SignalPoll {
- public:
-  bool operator()() {
-    const auto now = std::chrono::steady_clock::now();
-    if (raised_ || now - last_ < std::chrono::milliseconds(20)) return raised_;
-    last_ = now;
-    const py::gil_scoped_acquire gil;
-    raised_ = PyErr_CheckSignals() != 0;
-    return raised_;
-  }
-  bool raised() const { return raised_; }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-  bool raised_ = false;
-};
 
 py::dict run_search(const Graph& graph, const Library& library, const CostModel& cost,
                     const SearchOptions& options) {

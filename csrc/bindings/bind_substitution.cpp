@@ -89,17 +89,21 @@ Graph apply(const Library& library, const Graph& graph, const std::string& name,
 }
 
 py::dict verify_to_python(const Library& library, const std::string& name, int bindings, int seeds,
-                          uint64_t seed) {
+                          uint64_t seed, int max_attempts) {
   VerifyOptions options;
+  options.max_attempts = max_attempts;
   options.num_bindings = bindings;
   options.num_seeds = seeds;
   options.seed = seed;
   const int index = index_of(library, name);
   VerifyResult result;
+  SignalPoll poll;
+  options.interrupted = [&poll] { return poll(); };
   {
     const py::gil_scoped_release release;
     result = verify(library, index, options);
   }
+  if (poll.raised()) throw py::error_already_set();
   py::dict dict;
   dict["ok"] = result.ok;
   dict["num_bindings"] = result.num_bindings;
@@ -173,7 +177,7 @@ void bind_substitution(py::module_& m) {
           },
           py::arg("graph"), py::arg("name"))
       .def("verify", &verify_to_python, py::arg("name"), py::arg("bindings") = 200, py::arg("seeds") = 2,
-           py::arg("seed") = 0,
+           py::arg("seed") = 0, py::arg("max_attempts") = 20000,
            "Exact evaluation on random instances of the pattern and in the six contexts.")
       .def(
           "instances",

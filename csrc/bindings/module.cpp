@@ -24,4 +24,5 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_probe(m);
   rlopt::bind_search(m);
   rlopt::bind_env(m);
+  rlopt::bind_enumerate(m);
 }

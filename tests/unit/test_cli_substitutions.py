@@ -18,7 +18,7 @@ from torchrlopt.substitutions.picture import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = "from torchrlopt.cli import main; main()"
-LIBRARY = load_library(allow_assumed=True)
+LIBRARY = load_library(allow_assumed=True, with_generated=True)
 RIGHT = "substitution drop_pair\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
 
 

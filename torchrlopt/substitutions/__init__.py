@@ -22,9 +22,10 @@ _COMPOSITE = "composite"
 FIRES = Path(__file__).parent / "fires.json"
 
 
-def library_files() -> tuple[Path, ...]:
+def library_files(with_generated: bool = True) -> tuple[Path, ...]:
     """The files of the library, in the order in which they are read."""
-    return tuple(sorted(_FOLDER.glob("*.txt")))
+    files = sorted(_FOLDER.glob("*.txt"))
+    return tuple(path for path in files if with_generated or not path.name.startswith("generated"))
 
 
 def library_folder() -> Path:
@@ -33,32 +34,36 @@ def library_folder() -> Path:
 
 
 def hand_written_text() -> str:
-    """The text of the files that people wrote; generated ones begin with `generated`."""
-    return "".join(_read(path) for path in library_files() if not path.name.startswith("generated"))
+    """The text of the files that people wrote."""
+    return library_text(with_generated=False)
 
 
-def library_text() -> str:
+def library_text(with_generated: bool = True) -> str:
     """The text of all files, one after another."""
-    return "".join(_read(path) for path in library_files())
+    return "".join(_read(path) for path in library_files(with_generated))
 
 
 @cache
-def load_library(*, primitives_only: bool = False, allow_assumed: bool = False) -> _C.Library:
+def load_library(
+    *, primitives_only: bool = False, allow_assumed: bool = False, with_generated: bool = False
+) -> _C.Library:
     """The parsed library, the same object at every call.
 
     Args:
         primitives_only: leave out the substitutions marked `# composite`.
+        with_generated: also the generated substitutions. They are tested; the default leaves them out until
+            they are proved as well.
         allow_assumed: also the substitutions that are neither proved nor tested, only assumed.
 
     Raises:
         SubstitutionError: a substitution is malformed; the message names the file and the line in it.
     """
     if primitives_only:
-        return _primitives_of(load_library())
+        return _primitives_of(load_library(allow_assumed=allow_assumed, with_generated=with_generated))
     try:
-        return _C.Library(library_text(), allow_assumed)
+        return _C.Library(library_text(with_generated), allow_assumed)
     except SubstitutionError as error:
-        path, line = _place(error.line)
+        path, line = _place(error.line, with_generated)
         raise SubstitutionError(error.reason, name=error.name, line=line, file=path.name) from error
 
 
@@ -83,12 +88,13 @@ def _read(path: Path) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def _place(line: int) -> tuple[Path, int]:
-    """File and line in it of a line of `library_text()`."""
+def _place(line: int, with_generated: bool) -> tuple[Path, int]:
+    """File and line in it of a line of `library_text(with_generated)`."""
     before = 0
-    for path in library_files():
+    files = library_files(with_generated)
+    for path in files:
         count = _read(path).count("\n")
         if line <= before + count:
             return path, line - before
         before += count
-    return library_files()[-1], line - before
+    return files[-1], line - before
