@@ -40,6 +40,7 @@ class Case:
         threads: Threads of the peer's kernels.
         executor: torchrlopt's executor; empty for the others.
         searcher: torchrlopt's searcher; empty for the others.
+        device: "cpu", or "cuda" for a peer of `baselines.cuda_peers`.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Case:
     threads: int
     executor: str = ""
     searcher: str = ""
+    device: str = "cpu"
 
 
 class Peer(Protocol):
@@ -60,6 +62,9 @@ class Peer(Protocol):
     def call(self) -> Any:
         """Runs the model once."""
 
+    def call_ms(self) -> float:
+        """Runs the model once; returns the milliseconds that took."""
+
     def outputs(self) -> list[np.ndarray]:
         """Runs once and returns the outputs, flat."""
 
@@ -67,7 +72,14 @@ class Peer(Protocol):
         """The outputs of the unchanged model in float64; the peer must not be called afterwards."""
 
 
-def _build(case: Case) -> tuple[Any, tuple[Any, ...]]:
+def wall_ms(call: Callable[[], Any]) -> float:
+    """Milliseconds of one call on the wall clock."""
+    before = time.perf_counter()
+    call()
+    return (time.perf_counter() - before) * 1e3
+
+
+def build_case(case: Case) -> tuple[Any, tuple[Any, ...]]:
     """The module and its inputs in the dtype of the case."""
     import torch
 
@@ -79,10 +91,10 @@ def _build(case: Case) -> tuple[Any, tuple[Any, ...]]:
     return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
 
 
-def _to_arrays(outputs: Any) -> list[np.ndarray]:
+def to_arrays(outputs: Any) -> list[np.ndarray]:
     """Flat numpy arrays of a tensor or a tuple of tensors; bfloat16, which numpy lacks, becomes float32."""
     tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-    return [(t.float() if str(t.dtype) == "torch.bfloat16" else t).numpy() for t in tensors]
+    return [(t.float() if str(t.dtype) == "torch.bfloat16" else t).cpu().numpy() for t in tensors]
 
 
 class TorchPeer:
@@ -92,7 +104,7 @@ class TorchPeer:
         import torch
 
         self._torch = torch
-        self._model, self._inputs = _build(case)
+        self._model, self._inputs = build_case(case)
         self._callable = self._model
         if case.peer == "inductor_freezing":
             import torch._inductor.config
@@ -123,9 +135,13 @@ class TorchPeer:
         with self._torch.no_grad():
             return self._callable(*self._inputs)
 
+    def call_ms(self) -> float:
+        """Runs the model once; returns the milliseconds that took."""
+        return wall_ms(self.call)
+
     def outputs(self) -> list[np.ndarray]:
         """Runs once and returns the outputs, flat."""
-        return _to_arrays(self.call())
+        return to_arrays(self.call())
 
     def reference_outputs(self) -> list[np.ndarray]:
         """Turns the model into float64 and returns the outputs."""
@@ -139,7 +155,7 @@ def _export(case: Case, folder: str) -> float:
     import onnxscript  # noqa: F401  # imported before the clock starts, as the compilers of the others are
     import torch
 
-    model, inputs = _build(case)
+    model, inputs = build_case(case)
     start = time.perf_counter()
     torch.onnx.export(model, inputs, Path(folder) / "model.onnx", dynamo=True, verbose=False)
     seconds = time.perf_counter() - start
@@ -174,6 +190,10 @@ class ExportedPeer:
     def call(self) -> Any:
         """Runs the model once."""
         return self._run(self._feed)
+
+    def call_ms(self) -> float:
+        """Runs the model once; returns the milliseconds that took."""
+        return wall_ms(self.call)
 
     def outputs(self) -> list[np.ndarray]:
         """Runs once and returns the outputs, flat."""
@@ -226,8 +246,12 @@ def make_peer(case: Case, folder: str) -> Peer:
         folder: An empty folder for the peer's files.
 
     Raises:
-        ValueError: The peer is not one of `PEERS`.
+        ValueError: There is no such peer.
     """
+    if case.device == "cuda":
+        from baselines.cuda_peers import CudaPeer
+
+        return CudaPeer(case)
     if case.peer not in PEERS:
         raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(PEERS)}")
     if case.peer == "onnxruntime":

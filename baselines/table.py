@@ -61,9 +61,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def ratios_by_peer(rows: Sequence[Row]) -> dict[str, list[float]]:
-    """Speed-ups over eager of each peer's good rows, in the order of `PEERS`; peers without are left out."""
+    """Speed-ups over eager of each peer's good rows; in the order of `PEERS`, peers of a GPU after them."""
     good = [(row.case.peer, row.ratio) for row in rows if row.ratio is not None and not row.reason]
-    ratios = {peer: [ratio for owner, ratio in good if owner == peer] for peer in PEERS}
+    order = dict.fromkeys([*PEERS, *(peer for peer, _ in good)])
+    ratios = {peer: [ratio for owner, ratio in good if owner == peer] for peer in order}
     return {peer: values for peer, values in ratios.items() if values}
 
 

@@ -1,14 +1,27 @@
 """torchrlopt: a torch.compile backend that rewrites the graph by proven substitutions.
 
 `torch.compile(model, backend="rlopt")` needs no import of this package; `optimise` and `optimise_onnx` are
-for those who want the report or a file. Importing it loads torch and little else.
+for those who want the report or a file, `explain` says what is rewritten for which executor. Importing it
+loads torch and little else.
 """
 
 from torchrlopt.errors import RlOptError
+from torchrlopt.explain import explain
+from torchrlopt.explanation import Explanation
 from torchrlopt.optimise import optimise, optimise_onnx, reports
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
 __version__ = "0.1.0"
 
-__all__ = ["Options", "Report", "RlOptError", "__version__", "optimise", "optimise_onnx", "reports"]
+__all__ = [
+    "Explanation",
+    "Options",
+    "Report",
+    "RlOptError",
+    "__version__",
+    "explain",
+    "optimise",
+    "optimise_onnx",
+    "reports",
+]

@@ -126,10 +126,14 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def device_of(aten: torch.fx.GraphModule) -> torch.device:
-    """The device of the graph's tensors (CPU when it has none)."""
+    """The device of the graph's tensors (CPU when it has none).
+
+    Numbers in CPU memory that a graph on another device reads do not count.
+    """
     for node in aten.graph.nodes:
         for value in _tensors(node.meta.get("val")):
-            return value.device
+            if value.device.type != "cpu":
+                return value.device
     return torch.device("cpu")
 
 

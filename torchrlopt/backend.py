@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir
 import torch
@@ -224,12 +224,28 @@ class _Compilation:
         with phase("read"):
             program = read(captured.model, captured.static_inputs | captured.constants.keys())
         attempt = functools.partial(self._attempt, aten, inputs, static, captured, program)
+        if self.options.executor == "default":
+            return self._first_that_works(attempt, executors.defaults(device_of(aten).type))
         if self.options.executor != "auto":
             return attempt(self.options, self.report)
         lowered, self.report = autotune.fastest(
             attempt, self.options, self.report, search.graph_hash(program.graph), device_of(aten)
         )
         return lowered
+
+    def _first_that_works(self, attempt: autotune.Attempt, names: Sequence[str]) -> executors.Lowered | None:
+        """The graph in the first executor that takes it; what the last one raises is raised."""
+        base = self.report
+        for name in names:
+            options = dataclasses.replace(self.options, executor=cast(Any, name))
+            self.report = dataclasses.replace(base, executor=name, phases_ms=dict(base.phases_ms))
+            try:
+                return attempt(options, self.report)
+            except RlOptError as error:
+                if name == names[-1]:
+                    raise
+                logger.info("rlopt goes on without %s: %s", name, error)
+        raise AssertionError("eager PyTorch is always there to try")
 
     def _attempt(
         self,
@@ -309,6 +325,8 @@ def warn_of_fallback(error: RlOptError | MemoryError, report: Report) -> None:
 
 def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     """Read an ONNX file, rewrite it and write it with standard operators; see `optimise_onnx`."""
+    if options.executor == "default":
+        options = dataclasses.replace(options, executor="eager")
     report = Report(searcher=options.searcher, executor=options.executor)
     phase = functools.partial(timed, report)
     with phase("load"):

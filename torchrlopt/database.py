@@ -11,21 +11,14 @@ import contextlib
 import logging
 import os
 import sqlite3
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
+from torchrlopt.directory import check_private, make_private
 
 logger = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT_S = 2.0
-
-
-def default_directory() -> Path:
-    """`$TORCHRLOPT_CACHE_DIR` where set, else the user's cache directory."""
-    given = os.environ.get("TORCHRLOPT_CACHE_DIR")
-    return Path(given) if given else Path(platformdirs.user_cache_dir("torchrlopt", appauthor=False))
 
 
 class Database:
@@ -54,8 +47,8 @@ class Database:
             sqlite3.Error: the database cannot be used.
         """
         if writable:
-            self._make_directory()
-        self._check_directory()
+            make_private(self.path.parent)
+        check_private(self.path.parent)
         try:
             connection = self._connect(writable)
         except sqlite3.DatabaseError as error:
@@ -91,17 +84,6 @@ class Database:
             connection.close()
             raise
         return connection
-
-    def _make_directory(self) -> None:
-        if not self.path.parent.exists():
-            self.path.parent.mkdir(parents=True, mode=0o700)
-            self.path.parent.chmod(0o700)  # whatever the umask
-
-    def _check_directory(self) -> None:
-        """Refuse a directory into which another user can write."""
-        info = self.path.parent.stat()
-        if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"{self.path.parent} can be written by other users; chmod 0700 it")
 
     def _quarantine(self, error: Exception) -> None:
         """Put a damaged database aside, replacing the last one put aside."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from torchrlopt.errors import OptionsError
 
 Searcher = Literal["greedy", "beam", "taso", "annealing", "random", "best_known", "none"]
-Executor = Literal["eager", "inductor", "onnxruntime", "auto"]
+Executor = Literal["default", "eager", "inductor", "onnxruntime", "tensorrt", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
@@ -35,11 +35,15 @@ class Options:
             uniformly, both keep the best; "best_known" unites them all and is worth a budget of minutes;
             "none" changes nothing.
         executor: what runs the rewritten graph. "eager" is PyTorch itself, "inductor" its compiler,
-            "onnxruntime" a session of ONNX Runtime (needs the extra of that name; CPU). "auto" plans for each
-            of them, times all on the example inputs and keeps the fastest.
+            "onnxruntime" a session of ONNX Runtime (needs the extra of that name; CPU), "tensorrt" an engine
+            of TensorRT (needs the extra of that name; CUDA). "auto" plans for each of them, times all on the
+            example inputs and keeps the fastest. "default" is eager on the CPU; on CUDA it is TensorRT where
+            that is installed and takes the graph, else eager.
         autotune_s: "auto" begins no further executor after so many seconds.
         executor_options: settings of the executor by name: of `torch._inductor.config` for "inductor",
-            session configuration entries for "onnxruntime".
+            session configuration entries for "onnxruntime", `tensorrt_model.TensorRtOptions` for "tensorrt".
+        cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and
+            replay them. For "eager" and "inductor" on CUDA; without effect elsewhere.
         budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
         budget_steps: most graphs the search may expand; 0 for no such limit.
         beam_width: graphs that the "beam" searcher keeps per step.
@@ -67,9 +71,10 @@ class Options:
     """
 
     searcher: Searcher = "greedy"
-    executor: Executor = "eager"
+    executor: Executor = "default"
     autotune_s: float = 120.0
     executor_options: dict[str, Any] | None = None
+    cuda_graphs: bool = False
     budget_ms: float = 300.0
     budget_steps: int = 0
     beam_width: int = 8
@@ -149,6 +154,7 @@ _SEARCH_FIELDS = (
     "searcher",
     "executor",
     "executor_options",
+    "cuda_graphs",
     "budget_ms",
     "budget_steps",
     "beam_width",

@@ -13,7 +13,7 @@ import torch
 from torchrlopt import _C, device, search
 from torchrlopt.check import Timing
 from torchrlopt.cost import MachineProfile, machine_profile
-from torchrlopt.database import default_directory
+from torchrlopt.directory import default_directory
 from torchrlopt.errors import SearchError
 from torchrlopt.options import Options
 from torchrlopt.program import Program
@@ -68,6 +68,13 @@ class Planned:
         return gain >= options.min_gain
 
 
+def profile_for(options: Options, where: torch.device) -> MachineProfile:
+    """The prices by which the options ask to plan."""
+    if options.prices == "measured":
+        return machine_profile(options.executor, where)
+    return MachineProfile(options.executor, where.type)
+
+
 def make_plan(
     program: Program,
     options: Options,
@@ -86,9 +93,7 @@ def make_plan(
     """
     library = load_library()
     graph_hash = search.graph_hash(program.graph)
-    profile = MachineProfile(options.executor, where.type)
-    if options.prices == "measured":
-        profile = machine_profile(options.executor, where)
+    profile = profile_for(options, where)
     cost = profile.cost_model(sizes)
     key = None
     found: Planned | None = None

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchrlopt.database import Database, default_directory
+from torchrlopt.database import Database
+from torchrlopt.directory import default_directory
 
 MAX_BYTES = 64 * 2**20  # of all payloads; the least recently used go first
 MAX_ENTRY_BYTES = 4 * 2**20

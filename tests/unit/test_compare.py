@@ -165,6 +165,10 @@ def test_a_round_has_enough_calls_and_ends() -> None:
         def call(self) -> None:
             self.num_calls += 1
 
+        def call_ms(self) -> float:
+            self.call()
+            return 0.001
+
     few, many = Counting(), Counting()
     assert len(time_round(few, seconds=0.0)) == 3  # type: ignore[arg-type]
     assert few.num_calls > 3  # the others warm the caches

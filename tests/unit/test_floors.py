@@ -18,21 +18,25 @@ MAX_LINES = 400
 # A module may import modules of a lower floor, and of its own folder. Floor 5 has storeys: the command line
 # stands on optimise, optimise on the backend, the backend on plans from the store.
 FLOORS = {
-    "options": 0, "errors": 0, "device": 0, "program": 0, "database": 0, "_C": 0, "onnx_standard": 0,
+    "options": 0, "errors": 0, "device": 0, "program": 0, "directory": 0, "database": 0, "_C": 0,
+    "onnx_parts": 0, "onnx_standard": 0, "onnx_opset": 0,
     "capture": 1, "onnx_reader": 1, "onnx_writer": 1, "onnx_files": 1,
     "cost": 1, "executors": 1, "substitutions": 1,
     "check": 1, "sampling": 1, "aot": 1, "aten_graph": 1,
     "module_graph": 1.5,
     "env": 2, "profiling": 2,
     "search": 3,
-    "agent": 4, "store": 4, "report": 4,
-    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "optimise": 5.2, "machine": 5.2,
-    "cli_generate": 5.2, "cli_library": 5.2, "cli_prove": 5.22, "cli_substitutions": 5.25, "cli": 5.3,
+    "agent": 4, "store": 4, "report": 4, "explanation": 4,
+    "planning": 5.0, "autotune": 5.05, "backend": 5.1, "explaining": 5.15, "optimise": 5.2, "explain": 5.2,
+    "machine": 5.2, "cli_generate": 5.2, "cli_library": 5.2, "cli_prove": 5.22, "cli_substitutions": 5.25, "cli": 5.3,
     "__init__": 6,
 }  # fmt: skip
 
 # Floor 0 has an order of its own: the others use errors and the core.
-BASEMENT = ("errors", "_C", "options", "device", "program", "database", "onnx_standard")
+BASEMENT = (
+    "errors", "_C", "options", "device", "program", "directory", "database", "onnx_parts", "onnx_standard",
+    "onnx_opset",
+)  # fmt: skip
 
 # Third-party packages that only one place may import.
 CONFINED = {

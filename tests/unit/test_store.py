@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrlopt.database import default_directory
+from torchrlopt.directory import default_directory
 from torchrlopt.store import PlanStore, make_key
 
 

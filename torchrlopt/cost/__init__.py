@@ -19,8 +19,8 @@ import torch
 from torchrlopt import _C
 from torchrlopt.cost.prices import scales, table
 from torchrlopt.cost.profile_store import Price, ProfileStore, digest_of
-from torchrlopt.database import default_directory
 from torchrlopt.device import fingerprint
+from torchrlopt.directory import default_directory
 from torchrlopt.errors import UnsupportedError
 
 __all__ = [
@@ -54,6 +54,14 @@ _EXECUTORS: dict[str, dict[str, float | bool]] = {
         "launch_us": 1.0,
         "contraction_launch_us": 3.0,
         "view_us": 0.5,
+        "fuses_epilogues": True,
+    },
+    "tensorrt": {
+        "launch_us": 0.5,
+        "contraction_launch_us": 2.5,
+        "view_us": 0.0,
+        "views_are_free": True,
+        "fuses_elementwise": True,
         "fuses_epilogues": True,
     },
 }

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchrlopt.database import Database, default_directory
+from torchrlopt.database import Database
+from torchrlopt.directory import default_directory
 
 _MAX_US = 1e9  # a longer time is no price
 

@@ -26,12 +26,13 @@ _MODULES = {
     "eager": "torchrlopt.executors.eager",
     "inductor": "torchrlopt.executors.inductor",
     "onnxruntime": "torchrlopt.executors.onnxruntime",
+    "tensorrt": "torchrlopt.executors.tensorrt",
 }
 
 NAMES: tuple[str, ...] = tuple(_MODULES)
 
 # Packages that an executor needs beyond PyTorch.
-_PACKAGES = {"onnxruntime": "onnxruntime"}
+_PACKAGES = {"onnxruntime": "onnxruntime", "tensorrt": "tensorrt"}
 
 
 class Executor(Protocol):
@@ -65,12 +66,23 @@ def available(device_type: str) -> tuple[str, ...]:
     Args:
         device_type: where the tensors of the graph are, "cpu" or "cuda".
     """
-    order = ("eager", "onnxruntime", "inductor") if device_type == "cpu" else ("eager", "inductor")
+    order = ("eager", "onnxruntime" if device_type == "cpu" else "tensorrt", "inductor")
     return tuple(
         name
         for name in order
         if name not in _PACKAGES or importlib.util.find_spec(_PACKAGES[name]) is not None
     )
+
+
+def defaults(device_type: str) -> tuple[str, ...]:
+    """What `executor="default"` stands for: executors in the order in which they are tried.
+
+    Args:
+        device_type: as in `available`.
+    """
+    if device_type == "cuda" and "tensorrt" in available(device_type):
+        return ("tensorrt", "eager")
+    return ("eager",)
 
 
 def get(name: str) -> Executor:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import Lowered
+from torchrlopt.executors.cuda_graphs import GraphedCall, is_on_cuda
 from torchrlopt.executors.dispatch import use_builtins
 from torchrlopt.executors.epilogues import fused_if_finite, taken_apart
 from torchrlopt.executors.finiteness import add_weights_sum, are_finite, sources_of
@@ -72,6 +73,10 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     total = add_weights_sum(graph, static_nodes(graph, static)) if guarded else None
     split = split_prologue(module, static, () if total is None else (total,))
     guard = _guard(split, watched, total) if guarded else None
+    placeholders = list(split.main.graph.find_nodes(op="placeholder"))
+    # With live weights everything varies, and every call would copy all of it.
+    graphed = options.cuda_graphs and options.weights != "live" and any(map(is_on_cuda, placeholders))
+    is_fixed = [at >= len(split.inputs) or str(node.target) in static for at, node in enumerate(placeholders)]
     reuse_memory(split.main)
     use_builtins(split.main)
     origins = {node.name: node.meta.get(ORIGIN, ()) for node in split.main.graph.nodes}
@@ -80,7 +85,8 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
             node.meta = {}  # fake values keep all that the program was traced with alive
     prologue = split.prologue.forward if total is None else _Judged(split.prologue.forward)
     cache = PrologueCache(prologue, options.weights)
-    return EagerCallable(split.main, cache, split.weights, split.inputs, origins, guard)
+    run = GraphedCall(split.main.forward, is_fixed) if graphed else split.main.forward
+    return EagerCallable(split.main, cache, split.weights, split.inputs, origins, guard, run)
 
 
 def _guard(split: Split, watched: Collection[str], total: fx.Node | None) -> Guard:
@@ -131,6 +137,7 @@ class EagerCallable:
         origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
         guard: when `main` is right; None: always. Where it does not hold, `main` runs without the fused
             activations that rest on it.
+        run: what calls `main`; None: itself.
     """
 
     def __init__(
@@ -141,13 +148,14 @@ class EagerCallable:
         inputs: Sequence[int],
         origins: Mapping[str, tuple[str, ...]],
         guard: Guard | None = None,
+        run: Callable[..., Any] | None = None,
     ) -> None:
         self.main = main
         self.cache = cache
         self.origins = origins
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
-        self._run = main.forward
+        self._run = main.forward if run is None else run
         self._guard = guard
         self._taken_apart: Callable[..., Any] | None = None
 

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors import Lowered
+from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.lowering import lower_captured
 from torchrlopt.executors.prologue import split_prologue
 from torchrlopt.executors.prologue_cache import PrologueCache
@@ -79,16 +80,23 @@ class InductorCallable:
         self._examples = [
             node.meta["val"] for node, frozen in zip(placeholders, self._is_frozen, strict=True) if not frozen
         ]
+        on_cuda = any(map(is_on_cuda, placeholders))
         for node in split.main.graph.nodes:
             node.meta = {}
-        self._settings = {"freezing": bool(static), **(options.executor_options or {})}
+        self._settings: dict[str, Any] = {"freezing": bool(static)}
+        # Inductor's recorded graphs write every result to the same memory: the caller gets copies.
+        self._is_recorded = options.cuda_graphs and on_cuda
+        if self._is_recorded:
+            self._settings["triton.cudagraphs"] = True
+        self._settings |= options.executor_options or {}
         self._cache = PrologueCache(self._compile, options.weights)
         self.num_compilations = 0
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
         (compiled,) = self._cache.get([args[at] for at in self._weights])
-        return tuple(compiled(*[args[at] for at in self._inputs]))
+        outputs = tuple(compiled(*[args[at] for at in self._inputs]))
+        return tuple(map(copied, outputs)) if self._is_recorded else outputs
 
     def _compile(self, *weights: torch.Tensor) -> tuple[Callable[..., Sequence[Any]]]:
         """The graph for these weights."""

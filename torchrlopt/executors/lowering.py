@@ -47,7 +47,8 @@ def lower_captured(model: onnx_ir.Model, captured: Captured) -> fx.GraphModule:
     mode = next((v.fake_mode for v in values if isinstance(v, torch._subclasses.FakeTensor)), None)
     if mode is None:
         raise LoweringError("the captured graph has no fake values")
-    device = next((v.device for v in values if isinstance(v, torch.Tensor)), torch.device("cpu"))
+    devices = [v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"]
+    device = devices[0] if devices else torch.device("cpu")
     lowering = _Lowering(model, Emitter(mode, device), captured)
     for node in placeholders:
         lowering.add_placeholder(node.name, node.meta.get("val"))
@@ -57,17 +58,22 @@ def lower_captured(model: onnx_ir.Model, captured: Captured) -> fx.GraphModule:
     return lowering.finish_captured()
 
 
-def lower_model(model: onnx_ir.Model) -> fx.GraphModule:
+def lower_model(model: onnx_ir.Model, device: torch.device | None = None) -> fx.GraphModule:
     """The ATen graph of a model that was read from a file: inputs and outputs are the model's.
+
+    Args:
+        model: the model.
+        device: where inputs and constants are; None: the CPU.
 
     Raises:
         LoweringError: a node has no converter.
     """
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    lowering = _Lowering(model, Emitter(mode, torch.device("cpu")), None)
+    where = device if device is not None else torch.device("cpu")
+    lowering = _Lowering(model, Emitter(mode, where), None)
     for value in model.graph.inputs:
         if value.name not in model.graph.initializers:
-            lowering.add_placeholder(str(value.name), _fake_input(value, mode))
+            lowering.add_placeholder(str(value.name), _fake_input(value, mode, where))
             lowering.bind_input(value)
     lowering.add_nodes()
     return lowering.finish_model()
@@ -350,12 +356,15 @@ def _flattened_nodes(call: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _fake_input(value: onnx_ir.Value, mode: FakeTensorMode) -> torch.Tensor:
+def _fake_input(value: onnx_ir.Value, mode: FakeTensorMode, device: torch.device) -> torch.Tensor:
     """A fake tensor of the type of a graph input; symbolic dims get symbols of their own."""
     if value.shape is None:
         raise LoweringError("a graph input has no shape", got=value.name)
     hints = [dim if isinstance(dim, int) else _HINT for dim in value.shape]
     dynamic = [DimDynamic.STATIC if isinstance(dim, int) else DimDynamic.DYNAMIC for dim in value.shape]
     context: Any = StatelessSymbolicContext(dynamic_sizes=dynamic)
-    real = torch.empty(hints, dtype=torch_dtype(value.dtype))
+    if all(isinstance(dim, int) for dim in value.shape):
+        with mode:
+            return torch.empty(hints, dtype=torch_dtype(value.dtype), device=device)
+    real = torch.empty(hints, dtype=torch_dtype(value.dtype), device=device)
     return mode.from_tensor(real, symbolic_context=context, source=ConstantSource(str(value.name)))

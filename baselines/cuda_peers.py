@@ -1,0 +1,102 @@
+"""The peers of the comparison on a CUDA device, timed by events of the device."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import Any
+
+import numpy as np
+
+from baselines.peers import Case, build_case, to_arrays
+
+# Arguments of torch.compile; None for eager PyTorch, the base of every ratio.
+_COMPILE: dict[str, dict[str, Any] | None] = {
+    "eager": None,
+    "inductor": {},
+    "inductor_cudagraphs": {"mode": "reduce-overhead"},
+    "inductor_max_autotune": {"mode": "max-autotune"},
+    "torchrlopt": {"backend": "rlopt", "options": {"executor": "default"}},
+    "torchrlopt_eager": {"backend": "rlopt", "options": {"executor": "eager"}},
+    "torchrlopt_cudagraphs": {"backend": "rlopt", "options": {"executor": "eager", "cuda_graphs": True}},
+    "torchrlopt_inductor": {"backend": "rlopt", "options": {"executor": "inductor", "cuda_graphs": True}},
+    "torchrlopt_tensorrt": {"backend": "rlopt", "options": {"executor": "tensorrt"}},
+    "torchrlopt_auto": {"backend": "rlopt", "mode": "max-autotune"},
+}
+
+#: Names of the peers, in the order of reports.
+CUDA_PEERS: tuple[str, ...] = tuple(_COMPILE)
+
+
+def installed_cuda_peers() -> tuple[str, ...]:
+    """The peers whose packages are installed."""
+    has_tensorrt = importlib.util.find_spec("tensorrt") is not None
+    return tuple(peer for peer in CUDA_PEERS if has_tensorrt or not peer.endswith("tensorrt"))
+
+
+class CudaPeer:
+    """Eager PyTorch or a backend of torch.compile, on the current CUDA device.
+
+    Args:
+        case: one of `CUDA_PEERS` with model, batch size and dtype.
+
+    Raises:
+        ValueError: there is no such peer, or no device.
+    """
+
+    def __init__(self, case: Case) -> None:
+        if case.peer not in _COMPILE:
+            raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(CUDA_PEERS)}")
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError("no CUDA device")
+        self._torch = torch
+        model, inputs = build_case(case)
+        self._model = model.cuda()
+        self._inputs = tuple(x.cuda() for x in inputs)
+        self._callable: Any = self._model
+        settings = _COMPILE[case.peer]
+        if settings is not None:
+            # What a compiler loads and prepares once is no part of this model's first call.
+            torch.compile(torch.sin, **settings)(torch.ones(8, device="cuda"))
+            torch._dynamo.reset()
+            self._callable = torch.compile(self._model, **settings)
+        torch.cuda.synchronize()
+
+    def first_call(self) -> float:
+        """Compiles and runs once; returns the seconds that took."""
+        start = time.perf_counter()
+        self.call()
+        return time.perf_counter() - start
+
+    def call(self) -> Any:
+        """Runs the model once and waits for the device."""
+        with self._torch.no_grad():
+            # A recorded graph's results of the last call may be overwritten from here on.
+            self._torch.compiler.cudagraph_mark_step_begin()
+            results = self._callable(*self._inputs)
+        self._torch.cuda.synchronize()
+        return results
+
+    def call_ms(self) -> float:
+        """Runs the model once; milliseconds from an event before the call to one after its last kernel."""
+        torch = self._torch
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.no_grad():
+            torch.compiler.cudagraph_mark_step_begin()
+            start.record()
+            self._callable(*self._inputs)
+            end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+
+    def outputs(self) -> list[np.ndarray]:
+        """Runs once and returns the outputs, flat."""
+        return to_arrays(self.call())
+
+    def reference_outputs(self) -> list[np.ndarray]:
+        """Turns the model into float64 and returns the outputs."""
+        self._callable = self._model = self._model.double()
+        self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
+        return self.outputs()

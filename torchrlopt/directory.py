@@ -1,0 +1,56 @@
+"""Where this package keeps files: a private directory of the user, and files written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+
+def default_directory() -> Path:
+    """`$TORCHRLOPT_CACHE_DIR` where set, else the user's cache directory."""
+    given = os.environ.get("TORCHRLOPT_CACHE_DIR")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("torchrlopt", appauthor=False))
+
+
+def make_private(directory: Path) -> None:
+    """Make the directory, for this user only, where there is none.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not directory.exists():
+        directory.mkdir(parents=True, mode=0o700)
+        directory.chmod(0o700)  # whatever the umask
+
+
+def check_private(directory: Path) -> None:
+    """Refuse a directory into which another user can write.
+
+    Raises:
+        OSError: it is another user's, open to writers, or not there.
+    """
+    info = directory.stat()
+    if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{directory} can be written by other users; chmod 0700 it")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old content or the new one, never a part.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,172 @@
+"""Calls recorded as CUDA graphs: what a GPU does for one set of sizes, replayed without Python or launches.
+
+A recorded call reads and writes fixed memory. Weights and what was computed from them are read where they
+are; the other arguments are copied in, and results are copied out, so that the caller owns what it gets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+logger = logging.getLogger("torchrlopt")
+
+MAX_SETS = 2
+"""Sets of weights for which recordings are kept: each keeps what was computed from its weights alive."""
+
+MAX_GRAPHS = 16
+"""Sets of sizes that are recorded for a set of weights; others run as they are."""
+
+_NUM_WARM_UP = 2  # kernels choose their algorithms and take their workspaces in the first calls
+
+
+def is_on_cuda(node: fx.Node) -> bool:
+    """Whether the value that stands for a node is a tensor on a CUDA device."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_cuda
+
+
+def copied(value: Any) -> Any:
+    """A tensor of its own with the same content; what is no tensor as it is."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+class _Recorded:
+    """One recorded call.
+
+    Args:
+        run: the function.
+        arguments: of the call.
+        is_fixed: which of them are read where they are.
+        pool: of the memory that all recordings share; they never run at the same time.
+
+    Raises:
+        RuntimeError: the call cannot be recorded, or its results would not be the caller's own.
+    """
+
+    def __init__(
+        self, run: Callable[..., Any], arguments: Sequence[Any], is_fixed: Sequence[bool], pool: Any
+    ) -> None:
+        self._inputs = [
+            value.clone() if isinstance(value, torch.Tensor) and not fixed else value
+            for value, fixed in zip(arguments, is_fixed, strict=True)
+        ]
+        self._varying = [
+            at for at, value in enumerate(arguments) if isinstance(value, torch.Tensor) and not is_fixed[at]
+        ]
+        current = torch.cuda.current_stream()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            for _ in range(_NUM_WARM_UP):
+                run(*self._inputs)
+        current.wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads may use the GPU meanwhile.
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            self._outputs = tuple(run(*self._inputs))
+        _check_own(self._outputs, self._inputs)
+
+    def __call__(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        for at in self._varying:
+            self._inputs[at].copy_(arguments[at])
+        self._graph.replay()
+        return tuple(map(copied, self._outputs))
+
+
+def _check_own(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    """Refuse results whose copies would differ in strides, or share other memory than the originals."""
+    seen = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
+    for value in outputs:
+        if not isinstance(value, torch.Tensor) or value.numel() == 0:
+            continue
+        pointer = value.untyped_storage().data_ptr()
+        if pointer in seen:
+            raise RuntimeError("a result shares memory with an argument or another result")
+        seen.add(pointer)
+        if value.clone().stride() != value.stride():
+            raise RuntimeError("a result has gaps or overlaps")
+
+
+class GraphedCall:
+    """A function of tensors and numbers, recorded for each set of sizes that it meets.
+
+    Args:
+        run: the function; it returns a tuple and changes none of its arguments.
+        is_fixed: which arguments stay in one place from call to call (weights). Their content may change;
+            when one of them is another tensor, the call is recorded anew.
+
+    Attributes:
+        num_recorded: recordings made.
+    """
+
+    def __init__(self, run: Callable[..., Any], is_fixed: Sequence[bool]) -> None:
+        self._run = run
+        self._is_fixed = list(is_fixed)
+        # By the places of the fixed arguments, the set met last at the end; then by sizes.
+        self._recorded: dict[Any, dict[Any, _Recorded | None]] = {}
+        self._lock = threading.Lock()
+        self._pool: Any = None
+        self._done: torch.cuda.Event | None = None
+        self.num_recorded = 0
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        """Call the function, or replay it."""
+        if torch.cuda.is_current_stream_capturing():  # the caller records already
+            return tuple(self._run(*arguments))
+        keys = list(map(_key, arguments, self._is_fixed))
+        if None in keys:
+            return tuple(self._run(*arguments))
+        fixed = tuple(itertools.compress(keys, self._is_fixed))
+        with self._lock:
+            known = self._recorded.pop(fixed, {})
+            self._recorded[fixed] = known
+            if len(self._recorded) > MAX_SETS:
+                del self._recorded[next(iter(self._recorded))]
+            key = tuple(keys)
+            if key not in known and len(known) < MAX_GRAPHS:
+                known[key] = self._record(arguments)
+            recorded = known.get(key)
+            if recorded is not None:
+                return self._replay(recorded, arguments)
+        return tuple(self._run(*arguments))
+
+    def _replay(self, recorded: _Recorded, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Replay after the last replay, on whatever stream that was: all share their memory."""
+        stream = torch.cuda.current_stream()
+        if self._done is None:
+            self._done = torch.cuda.Event()
+        else:
+            stream.wait_event(self._done)
+        outputs = recorded(arguments)
+        self._done.record(stream)
+        return outputs
+
+    def _record(self, arguments: Sequence[Any]) -> _Recorded | None:
+        """The recording; None where the call cannot be recorded, which is then not tried again."""
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        try:
+            recorded = _Recorded(self._run, arguments, self._is_fixed, self._pool)
+        except RuntimeError as error:
+            logger.info("rlopt runs without CUDA graphs: %s", error)
+            return None
+        self.num_recorded += 1
+        return recorded
+
+
+def _key(value: Any, is_fixed: bool) -> Any:
+    """What a recording depends on in an argument; None for what cannot be recorded."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not value.is_cuda:
+        return None
+    if is_fixed:
+        return value.data_ptr(), value.shape, value.stride()
+    return value.shape, value.stride(), value.dtype

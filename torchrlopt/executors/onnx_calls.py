@@ -1,0 +1,120 @@
+"""What the executors that run ONNX models share: arguments to feeds, fetches to outputs, weights left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir
+import torch
+from torch import fx
+
+from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.fx_values import static_stride
+from torchrlopt.executors.layout import reorder, restride
+from torchrlopt.executors.outputs import dense_order
+
+if TYPE_CHECKING:
+    from torchrlopt.capture import Captured
+
+_OPAQUE_DOMAIN = "rlopt.aten"
+
+
+def refuse_opaque(model: onnx_ir.Model) -> None:
+    """Raise where a model holds ATen calls that ONNX has no operator for.
+
+    Raises:
+        LoweringError: it does; the message names them.
+    """
+    opaque = sorted({node.op_type for node in model.graph if node.domain == _OPAQUE_DOMAIN})
+    if opaque:
+        raise LoweringError("operators that ONNX does not have", got=", ".join(opaque))
+
+
+def devices_of(captured: Captured) -> set[torch.device]:
+    """All devices that tensors of the captured graph are on; single numbers in CPU memory do not count."""
+    values = [node.meta.get("val") for node in captured.aten.graph.nodes]
+    return {
+        value.device
+        for value in values
+        if isinstance(value, torch.Tensor) and (value.dim() > 0 or value.device.type != "cpu")
+    }
+
+
+def positions(captured: Captured) -> dict[str, int]:
+    """The place of each argument of the captured graph."""
+    placeholders = captured.aten.graph.find_nodes(op="placeholder")
+    return {node.name: index for index, node in enumerate(placeholders)}
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A feed; sizes come as ints."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().contiguous()
+    return torch.tensor(int(value))
+
+
+def proto_without_weights(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]]) -> bytes:
+    """The serialised model with initializers of these names whose data comes from elsewhere.
+
+    Args:
+        model: the named values are graph inputs.
+        shapes: of the initializers, by name.
+    """
+    import onnx
+
+    proto = onnx_ir.to_proto(model)
+    inputs = [value for value in proto.graph.input if value.name in shapes]
+    for value in inputs:
+        proto.graph.input.remove(value)
+        tensor = proto.graph.initializer.add()
+        tensor.name = value.name
+        tensor.data_type = value.type.tensor_type.elem_type
+        tensor.dims.extend(shapes[value.name])
+        if 0 not in shapes[value.name]:
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            entry = tensor.external_data.add()
+            entry.key, entry.value = "location", "weights are given in memory"
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+class Outputs:
+    """Puts fetched tensors in the place and layout in which the captured graph returns them."""
+
+    def __init__(self, aten: fx.GraphModule, position: dict[str, int]) -> None:
+        (output,) = aten.graph.find_nodes(op="output")
+        fetched: dict[fx.Node, int] = {}
+        # For each output its place among the fetched tensors or, counted from -1 downwards, the arguments.
+        self._places: list[int | None] = []
+        self._layouts: list[Callable[[torch.Tensor], torch.Tensor]] = []
+        for source in output.args[0]:
+            if source is None:
+                self._places.append(None)
+            elif source.op == "placeholder":
+                self._places.append(-1 - position[source.name])
+            elif isinstance(source.meta.get("val"), torch.Tensor):
+                self._places.append(fetched.setdefault(source, len(fetched)))
+                if len(self._layouts) < len(fetched):
+                    self._layouts.append(_layout(source))
+            else:
+                raise UnsupportedError("an output of the graph is no tensor", where=source.name)
+
+    def __call__(self, fetches: list[torch.Tensor], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Args: what the session returned; the arguments of the call."""
+        laid = [layout(tensor) for layout, tensor in zip(self._layouts, fetches, strict=True)]
+        return tuple(
+            None if place is None else laid[place] if place >= 0 else args[-1 - place]
+            for place in self._places
+        )
+
+
+def _layout(source: fx.Node) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What gives a contiguous result the strides of the original."""
+    order = dense_order(source.meta["val"])
+    if order is None or order == list(range(len(order))):
+        return lambda tensor: tensor
+    stride = static_stride(source)
+    if stride is not None:
+        return lambda tensor: restride(tensor, stride)
+    return lambda tensor: reorder(tensor, order)

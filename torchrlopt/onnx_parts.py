@@ -1,0 +1,158 @@
+"""The standard nodes that one ONNX node is taken apart into, and their place in its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+from numpy.typing import NDArray
+
+from torchrlopt.errors import UnsupportedError
+
+
+class Parts:
+    """Nodes that compute together what one node computes; the last one made gives its output.
+
+    Args:
+        node: of one output (others must not be read).
+    """
+
+    def __init__(self, node: onnx_ir.Node) -> None:
+        self.node = node
+        self.nodes: list[onnx_ir.Node] = []
+        self._label = node.name or node.outputs[0].name
+
+    def put_in_place(self) -> None:
+        """Replace the node in its graph; the output keeps name, type and shape."""
+        graph, node = self.node.graph, self.node
+        assert isinstance(graph, onnx_ir.Graph)
+        graph.insert_before(node, self.nodes)
+        last, output = self.nodes[-1].outputs[0], node.outputs[0]
+        onnx_ir.convenience.replace_all_uses_with(output, last, replace_graph_outputs=True)
+        last.type, last.shape = output.type, output.shape
+        name = output.name
+        graph.remove(node, safe=True)
+        last.name = name
+
+    # ---- what is known about operands
+
+    def operand(self, index: int) -> onnx_ir.Value:
+        """An input that has to be there."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is None:
+            raise UnsupportedError("an operand is missing", where=str(self.node.name), got=self.node.op_type)
+        return value
+
+    def rank(self, value: onnx_ir.Value) -> int:
+        """Number of dimensions."""
+        if value.shape is None:
+            raise UnsupportedError("an operand has no shape", where=str(self.node.name), got=value.name)
+        return len(value.shape)
+
+    def size(self, value: onnx_ir.Value, axis: int) -> int:
+        """A size that has to be known."""
+        size = None if value.shape is None else value.shape[axis]
+        if not isinstance(size, int):
+            raise UnsupportedError(
+                "a size has to be known to take the operator apart",
+                where=f"{self.node.name}, axis {axis} of {value.name}",
+                got=size,
+            )
+        return size
+
+    # ---- nodes
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[onnx_ir.Value | None],
+        attributes: Sequence[onnx_ir.Attr] = (),
+        like: onnx_ir.Value | None = None,
+    ) -> onnx_ir.Value:
+        """Append a node of one output.
+
+        Args:
+            op: operator of the default domain.
+            inputs: its operands.
+            attributes: its attributes.
+            like: a value of the output's dtype; None: the output has type and shape of the node's own.
+        """
+        own = self.node.outputs[0]
+        output = onnx_ir.Value(
+            name=f"{self._label}.{len(self.nodes)}",
+            type=own.type if like is None else like.type,
+            shape=own.shape if like is None else None,
+        )
+        name = f"{self._label}.{op}_{len(self.nodes)}"
+        self.nodes.append(onnx_ir.Node("", op, inputs, attributes, outputs=[output], name=name))
+        return output
+
+    def _constant(self, array: NDArray[Any], dtype: onnx_ir.DataType) -> onnx_ir.Value:
+        tensor = onnx_ir.tensor(array, dtype=dtype)
+        value = self.add("Constant", [], [onnx_ir.Attr("value", onnx_ir.AttributeType.TENSOR, tensor)])
+        value.type, value.shape = onnx_ir.TensorType(dtype), onnx_ir.Shape(array.shape)
+        return value
+
+    def scalar(self, number: float, like: onnx_ir.Value) -> onnx_ir.Value:
+        """A 0-d constant of the dtype of `like`."""
+        dtype = like.dtype
+        if dtype is None:
+            raise UnsupportedError("an operand has no type", where=str(self.node.name), got=like.name)
+        return self._constant(np.asarray(number, dtype=dtype.numpy()), dtype)
+
+    def ints(self, numbers: Sequence[int]) -> onnx_ir.Value:
+        """A 1-d int64 constant."""
+        return self._constant(np.asarray(numbers, dtype=np.int64), onnx_ir.DataType.INT64)
+
+    def int_scalar(self, number: int) -> onnx_ir.Value:
+        """A 0-d int64 constant."""
+        return self._constant(np.asarray(number, dtype=np.int64), onnx_ir.DataType.INT64)
+
+    def length(self, value: onnx_ir.Value, axis: int) -> onnx_ir.Value:
+        """A size as a 0-d int64 value; read at run time where it is not known."""
+        size = None if value.shape is None else value.shape[axis]
+        if isinstance(size, int):
+            return self.int_scalar(size)
+        index = self.int_scalar(axis)
+        return self.add("Gather", [self.add("Shape", [value], like=index), index], like=index)
+
+    def mul(self, a: onnx_ir.Value, b: onnx_ir.Value) -> onnx_ir.Value:
+        """`a * b` of the dtype and shape of `a`, which `b` is broadcast to."""
+        result = self.add("Mul", [a, b], like=a)
+        result.shape = a.shape
+        return result
+
+    def cast(self, value: onnx_ir.Value, dtype: onnx_ir.DataType) -> onnx_ir.Value:
+        """The value in another dtype."""
+        result = self.add("Cast", [value], [onnx_ir.AttrInt64("to", int(dtype))])
+        result.type, result.shape = onnx_ir.TensorType(dtype), value.shape
+        return result
+
+    def transpose(self, value: onnx_ir.Value, order: Sequence[int]) -> onnx_ir.Value:
+        """The axes in another order."""
+        result = self.add("Transpose", [value], [onnx_ir.AttrInt64s("perm", list(order))], like=value)
+        if value.shape is not None:
+            result.shape = onnx_ir.Shape([value.shape[axis] for axis in order])
+        return result
+
+    def reshape(self, value: onnx_ir.Value, shape: Sequence[int]) -> onnx_ir.Value:
+        """Another shape; 0 keeps a size, -1 is what is left."""
+        return self.add("Reshape", [value, self.ints(shape)], like=value)
+
+    def concat(self, values: Sequence[onnx_ir.Value], axis: int) -> onnx_ir.Value:
+        """The values one after the other."""
+        return self.add("Concat", values, [onnx_ir.AttrInt64("axis", axis)], like=values[0])
+
+    def split(self, value: onnx_ir.Value, sizes: Sequence[int], axis: int) -> list[onnx_ir.Value]:
+        """Consecutive pieces of these sizes, each by a Slice: a node here has one output."""
+        starts = [sum(sizes[:index]) for index in range(len(sizes))]
+        return [
+            self.add(
+                "Slice",
+                [value, self.ints([start]), self.ints([start + size]), self.ints([axis])],
+                like=value,
+            )
+            for start, size in zip(starts, sizes, strict=True)
+        ]
