@@ -54,6 +54,14 @@ class Policy(Protocol):
         """Several states as one batch."""
         ...
 
+    def pick(self, states: Any, rows: Sequence[int]) -> list[Any]:
+        """Some states of a batch, each by itself."""
+        ...
+
+    def size(self, state: Any) -> int:
+        """What a state costs: graph nodes, or 1."""
+        ...
+
     def act(self, states: Any, draw: Draw) -> tuple[Tensor, Decision]:
         """Draw an action for each of B states: actions [B, ...]."""
         ...
@@ -219,6 +227,14 @@ class CandidateController(nn.Module):
     def collate(self, states: Sequence[Observation]) -> Observation:
         """See `Policy`."""
         return collate(states)
+
+    def pick(self, states: Observation, rows: Sequence[int]) -> list[Observation]:
+        """See `Policy`."""
+        return [states.episode(row) for row in rows]
+
+    def size(self, state: Observation) -> int:
+        """See `Policy`: nodes."""
+        return len(state.ops)
 
     def act(self, states: Observation, draw: Draw) -> tuple[Tensor, Decision]:
         """See `Policy`. Actions [B]: rows of the episode's candidates, their number for stop."""

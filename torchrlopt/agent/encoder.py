@@ -6,6 +6,8 @@ arithmetic of `torch_geometric.nn.MetaLayer`, so a state dict fits both; importi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -165,7 +167,7 @@ class GraphNetworkEncoder(nn.Module):
         schema: Schema,
         width: int = 32,
         rounds: int = 5,
-        block: type[nn.Module] | None = None,
+        block: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         make = block or GraphNetworkBlock

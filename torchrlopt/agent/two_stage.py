@@ -62,6 +62,15 @@ class TwoStageController(nn.Module):
             torch.cat([state.num_locations for state in states]),
         )
 
+    def pick(self, states: LatentState, rows: Sequence[int]) -> list[LatentState]:
+        """Some states, each by itself."""
+        parts = (states.features, states.mask, states.num_locations)
+        return [LatentState(*(part[row : row + 1] for part in parts)) for row in rows]
+
+    def size(self, state: LatentState) -> int:
+        """All cost the same."""
+        return 1
+
     def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
         """Draw actions [B, 2]; the rank of stop is 0."""
         trunk, logits = self._first(states)

@@ -49,7 +49,7 @@ class ValueHead(nn.Module):
         sigma = 0.75 * (HIGHEST - LOWEST) / NUM_BINS
         clipped = values.clamp(LOWEST, HIGHEST).unsqueeze(-1)
         # In double precision: far from the value both ends of a bin have the same float32 probability.
-        below = torch.special.ndtr((self.edges - clipped).double() / sigma)
+        below: Tensor = torch.special.ndtr((self.edges - clipped).double() / sigma)
         mass = below.diff(dim=-1)
         return (mass / mass.sum(-1, keepdim=True)).to(values.dtype)
 

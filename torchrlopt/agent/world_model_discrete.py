@@ -1,4 +1,4 @@
-"""The discrete world model: categorical latents, heads that read the substitution, an ensemble that doubts."""
+"""The discrete world model: categorical latents, heads that read substitutions, an ensemble that doubts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class DiscreteModel(WorldModel):
         return (0.99 * probabilities + 0.01 / self.classes).log()
 
     def _one_hot(self, classes: Tensor) -> Tensor:
-        return F.one_hot(classes, self.classes).flatten(-2).to(self.rules.dtype)
+        hot: Tensor = F.one_hot(classes, self.classes)
+        return hot.flatten(-2).to(self.rules.dtype)
 
     def _prior(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of each member [members, ..., groups, classes], and their disagreement [...]."""
