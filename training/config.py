@@ -86,6 +86,18 @@ class Config:
         """Text from which `from_json` makes an equal configuration."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
 
+    def check_same_run(self, stored: Config) -> None:
+        """Refuse to continue a run with other arguments than its own.
+
+        Raises:
+            ValueError: an argument differs that is not just how long or by how many the run is done.
+        """
+        free = ("updates", "minutes", "workers")
+        mine, its = dataclasses.asdict(self), dataclasses.asdict(stored)
+        changed = [name for name in mine if mine[name] != its[name] and name not in free]
+        if changed:
+            raise ValueError(f"the run has another {', '.join(changed)}")
+
     @classmethod
     def from_json(cls, text: str) -> Config:
         """The inverse of `to_json`; TypeError for an unknown argument."""

@@ -1,7 +1,7 @@
 """Search distillation: sample many episodes with the exact simulator, imitate the best of each graph.
 
-The network learns to do at once what sampling found by luck (expert iteration); the value learns what is still
-to be gained. What a graph's best episode did after its last gain is not imitated: there it should have stopped.
+The network learns to do at once what sampling found by luck (expert iteration); the value learns what is
+still to be gained. What a graph's best episode did after its last gain is not imitated.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
-from training.graphs import Sample, sample_graph
+from training.graphs import sample_graph
 from training.keys import generator, gumbel
 from training.rewards import REWARDS
 
@@ -59,7 +59,7 @@ class CandidateChooser:
         return seen, actions, actions, decision
 
 
-def draw_start(sample: Sample, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
+def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
     """Where the episodes of a group begin: at the graph, on the way of greedy's plan, or after a walk."""
     rng = generator(*key.numbers(START))
     kind = rng.random()
@@ -68,7 +68,7 @@ def draw_start(sample: Sample, library: _C.Library, cost: _C.CostModel, key: Key
     if kind < (1 + config.original_share) / 2:
         # Limited by expansions, not by time: the same in every process.
         greedy = _C.search(
-            sample.graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
+            graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
         )
         steps = greedy["steps"]
         return {"prefix": steps[: int(rng.integers(len(steps) + 1))]}
@@ -76,7 +76,13 @@ def draw_start(sample: Sample, library: _C.Library, cost: _C.CostModel, key: Key
 
 
 def play_group(
-    chooser: Any, library: _C.Library, cost: _C.CostModel, key: Key, config: Config, temperature: float = 1.0
+    chooser: Any,
+    library: _C.Library,
+    cost: _C.CostModel,
+    key: Key,
+    config: Config,
+    temperature: float = 1.0,
+    graph: _C.Graph | None = None,
 ) -> Rollout | None:
     """The episodes of one group; None where there is nothing to do in the graph.
 
@@ -87,17 +93,18 @@ def play_group(
         key: of graph, start and noise.
         config: rollouts, max_steps, reward.
         temperature: of the policy's noise.
+        graph: to play on; None for that of the key.
     """
-    sample = sample_graph(*key.numbers(GRAPH), progress=key.progress)
+    graph = graph or sample_graph(*key.numbers(GRAPH), progress=key.progress).graph
     env = _C.VecRewriteEnv(
-        [sample.graph],
+        [graph],
         library,
         cost,
         num_envs=config.rollouts,
         max_steps=config.max_steps,
         has_macros=chooser.has_macros,
     )
-    start = draw_start(sample, library, cost, key, config)
+    start = draw_start(graph, library, cost, key, config)
     return play(env, chooser, start, key, config, temperature)
 
 

@@ -109,13 +109,7 @@ class Trainer:
 
     def _load(self) -> None:
         state: dict[str, Any] = torch.load(self.folder / STATE, weights_only=True)
-        mine, its = (dataclasses.asdict(each) for each in (self.config, Config.from_json(state["config"])))
-        # How long and by how many a run is done changes nothing of what it does.
-        changed = [
-            name for name in mine if mine[name] != its[name] and name not in ("updates", "minutes", "workers")
-        ]
-        if changed:
-            raise ValueError(f"the run in {self.folder} has another {', '.join(changed)}")
+        self.config.check_same_run(Config.from_json(state["config"]))
         self.controller.load_state_dict(state["controller"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update, self.real_steps = int(state["update"]), int(state["real_steps"])
@@ -137,7 +131,7 @@ class Trainer:
         return path
 
     def run(self) -> None:
-        """Train until the updates or the minutes are used up, with a bar and TensorBoard; save now and then."""
+        """Train until updates or minutes are used up, with a bar and TensorBoard; save now and then."""
         # Imported here: it takes a second, and tests of the rest do not need it.
         from torch.utils.tensorboard import SummaryWriter
 

@@ -21,6 +21,7 @@ from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState
 
 LOG_SIGMA = (-6.0, 2.0)
+RARE = -3.0  # logit of what is seldom legal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,12 +116,16 @@ class WorldModel(nn.Module):
         super().__init__()
         self.latent_width = latent_width
         self.hidden = hidden
-        self.register_buffer("rules", torch.cat([rules.detach(), torch.zeros(1, rules.shape[1])]))
+        # Standardised, so that substitutions that say nearly the same are still told apart; stop is zero.
+        standard = (rules - rules.mean(0)) / rules.std(0).clamp(min=1e-3)
+        self.register_buffer("rules", torch.cat([standard.detach(), torch.zeros(1, rules.shape[1])]))
         self.register_buffer("feature_mean", torch.zeros(feature_width))
         self.register_buffer("feature_std", torch.ones(feature_width))
         self.register_buffer("reward_std", torch.ones(()))
-        self.reward_head = mlp(hidden + latent_width, hidden, 1)
-        self.done_head = mlp(hidden + latent_width, 64, 1)
+        # Heads read the memory after the action and nothing else: it knows latent and action, and rewriting
+        # is deterministic. A head that sees the true next latent leans on it, and fails on an imagined one.
+        self.reward_head = mlp(hidden, hidden, 1)
+        self.done_head = mlp(hidden, 64, 1)
 
     @property
     def num_substitutions(self) -> int:
@@ -170,6 +175,19 @@ class WorldModel(nn.Module):
         blank = features.new_zeros(batch, self.hidden)
         return WorldState(self.encode(features), blank, self.blank_memory(batch), mask, num_locations)
 
+    def follow(
+        self,
+        state: WorldState,
+        actions: Tensor,
+        features: Tensor,
+        mask: Tensor,
+        num_locations: Tensor,
+        generator: torch.Generator,
+    ) -> WorldState:
+        """After real actions [B, 2], with what was really seen then: the memory goes on."""
+        imagined, _ = self.step(state, actions, generator)
+        return dataclasses.replace(imagined, z=self.encode(features), mask=mask, num_locations=num_locations)
+
     def imagine(
         self,
         state: WorldState,
@@ -216,32 +234,28 @@ class WorldModel(nn.Module):
         doubt: Tensor,
     ) -> tuple[WorldState, Prediction]:
         """What the heads say of the new latent."""
-        both = torch.cat([hidden, z], dim=-1)
         mask = mask_logits > 0
         counts = torch.exp2(log_counts).sub(1).round().clamp(1, MAX_LOCATIONS).to(torch.int64)
         stop = mask.new_ones(len(mask), 1)
         state = WorldState(z, hidden, memory, torch.cat([mask, stop], dim=1), counts * mask)
-        reward = self.reward_head(both).squeeze(-1) * self.reward_std
-        done = self.done_head(both).squeeze(-1).sigmoid()
+        reward = self.reward_head(hidden).squeeze(-1) * self.reward_std
+        done = self.done_head(hidden).squeeze(-1).sigmoid()
         return state, Prediction(reward, done, doubt)
 
     def _head_losses(
-        self, both: Tensor, mask_logits: Tensor, log_counts: Tensor, sequences: Sequences
+        self, hidden: Tensor, mask_logits: Tensor, log_counts: Tensor, sequences: Sequences
     ) -> dict[str, Tensor]:
-        """Of reward, done, mask and counts; `both` [V, H + Z], logits [V, S]: of real steps only."""
+        """Of reward, done, mask and counts; `hidden` [V, H] and logits [V, S] of real steps only."""
         valid = sequences.valid
         legal = sequences.mask[:, 1:, :-1][valid]
         counts = sequences.num_locations[:, 1:][valid].clamp(max=MAX_LOCATIONS)
         reward = sequences.rewards[valid] / self.reward_std
-        over = sequences.terminated[valid].to(both.dtype)
-        # A few dozen of hundreds of substitutions are legal: without a weight the head says "none" for long.
-        mask_loss = F.binary_cross_entropy_with_logits(
-            mask_logits, legal.to(both.dtype), pos_weight=both.new_tensor(3.0), reduction="none"
-        )
+        over = sequences.terminated[valid].to(hidden.dtype)
+        mask_loss = F.binary_cross_entropy_with_logits(mask_logits, legal.to(hidden.dtype), reduction="none")
         count_error = F.smooth_l1_loss(log_counts, torch.log2(1.0 + counts), reduction="none") * legal
         return {
-            "reward": F.smooth_l1_loss(self.reward_head(both).squeeze(-1), reward),
-            "done": F.binary_cross_entropy_with_logits(self.done_head(both).squeeze(-1), over),
+            "reward": F.smooth_l1_loss(self.reward_head(hidden).squeeze(-1), reward),
+            "done": F.binary_cross_entropy_with_logits(self.done_head(hidden).squeeze(-1), over),
             "mask": mask_loss.sum(-1).mean() / math.sqrt(self.num_substitutions),
             "count": count_error.sum(-1).mean(),
         }
@@ -265,8 +279,12 @@ class MixtureModel(WorldModel):
         self.mixtures = mixtures
         self.lstm = nn.LSTM(feature_width + rules.shape[1] + 2, hidden, batch_first=True)
         self.mixture_head = nn.Linear(hidden, mixtures * (2 * feature_width + 1))
-        self.mask_head = nn.Linear(hidden + feature_width, len(rules))
-        self.count_head = nn.Linear(hidden + feature_width, len(rules))
+        self.mask_head = mlp(hidden, hidden, len(rules))
+        self.count_head = mlp(hidden, hidden, len(rules))
+        # A few dozen of hundreds are legal: "none" is where the head begins.
+        last = self.mask_head[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.constant_(last.bias, RARE)
 
     def encode(self, features: Tensor) -> Tensor:
         """See `WorldModel`: standardised features."""
@@ -295,20 +313,17 @@ class MixtureModel(WorldModel):
         hidden = out.squeeze(1)
         change = sample_mixture(*self.mixture(hidden), generator, temperature)
         z = state.z + change
-        both = torch.cat([hidden, z], dim=-1)
         doubt = torch.zeros(len(z))
-        return self._next(z, hidden, memory, self.mask_head(both), self.count_head(both), doubt)
+        return self._next(z, hidden, memory, self.mask_head(hidden), self.count_head(hidden), doubt)
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: mixture, reward, done, mask, count."""
         z = self.encode(sequences.features)
         given = torch.cat([z[:, :-1], self.action_input(sequences.actions)], dim=-1)
         hidden = self.lstm(given, self.blank_memory(len(given)))[0][sequences.valid]
-        nearest = z[:, 1:][sequences.valid]
-        change = nearest - z[:, :-1][sequences.valid]
-        both = torch.cat([hidden, nearest], dim=-1)
+        change = z.diff(dim=1)[sequences.valid]
         likelihood = mixture_log_prob(*self.mixture(hidden), change)
-        heads = self._head_losses(both, self.mask_head(both), self.count_head(both), sequences)
+        heads = self._head_losses(hidden, self.mask_head(hidden), self.count_head(hidden), sequences)
         return {"mixture": -likelihood.mean() / self.latent_width, **heads}
 
 

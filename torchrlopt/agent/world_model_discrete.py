@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt.agent.encoder import mlp
-from torchrlopt.agent.world_model import Prediction, Sequences, WorldModel, WorldState
+from torchrlopt.agent.world_model import RARE, Prediction, Sequences, WorldModel, WorldState
 
-FREE_NATS = 0.5  # of the divergence; less than this is not worth a gradient
+KEY_WIDTH = 64
+FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
 
 
 class DiscreteModel(WorldModel):
@@ -42,7 +43,8 @@ class DiscreteModel(WorldModel):
         self.gru = nn.GRUCell(groups * classes + rules.shape[1] + 2, hidden)
         self.priors = nn.ModuleList(mlp(hidden, hidden, groups * classes) for _ in range(members))
         self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
-        self.query = mlp(hidden + groups * classes, hidden, 2 * rules.shape[1] + 2)
+        self.query = mlp(hidden, hidden, 2 * KEY_WIDTH)
+        self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
 
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
         """The GRU has no state beside what its heads read."""
@@ -58,8 +60,8 @@ class DiscreteModel(WorldModel):
         return self._log_probs(self.posterior(standard))
 
     def _log_probs(self, logits: Tensor) -> Tensor:
-        probabilities = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
-        return (0.99 * probabilities + 0.01 / self.classes).log()
+        probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
+        return probabilities.mul(0.99).add(0.01 / self.classes).log()
 
     def _one_hot(self, classes: Tensor) -> Tensor:
         hot: Tensor = F.one_hot(classes, self.classes)
@@ -70,12 +72,11 @@ class DiscreteModel(WorldModel):
         each = torch.stack([self._log_probs(prior(hidden)) for prior in self.priors])
         return each, each.exp().var(0, unbiased=False).sum(-1).mean(-1)
 
-    def _rule_heads(self, both: Tensor) -> tuple[Tensor, Tensor]:
+    def _rule_heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of legality and log2(1 + locations), [..., S] each."""
-        rules = self.rules[:-1]
-        queries, biases = self.query(both).split([2 * rules.shape[1], 2], dim=-1)
-        first, second = queries.chunk(2, dim=-1)
-        return first @ rules.T + biases[..., :1] - 3, second @ rules.T + biases[..., 1:]
+        keys = self.key(self.rules[:-1]).T / KEY_WIDTH**0.5
+        first, second = self.query(hidden).chunk(2, dim=-1)
+        return first @ keys + RARE, second @ keys + 1
 
     def step(
         self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
@@ -90,7 +91,7 @@ class DiscreteModel(WorldModel):
         else:
             classes = mean.argmax(-1)
         z = self._one_hot(classes)
-        return self._next(z, hidden, (), *self._rule_heads(torch.cat([hidden, z], dim=-1)), doubt)
+        return self._next(z, hidden, (), *self._rule_heads(hidden), doubt)
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: prior, posterior, features, reward, done, mask, count."""
@@ -115,13 +116,12 @@ class DiscreteModel(WorldModel):
         seen = [F.mse_loss(self.reconstruction(part), features) for part in (both, alone)]
         return {
             "prior": _divergence(target.detach(), each),
-            "posterior": 0.1 * _divergence(target, each.detach()),
+            "posterior": 0.1 * _divergence(target, each.detach()).clamp(min=FREE_NATS),
             "features": torch.stack(seen).mean(),
-            **self._head_losses(both, *self._rule_heads(both), sequences),
+            **self._head_losses(states, *self._rule_heads(states), sequences),
         }
 
 
 def _divergence(target: Tensor, each: Tensor) -> Tensor:
-    """KL(target || member), summed over the categories, mean over members and steps, above the free nats."""
-    divergence = (target.exp() * (target - each)).sum(-1).sum(-1)
-    return divergence.mean(-1).clamp(min=FREE_NATS).mean()
+    """KL(target || member), summed over the categories, mean over members and steps."""
+    return (target.exp() * (target - each)).sum(-1).sum(-1).mean()
