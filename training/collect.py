@@ -15,13 +15,13 @@ from types import TracebackType
 
 import torch
 
-from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.agent.controller import CandidateController, ControllerConfig
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.episodes import CandidateChooser, Key, play_group
+from training.prices import Prices, cost_of
 
 
 def controller_config(config: Config) -> ControllerConfig:
@@ -36,15 +36,17 @@ def weights_of(controller: CandidateController) -> bytes:
     return memory.getvalue()
 
 
-def collect_groups(weights: bytes, keys: Sequence[Key], config: Config, temperature: float) -> list[Rollout]:
+def collect_groups(
+    weights: bytes, keys: Sequence[Key], config: Config, temperature: float, prices: Prices
+) -> list[Rollout]:
     """What a worker does: play the groups of some keys with some weights, on one thread."""
     torch.set_num_threads(1)
-    library = load_library()
+    library, cost = load_library(), cost_of(prices)
     controller = new_controller(library, controller_config(config))
     controller.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
     # Evaluation only changes that embeddings are computed once.
     chooser = CandidateChooser(controller.eval())
-    played = (play_group(chooser, library, _C.CostModel(), key, config, temperature) for key in keys)
+    played = (play_group(chooser, library, cost, key, config, temperature) for key in keys)
     return [rollout for rollout in played if rollout is not None]
 
 
@@ -53,10 +55,12 @@ class Collector:
 
     Args:
         config: workers and everything that episodes depend on. With one worker there is no other process.
+        prices: of the device; the default one if empty.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, prices: Prices | None = None) -> None:
         self._config = config
+        self._prices = prices or {}
         # Processes are spawned, not forked: a fork would copy the state of threads and generators.
         context = multiprocessing.get_context("spawn")
         is_alone = config.workers <= 1
@@ -81,9 +85,10 @@ class Collector:
         """The rollouts of all keys that have any, in the order of the keys."""
         weights = weights_of(controller)
         if self._pool is None:
-            return collect_groups(weights, keys, self._config, temperature)
+            return collect_groups(weights, keys, self._config, temperature, self._prices)
         futures = [
-            self._pool.submit(collect_groups, weights, [key], self._config, temperature) for key in keys
+            self._pool.submit(collect_groups, weights, [key], self._config, temperature, self._prices)
+            for key in keys
         ]
         return [rollout for future in futures for rollout in future.result()]
 

@@ -29,6 +29,7 @@ from training.config import Config
 from training.episodes import Key
 from training.graphs import manifest
 from training.keys import torch_seed
+from training.prices import Prices
 
 STATE = "state.pt"
 ORDER = 4  # first number of the key of the order of minibatches
@@ -42,16 +43,20 @@ class Trainer:
         config: all arguments.
         folder: of the run; made where it is missing.
         resume: continue what is there; without it, the folder must hold no run.
+        prices: of the device, see `training.prices`; the default one if empty.
 
     Raises:
         FileExistsError: there is a run already.
         ValueError: the run there has other arguments.
     """
 
-    def __init__(self, config: Config, folder: Path, *, resume: bool = False) -> None:
+    def __init__(
+        self, config: Config, folder: Path, *, resume: bool = False, prices: Prices | None = None
+    ) -> None:
         torch.set_num_threads(1)
         self.config = config
         self.folder = folder
+        self.prices = prices or {}
         self.library: _C.Library = load_library()
         self.controller = checkpoint.new_controller(self.library, controller_config(config), config.seed)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
@@ -125,6 +130,7 @@ class Trainer:
             "updates": self.update,
             "real_steps": self.real_steps,
             "hours": round(self.seconds / 3600, 4),
+            "prices": self.prices,
             "scores": scores or {},
         }
         checkpoint.save(path, self.controller, self.library, extra)
@@ -138,7 +144,7 @@ class Trainer:
         begin = last_save = time.perf_counter()
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with (
-            Collector(self.config) as collector,
+            Collector(self.config, self.prices) as collector,
             SummaryWriter(str(self.folder)) as writer,
             Progress(*columns) as progress,
         ):
