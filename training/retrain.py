@@ -2,8 +2,8 @@
 
     python training/retrain.py --minutes 10
 
-Continues with `--resume` where it was ended. The result is a directory with `agent.safetensors`, its manifest,
-a model card `CARD.md` and `scores.json`.
+Continues with `--resume` where it was ended. The result is a directory with `agent.safetensors`, its
+manifest, a model card `CARD.md` and `scores.json`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def retrain(config: Config, folder: Path, device: str, *, resume: bool, test_gra
 def card(trainer: Trainer, scores: dict[str, Score], device: str, path: Path) -> str:
     """The model card: where the agent comes from and what it can do."""
     rows = "\n".join(
-        f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} | {score.expansions:.0f} |"
+        f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} "
+        f"| {score.expansions:.0f} |"
         for name, score in scores.items()
     )
     return f"""# {path.name}
