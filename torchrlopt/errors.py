@@ -108,5 +108,9 @@ class EnvError(RlOptError):
     """An environment was asked for what it does not have: an episode, a graph, a start, an array."""
 
 
+class AgentError(RlOptError):
+    """A checkpoint is missing, damaged or made for another layout of the observation."""
+
+
 class CacheError(RlOptError):
     """The plan store could not be read or written."""

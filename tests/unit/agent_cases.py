@@ -1,0 +1,25 @@
+"""Small graphs and environments for the tests of the agent."""
+
+from __future__ import annotations
+
+from tests.property.test_match_set import ATTENTION, BLOCK
+from torchrlopt import _C
+from torchrlopt.agent.observation import Observation, observe
+from torchrlopt.substitutions import load_library
+
+LIBRARY = load_library()
+COST = _C.CostModel()
+TEXTS = (ATTENTION, BLOCK)
+GRAPHS = tuple(_C.parse_graph(text) for text in TEXTS)
+
+
+def make_env(num_envs: int = 2, **options: object) -> _C.VecRewriteEnv:
+    """Episodes over the graphs in turn, each after as many random steps as its number."""
+    env = _C.VecRewriteEnv(list(GRAPHS), LIBRARY, COST, num_envs=num_envs, **options)
+    starts = [{"graph": i % len(GRAPHS), "random_steps": i, "seed": i} for i in range(num_envs)]
+    env.reset(list(range(num_envs)), starts)
+    return env
+
+
+def make_observation(num_envs: int = 2) -> Observation:
+    return observe(make_env(num_envs))

@@ -1,0 +1,165 @@
+"""Agents on disk: torchrlopt/agent/checkpoint.py."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.agent_cases import LIBRARY, make_observation
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.controller import ControllerConfig
+from torchrlopt.agent.observation import Schema
+from torchrlopt.errors import AgentError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.safetensors"
+    checkpoint.save(path, checkpoint.new_controller(LIBRARY, seed=5), LIBRARY, {"hours": 0.5, "seeds": [5]})
+    return path
+
+
+def rewrite(path: Path, change: object) -> None:
+    """Change the header of a checkpoint and make the manifest fit."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header)  # type: ignore[operator]
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    manifest = json.loads(checkpoint.manifest_path(path).read_text())
+    manifest["sha256"] = checkpoint.hashlib.sha256(path.read_bytes()).hexdigest()
+    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+
+
+def test_what_is_saved_is_what_is_loaded(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    controller = checkpoint.new_controller(LIBRARY, seed=5).eval()
+    states = make_observation(2)
+    with caplog.at_level(logging.WARNING, "torchrlopt"), torch.no_grad():
+        agent = checkpoint.load(path, LIBRARY)
+        assert torch.equal(agent.controller(states)[0], controller(states)[0])
+        assert torch.equal(agent.controller(states)[2], controller(states)[2])
+    assert not caplog.records
+    assert agent.metadata["hours"] == "0.5"
+    assert agent.metadata["schema_hash"] == Schema.current().hash
+    assert agent.metadata["library_hash"] == LIBRARY.hash
+    assert path.stat().st_size < 8 * 2**20
+
+
+@pytest.mark.parametrize("position", [3, 100, -5])
+def test_a_damaged_file_is_refused(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(AgentError, match=r"damaged.*SHA-256"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_a_file_cut_short_or_missing_is_refused(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(AgentError, match="damaged"):
+        checkpoint.load(path, LIBRARY)
+    path.unlink()
+    with pytest.raises(AgentError, match="cannot be read"):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sha256": 3}'])
+def test_a_broken_manifest_is_refused(path: Path, text: str) -> None:
+    checkpoint.manifest_path(path).write_text(text)
+    with pytest.raises(AgentError, match=r"cannot be read|damaged"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_another_schema_is_refused_by_name(path: Path) -> None:
+    def change(header: dict) -> None:
+        schema = json.loads(header["__metadata__"]["schema"])
+        schema["columns"]["node"][4] = "novelty"
+        header["__metadata__"]["schema"] = json.dumps(schema)
+
+    rewrite(path, change)
+    with pytest.raises(AgentError, match="column 4 of the node features; expected: novelty"):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("format", "999", "another format"),
+        ("schema", "{", "schema of a checkpoint is malformed"),
+        ("architecture", "{}}", "no agent"),
+        ("architecture", '{"encoder": "nothing"}', "no agent"),
+        ("architecture", '{"width": 16}', "no agent"),
+    ],
+)
+def test_other_metadata_is_refused(path: Path, name: str, value: str, message: str) -> None:
+    rewrite(path, lambda header: header["__metadata__"].__setitem__(name, value))
+    with pytest.raises(AgentError, match=message):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_a_file_that_is_no_safetensors_is_refused(path: Path) -> None:
+    path.write_bytes(b"x" * 100)
+    manifest = {"sha256": checkpoint.hashlib.sha256(b"x" * 100).hexdigest()}
+    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+    with pytest.raises(AgentError, match="safetensors"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_another_library_is_used_with_a_warning(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    few = _C.Library("\n".join(LIBRARY.text(name) for name in LIBRARY.names[:9]))
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
+        agent = checkpoint.load(path, few)
+    assert "another substitution library" in caplog.text
+    assert len(agent.controller.embeddings()) == 9
+
+
+def test_an_operator_that_is_gone_moves_no_other(path: Path) -> None:
+    def change(header: dict) -> None:
+        schema = json.loads(header["__metadata__"]["schema"])
+        schema["ops"][3] = "OpOfThePast"
+        header["__metadata__"]["schema"] = json.dumps(schema)
+
+    rewrite(path, change)
+    agent = checkpoint.load(path, LIBRARY)
+    rows = agent.controller.encoder.node_input.rows
+    assert rows[3] == len(rows)
+    assert rows[4] == 4
+
+
+def test_the_graph_network_encoder_can_be_saved_too(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "agent.safetensors"
+    config = ControllerConfig(encoder="graph_network", width=32, rounds=2)
+    checkpoint.save(path, checkpoint.new_controller(LIBRARY, config), LIBRARY, {})
+    assert checkpoint.load(path, LIBRARY).controller.config == config
+
+
+def test_new_controllers_depend_on_their_seed_only() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = checkpoint.new_controller(LIBRARY, seed=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(9)
+    other = checkpoint.new_controller(LIBRARY, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_loading_is_quick_and_imports_neither_pyg_nor_gymnasium(path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from torchrlopt.agent import checkpoint, searcher\n"
+        "from torchrlopt.substitutions import load_library; library = load_library(); times = []\n"
+        "for _ in range(3):\n"
+        "    begin = time.perf_counter(); checkpoint.load(Path(sys.argv[1]), library)\n"
+        "    times.append(time.perf_counter() - begin)\n"
+        "print(min(times), [n for n in ('torch_geometric', 'gymnasium', 'tensorboard') if n in sys.modules])"
+    )
+    output = subprocess.check_output([sys.executable, "-c", script, str(path)], text=True).split(maxsplit=1)
+    assert float(output[0]) < 0.2
+    assert output[1].strip() == "[]"

@@ -1,0 +1,156 @@
+"""The guided search: torchrlopt/agent/searcher.py, quiet.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
+from tests.unit.test_search import HILL
+from tests.unit.test_search import LIBRARY as HILLS
+from torchrlopt import _C
+from torchrlopt.agent.checkpoint import Agent, new_controller
+from torchrlopt.agent.quiet import undisturbed_torch
+from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.options import Options
+from torchrlopt.search import ClassicSearcher, Plan, replay
+
+
+def searcher(library: _C.Library = LIBRARY) -> AgentSearcher:
+    return AgentSearcher(Agent(new_controller(library).eval(), {}))
+
+
+def options(**changes: object) -> Options:
+    return Options.from_dict({"budget_ms": 2000.0, "budget_steps": 40, **changes})
+
+
+def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Plan:
+    plan = searcher(library).search(graph, library, COST, options(**changes))
+    result = replay(graph, library, plan)
+    result.check()
+    assert COST.total(result)["time_us"] / 1000 == pytest.approx(plan.cost_after_ms, rel=1e-9)
+    assert COST.total(graph)["time_us"] / 1000 == pytest.approx(plan.cost_before_ms, rel=1e-9)
+    return plan
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("budget_ms", [0.0, 5.0, 2000.0])
+def test_never_worse_than_greedy(graph: _C.Graph, budget_ms: float) -> None:
+    greedy_ms = budget_ms * 0.4
+    greedy = ClassicSearcher().search(graph, LIBRARY, COST, options(searcher="greedy", budget_ms=greedy_ms))
+    plan = run(graph, budget_ms=budget_ms)
+    assert plan.searcher == "agent"
+    if budget_ms in (0.0, 2000.0):  # the same work, however busy the machine is
+        assert plan.cost_after_ms <= greedy.cost_after_ms
+    if budget_ms == 2000.0:
+        assert plan.expansions > greedy.expansions
+
+
+def test_crosses_a_hill_that_greedy_does_not() -> None:
+    library = _C.Library(HILLS)
+    plan = run(_C.parse_graph(HILL), library, budget_steps=100)
+    assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
+
+
+def test_a_limit_of_expansions_gives_the_same_plan_twice() -> None:
+    plans = [run(GRAPHS[1], budget_ms=60000.0, budget_steps=24) for _ in range(2)]
+    assert plans[0].steps == plans[1].steps
+    assert plans[0].expansions == plans[1].expansions
+
+
+def test_strict_numerics_takes_exact_substitutions_only() -> None:
+    plan = run(GRAPHS[0], numerics="strict")
+    assert all(LIBRARY.is_exact(name) for name, _ in plan.steps)
+
+
+def test_the_budget_is_kept() -> None:
+    plan = run(GRAPHS[1], budget_ms=150.0, budget_steps=0)
+    assert plan.seconds < 1.0
+
+
+def test_beam_takes_over_when_the_networks_fail(caplog: pytest.LogCaptureFixture) -> None:
+    other = searcher(_C.Library(HILLS))  # networks that know other substitutions
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
+        plan = other.search(GRAPHS[0], LIBRARY, COST, options())
+    assert "the agent failed" in caplog.text
+    assert plan.cost_after_ms < plan.cost_before_ms
+    replay(GRAPHS[0], LIBRARY, plan)
+
+
+def test_a_broken_network_is_no_broken_program(caplog: pytest.LogCaptureFixture) -> None:
+    mine = searcher()
+    mine._agent.controller.scorer.from_graph = torch.nn.Linear(3, 3)
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
+        plan = mine.search(GRAPHS[0], LIBRARY, COST, options())
+    assert "the agent failed" in caplog.text
+    assert plan.cost_after_ms < plan.cost_before_ms
+
+
+def test_a_plan_survives_storage() -> None:
+    plan = run(GRAPHS[0])
+    assert Plan.from_dict(plan.as_dict()) == plan
+    assert dataclasses.replace(plan) == plan
+
+
+class Loud(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        raise AssertionError(f"seen by a mode: {func}")
+
+
+class LoudDispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        raise AssertionError(f"seen by a mode: {func}")
+
+
+def test_modes_threads_dtype_and_random_state_are_left_alone() -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(2)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Loud(), LoudDispatch():
+            with undisturbed_torch():
+                assert torch.zeros(2).sum().dtype == torch.float32
+                assert torch.get_num_threads() == 1
+                assert not torch.is_grad_enabled()
+                torch.rand(3)
+            with pytest.raises(AssertionError, match="seen by a mode"):
+                torch.zeros(2).sum()
+        assert torch.get_num_threads() == 2
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_num_threads(threads)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.is_grad_enabled()
+
+
+def test_everything_is_restored_after_an_exception() -> None:
+    threads = torch.get_num_threads()
+    with pytest.raises(KeyError), undisturbed_torch(threads + 1):
+        raise KeyError
+    assert torch.get_num_threads() == threads
+
+
+def test_inside_a_dynamo_call() -> None:
+    plans: list[Plan] = []
+    seen: list[object] = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> object:
+        before = (torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype())
+        with torch._subclasses.FakeTensorMode():
+            plans.append(run(GRAPHS[0]))
+            assert isinstance(torch.zeros(1), torch._subclasses.FakeTensor)
+        seen.append(before == (torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype()))
+        return gm.forward
+
+    torch._dynamo.reset()
+    result = torch.compile(lambda x: torch.relu(x) + 1, backend=backend)(torch.ones(3))
+    torch._dynamo.reset()
+    assert result.tolist() == [2.0, 2.0, 2.0]
+    assert seen == [True]
+    assert plans[0].searcher == "agent"

@@ -1,0 +1,242 @@
+"""Graphs by key, rewards, collection and resumption: training/graphs.py, rewards.py, collect.py, train.py."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.agent_cases import COST, LIBRARY, make_env
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.controller import no_noise
+from torchrlopt.agent.encoder import GraphNetworkEncoder
+from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.env import OUTCOMES
+from training import graphs, keys
+from training.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
+from training.collect import Collector, data_hash
+from training.config import Config
+from training.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
+from training.graph_network import meta_layer
+from training.rewards import ILLEGAL, REWARDS
+from training.train import STATE, Trainer, add_arguments, config_of
+
+SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
+
+
+def same_weights(one: Trainer, other: Trainer) -> bool:
+    pairs = zip(one.controller.parameters(), other.controller.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_key_gives_its_graph_and_its_numbers_always() -> None:
+    one, again, other = (graphs.sample_graph(7, i, progress=0.5) for i in (1, 1, 2))
+    assert one.graph.canonical_text() == again.graph.canonical_text()
+    assert one.graph.canonical_text() != other.graph.canonical_text()
+    assert keys.generator(1, 2).random() == keys.generator(1, 2).random() != keys.generator(2, 1).random()
+    draw = keys.gumbel([keys.generator(1), keys.generator(2)])
+    alone = keys.gumbel([keys.generator(2)])
+    assert torch.equal(draw([3, 4])[3:], alone([4]))
+
+
+@pytest.mark.parametrize("name", sorted({*IMAGE_BLOCKS, *SEQUENCE_BLOCKS}))
+def test_every_block_makes_a_sound_graph_that_can_be_rewritten(name: str) -> None:
+    is_image = name in IMAGE_BLOCKS
+    block = IMAGE_BLOCKS[name] if is_image else SEQUENCE_BLOCKS[name]
+    parameters = {"batch": 1, "size": 7, "width": 16} if is_image else {"batch": 1, "length": 8, "width": 32}
+    counts = []
+    for seed in range(3):
+        sketch, value = graphs._begin(is_image, parameters)
+        shape = sketch.shape(value)
+        value = block(sketch, value, np.random.default_rng(seed))
+        assert sketch.shape(value) == shape
+        graph = sketch.finish(value)
+        graph.check()
+        counts.append(len(LIBRARY.matches(graph)))
+    assert max(counts) > 0
+
+
+def test_training_never_sees_what_is_held_out() -> None:
+    train = [graphs.sample_graph(3, i) for i in range(40)]
+    held_out = held_out_graphs(10)
+    assert not {family for sample in train for family in sample.families} & HELD_OUT_FAMILIES
+    structures = [
+        {structure for sample in split for structure in sample.structures} for split in (train, held_out)
+    ]
+    assert not structures[0] & structures[1]
+    assert not any(map(graphs.is_held_out, structures[0]))
+    for sample in held_out:
+        pairs = zip(sample.families, sample.structures, strict=True)
+        assert all(
+            family in HELD_OUT_FAMILIES or graphs.is_held_out(structure) for family, structure in pairs
+        )
+
+
+def test_a_structure_is_what_is_left_without_sizes() -> None:
+    def structure(width: int, op: str = "Relu") -> str:
+        sketch = graphs.Sketch()
+        return graphs.structure_hash(sketch.finish(sketch.op(op, sketch.linear(sketch.input(4, 8), width))))
+
+    assert structure(8) == structure(16) != structure(8, "Tanh")
+
+
+def test_graphs_grow_with_progress() -> None:
+    def depth(progress: float) -> float:
+        return float(
+            np.mean([graphs.sample_graph(5, i, progress=progress).parameters["depth"] for i in range(20)])
+        )
+
+    assert depth(0.0) == 1.0
+    assert depth(1.0) > 1.8
+
+
+def test_a_latin_hypercube_covers_every_parameter_evenly() -> None:
+    numbers = graphs.latin_hypercube(0, 10, 3)
+    assert np.array_equal(np.sort((numbers * 10).astype(int), axis=0), np.arange(10)[:, None].repeat(3, 1))
+    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
+    assert given.parameters["batch"] == 1
+    assert given.parameters["width"] in (64, 256)
+
+
+def outcomes(cost: float, traffic: float, best: float = 8.0, illegal: float = 0.0) -> np.ndarray:
+    row = np.zeros((1, len(OUTCOMES)))
+    values = {
+        "cost_after_us": cost,
+        "bytes": traffic,
+        "best_us": best,
+        "initial_us": 10.0,
+        "is_illegal": illegal,
+    }
+    for name, value in values.items():
+        row[0, OUTCOMES[name]] = value
+    return row
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("best_so_far", 0.1),
+        ("R1", 0.8 * 0.2 + 0.2 * 0.5),
+        ("R2", 0.3),
+        ("R3", 0.1 * 0.2 + 0.9 * 0.5),
+        ("R4", 0.5 * 0.2 + 0.5 * 0.5),
+        ("R5", 0.2),
+    ],
+)
+def test_rewards_are_shares_of_the_first_cost(name: str, expected: float) -> None:
+    first, before = outcomes(10.0, 100.0), outcomes(9.0, 90.0, best=8.0)
+    after = outcomes(7.0, 40.0, best=7.0)
+    assert REWARDS[name](before, after, first)[0] == pytest.approx(expected)
+    scaled = [each.copy() for each in (before, after, first)]
+    for each in scaled:
+        for column in ("cost_after_us", "bytes", "best_us", "initial_us"):
+            each[0, OUTCOMES[column]] *= 1000
+    assert REWARDS[name](*scaled)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["R1", "R2", "R3", "R4", "R5"])
+def test_an_illegal_action_is_punished(name: str) -> None:
+    same = outcomes(9.0, 90.0)
+    assert REWARDS[name](same, outcomes(9.0, 90.0, illegal=1.0), same)[0] == ILLEGAL
+
+
+def test_best_so_far_forgives_a_detour() -> None:
+    first, up, down = (
+        outcomes(10.0, 1.0, best=10.0),
+        outcomes(12.0, 1.0, best=10.0),
+        outcomes(6.0, 1.0, best=6.0),
+    )
+    rewards = [REWARDS["best_so_far"](a, b, first)[0] for a, b in ((first, up), (up, down))]
+    assert rewards == pytest.approx([0.0, 0.4])
+
+
+@pytest.mark.slow
+def test_data_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    hashes = []
+    for workers in (1, 2):
+        config = dataclasses.replace(SMALL, workers=workers, groups=3)
+        trainer = Trainer(config, tmp_path / str(workers))
+        with Collector(config) as collector:
+            hashes.append(data_hash(collector.collect(trainer.controller, trainer.keys())))
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("row", ["mf", "plan"])
+def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path: Path, row: str) -> None:
+    config = dataclasses.replace(SMALL, row=row)
+    collector = Collector(config)
+    straight = Trainer(config, tmp_path / "straight")
+    for _ in range(3):
+        logs = straight.step(collector)
+    assert logs["gradient_norm"] > 0
+    broken = Trainer(config, tmp_path / "broken")
+    broken.step(collector)
+    broken.save()
+    broken.step(collector)  # lost
+    resumed = Trainer(config, tmp_path / "broken", resume=True)
+    assert (resumed.update, resumed.real_steps > 0) == (1, True)
+    for _ in range(2):
+        resumed.step(collector)
+    assert same_weights(straight, resumed)
+    assert resumed.real_steps == straight.real_steps
+
+
+def test_a_run_is_neither_overwritten_nor_continued_with_other_arguments(tmp_path: Path) -> None:
+    Trainer(SMALL, tmp_path).save()
+    with pytest.raises(FileExistsError, match="--resume"):
+        Trainer(SMALL, tmp_path)
+    with pytest.raises(ValueError, match="another learning_rate"):
+        Trainer(dataclasses.replace(SMALL, learning_rate=1.0), tmp_path, resume=True)
+    Trainer(dataclasses.replace(SMALL, minutes=5.0, workers=2), tmp_path, resume=True)
+    assert (tmp_path / STATE).stat().st_size > 1000
+
+
+def test_a_whole_run_ends_in_an_agent_that_knows_where_it_comes_from(tmp_path: Path) -> None:
+    trainer = Trainer(dataclasses.replace(SMALL, updates=2), tmp_path)
+    trainer.run()
+    agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
+    assert agent.metadata["updates"] == "2"
+    assert json.loads(agent.metadata["scores"]) == {"held_out": 0.9}
+    assert json.loads(agent.metadata["manifest"])["held_out_families"] == sorted(HELD_OUT_FAMILIES)
+    assert Config.from_json(agent.metadata["config"]) == trainer.config
+    states = observe(make_env(2))
+    with torch.no_grad():
+        mine, its = trainer.controller.eval().act(states, no_noise), agent.controller.act(states, no_noise)
+    assert torch.equal(mine[0], its[0])
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_scores_are_against_greedy_with_equal_expansions() -> None:
+    controller = checkpoint.new_controller(LIBRARY)
+    samples = held_out_graphs(2)
+    searchers = searchers_of(controller, LIBRARY)
+    plans = plans_of(searchers, [s.graph for s in samples], LIBRARY, COST, 30)
+    scores = scores_of(plans)
+    assert set(scores) == {"greedy", "beam", "agent", "random_network"}
+    assert scores["greedy"].to_greedy == 1.0
+    assert scores["agent"].to_greedy <= 1.0
+    assert 0 < scores["agent"].ratio < 1
+
+
+def test_pyg_and_plain_torch_have_the_same_keys_and_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    schema = Schema.current()
+    plain = GraphNetworkEncoder(schema, 16, 2)
+    pyg = GraphNetworkEncoder(schema, 16, 2, block=meta_layer)
+    assert list(plain.state_dict()) == list(pyg.state_dict())
+    pyg.load_state_dict(plain.state_dict())
+    states = observe(make_env(3))
+    for mine, its in zip(plain(states), pyg(states), strict=True):
+        torch.testing.assert_close(mine, its)
+
+
+def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert config_of(parser.parse_args([])) == Config()
+    assert config_of(parser.parse_args(["--row", "mf", "--max-steps", "7"])) == Config(row="mf", max_steps=7)

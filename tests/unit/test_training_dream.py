@@ -1,0 +1,128 @@
+"""The rows WM and WM+: training/latent.py, features.py, dream.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
+from torchrlopt import _C
+from torchrlopt.agent.observation import observe
+from torchrlopt.agent.two_stage import LatentState
+from training.config import Config
+from training.dream import DreamTrainer, fit, model_scores
+from training.keys import gumbel_of
+from training.latent import UniformPolicy, join, legal, rows_of_actions
+
+SMALL = Config(
+    row="wm",
+    encoder="graph_network",
+    groups=2,
+    rollouts=4,
+    max_steps=4,
+    dream_batch=16,
+    dream_horizon=4,
+    dream_updates=1,
+    model_epochs=2,
+    warm_up=1,
+)
+
+
+def test_what_is_legal_is_what_the_core_says() -> None:
+    env = make_env(3, has_macros=False)
+    seen = observe(env)
+    mask, counts = legal(seen, len(LIBRARY))
+    for episode in range(3):
+        one = seen.episode(episode)
+        for substitution in range(len(LIBRARY)):
+            places = one.locations[one.substitutions == substitution].tolist()
+            assert int(counts[episode, substitution]) == len(places)
+            assert bool(mask[episode, substitution]) == bool(places)
+            for rank, location in enumerate(places):
+                actions = torch.tensor([[substitution, rank]] * 3)
+                row = int(rows_of_actions(seen, actions, len(LIBRARY))[episode])
+                assert row == env.find(episode, substitution, location)
+    assert mask[:, -1].all()
+    stop = torch.tensor([[len(LIBRARY), 0]] * 3)
+    assert torch.equal(rows_of_actions(seen, stop, len(LIBRARY)), seen.counts)
+
+
+def test_uniform_play_stops_only_where_nothing_is_left() -> None:
+    counts = torch.tensor([[2, 0, 6], [0, 0, 0]]).repeat(2000, 1)
+    mask = torch.cat([counts > 0, torch.ones(4000, 1, dtype=torch.bool)], 1)
+    draw = gumbel_of(torch.Generator().manual_seed(0))
+    actions, told = UniformPolicy().act(LatentState(torch.zeros(4000, 1), mask, counts), draw)
+    assert (actions[1::2] == torch.tensor([3, 0])).all()
+    first = actions[0::2]
+    assert (first[:, 0] != 3).all()
+    assert (first[:, 0] == 2).float().mean().item() == pytest.approx(0.75, abs=0.04)
+    assert set(first[first[:, 0] == 2][:, 1].tolist()) == set(range(6))
+    assert told.log_prob[0].exp().item() == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize("row", ["wm", "wm_plus"])
+def test_a_round_of_real_and_imagined_episodes(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = DreamTrainer(dataclasses.replace(SMALL, row=row), GRAPHS[1])
+    logs = trainer.begin()
+    assert logs["last_loss"] < logs["first_loss"]
+    frozen = [parameter.clone() for parameter in trainer.encoder.parameters()]
+    logs = trainer.step()
+    assert logs["real_steps"] == trainer.real_steps > 0
+    assert logs["imagined_steps"] > 0
+    assert logs["first_ratio_error"] < 1e-5
+    assert all(torch.equal(a, b) for a, b in zip(frozen, trainer.encoder.parameters(), strict=True))
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("the real environment was used")
+
+    monkeypatch.setattr(_C, "VecRewriteEnv", refuse)
+    before, dreamt = trainer.real_steps, trainer.imagined_steps
+    rollout = trainer.dream(torch.Generator().manual_seed(1))
+    assert trainer.real_steps == before
+    assert trainer.imagined_steps == dreamt + rollout.num_steps
+
+
+def test_recorded_episodes_are_those_that_were_played() -> None:
+    trainer = DreamTrainer(SMALL, GRAPHS[0])
+    rollouts, seen = trainer.collect(0, is_random=True)
+    joined = join(seen)
+    assert joined.valid.sum() == sum(rollout.num_steps for rollout in rollouts) == trainer.real_steps
+    first = rollouts[0]
+    assert torch.equal(seen[0].rewards.T, first.rewards)
+    assert torch.equal(seen[0].mask[:, 0], first.states[0].mask)
+    chosen = joined.mask[:, :-1].gather(2, joined.actions[..., :1])[..., 0]
+    assert chosen[joined.valid].all(), "only legal actions are played"
+
+
+def test_a_model_that_has_learnt_scores_better_than_one_that_has_not() -> None:
+    config = dataclasses.replace(SMALL, rollouts=8, groups=3, original_share=1.0)
+    trainer = DreamTrainer(config, GRAPHS[1])
+    trainer.begin()
+    seen = join(trainer.replay)
+    generator = torch.Generator().manual_seed(0)
+    before = model_scores(trainer.model, seen, generator)
+    fit(trainer.model, trainer.model_optimiser, seen, 60, generator)
+    after = model_scores(trainer.model, seen, generator)
+    assert after["mask_f1"] > max(0.5, before["mask_f1"])
+    assert after["reward_pearson"] > max(0.5, before["reward_pearson"])
+    assert after["real_gain"] == before["real_gain"]
+
+
+def test_a_run_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    straight = DreamTrainer(SMALL, GRAPHS[1])
+    straight.begin()
+    straight.step()
+    straight.save(tmp_path)
+    straight.step()
+    resumed = DreamTrainer(SMALL, GRAPHS[1])
+    resumed.load(tmp_path)
+    resumed.step()
+    pairs = zip(straight.policy.parameters(), resumed.policy.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert resumed.real_steps == straight.real_steps
+    other = DreamTrainer(dataclasses.replace(SMALL, dream_horizon=5), GRAPHS[1])
+    with pytest.raises(ValueError, match="dream_horizon"):
+        other.load(tmp_path)

@@ -1,0 +1,174 @@
+"""Agents on disk: a safetensors file with metadata strings, beside it a manifest with its SHA-256.
+
+Nothing in either file is executed. What was trained for another layout of the observation is refused by the
+name of the first column that differs; what was trained with another library is used, with a warning:
+substitutions are scored by what they say, not by their number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from torchrlopt import _C
+from torchrlopt.agent.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.observation import Schema
+from torchrlopt.agent.quiet import undisturbed_torch
+from torchrlopt.agent.substitution_encoder import SubstitutionGraphs
+from torchrlopt.errors import AgentError
+
+logger = logging.getLogger("torchrlopt")
+
+FORMAT = 1  # raised when the meaning of a file changes
+MAX_BYTES = 64 * 2**20
+
+
+@dataclasses.dataclass
+class Agent:
+    """A controller in evaluation mode and what is known of its making.
+
+    Attributes:
+        controller: the networks.
+        metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
+    """
+
+    controller: CandidateController
+    metadata: dict[str, str]
+
+
+def manifest_path(path: Path) -> Path:
+    """Where the manifest of a checkpoint lies."""
+    return path.with_suffix(".json")
+
+
+def save(path: Path, controller: CandidateController, library: _C.Library, extra: Mapping[str, Any]) -> None:
+    """Write checkpoint and manifest, each in one piece.
+
+    Args:
+        path: of the safetensors file.
+        controller: the networks.
+        library: with which they were trained.
+        extra: further metadata; values that are not strings become JSON.
+    """
+    metadata = {
+        **{name: value if isinstance(value, str) else json.dumps(value) for name, value in extra.items()},
+        "format": str(FORMAT),
+        "architecture": json.dumps(dataclasses.asdict(controller.config)),
+        "schema": controller.schema.to_json(),
+        "schema_hash": controller.schema.hash,
+        "library_hash": library.hash,
+    }
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in controller.state_dict().items()}
+    content = save_tensors(state, metadata)
+    manifest = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
+    write_whole(manifest_path(path), (json.dumps(manifest, indent=2) + "\n").encode())
+
+
+def load(path: Path, library: _C.Library) -> Agent:
+    """Read a checkpoint.
+
+    Args:
+        path: of the safetensors file; the manifest lies beside it.
+        library: the substitutions that the agent is to choose from.
+
+    Raises:
+        AgentError: a file is missing, damaged or no agent, or the schema differs; the message says which.
+    """
+    content = _verified_content(path)
+    metadata = _metadata(path, content)
+    if metadata.get("format") != str(FORMAT):
+        raise AgentError(
+            "the checkpoint has another format",
+            where=str(path),
+            expected=FORMAT,
+            got=metadata.get("format"),
+        )
+    schema = Schema.from_json(metadata.get("schema", ""))
+    schema.check(Schema.current())
+    try:
+        given = ControllerConfig(**json.loads(metadata["architecture"]))
+        with undisturbed_torch():
+            controller = CandidateController(schema, SubstitutionGraphs.of(library, schema), given)
+            controller.load_state_dict(load_tensors(content))
+    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)[:300]) from error
+    if metadata.get("library_hash") != library.hash:
+        logger.warning(
+            "the agent in %s was trained with another substitution library (%s, here %s)",
+            path.name,
+            metadata.get("library_hash"),
+            library.hash,
+        )
+    controller.eval()
+    return Agent(controller, metadata)
+
+
+def _verified_content(path: Path) -> bytes:
+    """The bytes of the file, if they are those that the manifest is about."""
+    try:
+        manifest = json.loads(manifest_path(path).read_text(encoding="utf-8"))
+        expected, size = str(manifest["sha256"]), path.stat().st_size
+        if size > MAX_BYTES:
+            raise AgentError("the checkpoint is too large", where=str(path), expected=MAX_BYTES, got=size)
+        content = path.read_bytes()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AgentError("the checkpoint cannot be read", where=str(path), got=str(error)) from error
+    got = hashlib.sha256(content).hexdigest()
+    if got != expected:
+        raise AgentError(
+            "the checkpoint is damaged",
+            where=str(path),
+            expected=f"SHA-256 {expected}",
+            got=got,
+            todo="install the package again, or train an agent: python training/retrain.py",
+        )
+    return content
+
+
+def _metadata(path: Path, content: bytes) -> dict[str, str]:
+    """The strings in the header of a safetensors file."""
+    try:
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        return {str(name): str(value) for name, value in header.get("__metadata__", {}).items()}
+    except (ValueError, AttributeError) as error:
+        raise AgentError("the checkpoint is no safetensors file", where=str(path), got=repr(error)) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that others see either whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def new_controller(
+    library: _C.Library, config: ControllerConfig | None = None, seed: int = 0
+) -> CandidateController:
+    """An untrained controller: the control in every comparison, and where training begins.
+
+    The global generator of torch is left as it was. May be called inside a Dynamo call, as `load` may.
+    """
+    schema = Schema.current()
+    with undisturbed_torch():
+        torch.manual_seed(seed)
+        return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)

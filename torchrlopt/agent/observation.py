@@ -1,0 +1,239 @@
+"""What the agent sees, as tensors: ragged graphs side by side with offsets, and the schema of the columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.env import Observer, allocate, columns
+from torchrlopt.errors import AgentError
+
+ARRAYS = ("node", "edge", "global", "candidate")
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """Names of all columns and operators that a network was made for.
+
+    Attributes:
+        columns: by array ("node", "edge", "global", "candidate"): names in order.
+        ops: names of operators; their position is the row of the embedding, and one row more stands for
+            every operator that is not among them.
+    """
+
+    columns: Mapping[str, tuple[str, ...]]
+    ops: tuple[str, ...]
+
+    @classmethod
+    def current(cls) -> Schema:
+        """Of this build of the core."""
+        names = tuple(str(op["name"]) for op in _C.ops())
+        return cls({array: columns(array) for array in ARRAYS}, names)
+
+    @classmethod
+    def from_json(cls, text: str) -> Schema:
+        """The inverse of `to_json`.
+
+        Raises:
+            AgentError: the text is no schema.
+        """
+        try:
+            given = json.loads(text)
+            named = {array: tuple(map(str, given["columns"][array])) for array in ARRAYS}
+            return cls(named, tuple(map(str, given["ops"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise AgentError("the schema of a checkpoint is malformed", got=repr(error)) from error
+
+    def to_json(self) -> str:
+        """Text with sorted keys: equal schemas have equal texts."""
+        return json.dumps({"columns": dict(self.columns), "ops": self.ops}, sort_keys=True)
+
+    @property
+    def hash(self) -> str:
+        """Of the columns: sixteen hexadecimal digits. Operators may come and go, columns may not."""
+        text = json.dumps(dict(self.columns), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def width(self, array: str) -> int:
+        """Number of columns of an array."""
+        return len(self.columns[array])
+
+    def column(self, array: str, name: str) -> int:
+        """Position of a column."""
+        return self.columns[array].index(name)
+
+    def check(self, other: Schema) -> None:
+        """Refuse another layout of the observation.
+
+        Args:
+            other: what the core of this process writes.
+
+        Raises:
+            AgentError: a column is missing, new or elsewhere; the message names it.
+        """
+        for array in ARRAYS:
+            mine, its = self.columns[array], other.columns[array]
+            if mine == its:
+                continue
+            place = next((i for i, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), None)
+            place = min(len(mine), len(its)) if place is None else place
+            raise AgentError(
+                f"the agent was trained with another schema ({self.hash}, here {other.hash})",
+                where=f"column {place} of the {array} features",
+                expected=mine[place] if place < len(mine) else "no such column",
+                got=its[place] if place < len(its) else "no such column",
+                todo="train an agent with this version: python training/retrain.py",
+            )
+
+    def rows_of_ops(self, names: Sequence[str]) -> Tensor:
+        """Rows of the embedding for operators of another vocabulary; the last row is "unknown". [len]."""
+        known = {name: i for i, name in enumerate(self.ops)}
+        return torch.tensor([known.get(name, len(self.ops)) for name in names], dtype=torch.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """B episodes side by side.
+
+    Attributes:
+        node_offsets, edge_offsets, candidate_offsets: [B + 1], rows of each episode.
+        ops: [N], position in `_C.ops()`.
+        nodes, edges, globals, candidates: float32 features, one row per node, edge, episode, candidate.
+        edge_index: [2, E], rows of nodes: producer, reader.
+        substitutions, locations: [C], of the first member of a candidate.
+        matched_offsets: [C + 1]; matched: [M], rows of the nodes that a candidate matches.
+    """
+
+    node_offsets: Tensor
+    edge_offsets: Tensor
+    candidate_offsets: Tensor
+    ops: Tensor
+    nodes: Tensor
+    edge_index: Tensor
+    edges: Tensor
+    globals: Tensor
+    substitutions: Tensor
+    locations: Tensor
+    candidates: Tensor
+    matched_offsets: Tensor
+    matched: Tensor
+
+    @property
+    def num_episodes(self) -> int:
+        """B."""
+        return len(self.node_offsets) - 1
+
+    @property
+    def counts(self) -> Tensor:
+        """[B], candidates of each episode; this number as an action is stop."""
+        return self.candidate_offsets.diff()
+
+    @functools.cached_property
+    def node_episode(self) -> Tensor:
+        """[N], episode of each node."""
+        return rows_of(self.node_offsets)
+
+    @functools.cached_property
+    def candidate_episode(self) -> Tensor:
+        """[C], episode of each candidate."""
+        return rows_of(self.candidate_offsets)
+
+    @functools.cached_property
+    def matched_candidate(self) -> Tensor:
+        """[M], candidate of each reference."""
+        return rows_of(self.matched_offsets)
+
+    def split(self) -> list[Observation]:
+        """Each episode by itself, in memory of its own."""
+        return [self.episode(i) for i in range(self.num_episodes)]
+
+    def select(self, indices: Sequence[int]) -> Observation:
+        """Some of the episodes, in the order given."""
+        if list(indices) == list(range(self.num_episodes)):
+            return self
+        return collate([self.episode(i) for i in indices])
+
+    def episode(self, index: int) -> Observation:
+        """One episode, its rows counted from 0, in memory of its own."""
+
+        def rows(offsets: Tensor) -> slice:
+            return slice(int(offsets[index]), int(offsets[index + 1]))
+
+        node, edge, candidate = (
+            rows(each) for each in (self.node_offsets, self.edge_offsets, self.candidate_offsets)
+        )
+        matched_offsets = self.matched_offsets[candidate.start : candidate.stop + 1]
+        first = int(matched_offsets[0])
+        return Observation(
+            node_offsets=torch.tensor([0, node.stop - node.start]),
+            edge_offsets=torch.tensor([0, edge.stop - edge.start]),
+            candidate_offsets=torch.tensor([0, candidate.stop - candidate.start]),
+            ops=self.ops[node].clone(),
+            nodes=self.nodes[node].clone(),
+            edge_index=self.edge_index[:, edge] - node.start,
+            edges=self.edges[edge].clone(),
+            globals=self.globals[index : index + 1].clone(),
+            substitutions=self.substitutions[candidate].clone(),
+            locations=self.locations[candidate].clone(),
+            candidates=self.candidates[candidate].clone(),
+            matched_offsets=matched_offsets - first,
+            matched=self.matched[first : int(matched_offsets[-1])] - node.start,
+        )
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Observation))
+
+
+def rows_of(offsets: Tensor) -> Tensor:
+    """[0, 2, 5] becomes [0, 0, 1, 1, 1]."""
+    return torch.repeat_interleave(offsets.diff())
+
+
+def observe(env: _C.VecRewriteEnv) -> Observation:
+    """All episodes of an environment, in memory of the observation's own."""
+    arrays = allocate(env.sizes())
+    env.observe(arrays)
+    return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
+
+
+def observe_in_place(observer: Observer) -> Observation:
+    """The same in memory that the next observation overwrites."""
+    arrays = observer.observe()
+    return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
+
+
+def collate(observations: Sequence[Observation]) -> Observation:
+    """Several observations as one: the episodes of the first, then those of the second, and so on."""
+    if len(observations) == 1:
+        return observations[0]
+
+    def joined(name: str) -> Tensor:
+        return torch.cat([getattr(each, name) for each in observations])
+
+    def offsets(name: str) -> Tensor:
+        counts = [getattr(each, name).diff() for each in observations]
+        return torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(counts).cumsum(0)])
+
+    firsts = [0]
+    for each in observations:
+        firsts.append(firsts[-1] + len(each.ops))
+    shifted = list(zip(observations, firsts, strict=False))
+    return Observation(
+        node_offsets=offsets("node_offsets"),
+        edge_offsets=offsets("edge_offsets"),
+        candidate_offsets=offsets("candidate_offsets"),
+        matched_offsets=offsets("matched_offsets"),
+        edge_index=torch.cat([each.edge_index + first for each, first in shifted], dim=1),
+        matched=torch.cat([each.matched + first for each, first in shifted]),
+        **{
+            name: joined(name)
+            for name in ("ops", "nodes", "edges", "globals", "substitutions", "locations", "candidates")
+        },
+    )

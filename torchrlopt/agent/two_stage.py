@@ -1,0 +1,121 @@
+"""The two-stage head: a substitution or stop, then one of its locations; both masked (dissertation, 3.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchrlopt.agent.controller import Decision, Draw
+from torchrlopt.agent.encoder import mlp
+from torchrlopt.agent.value import ValueHead
+
+MAX_LOCATIONS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentState:
+    """What a latent controller sees of B episodes, real or imagined.
+
+    Attributes:
+        features: [B, F], latent z and hidden h of the world model side by side.
+        mask: [B, S + 1], bool: legal substitutions, stop last.
+        num_locations: [B, S], legal locations of each, at most `MAX_LOCATIONS`.
+    """
+
+    features: Tensor
+    mask: Tensor
+    num_locations: Tensor
+
+
+class TwoStageController(nn.Module):
+    """Policy and value over latent states.
+
+    An action is (substitution, rank): the rank counts legal locations only, so what is legal is a number
+    instead of a mask. Substitutions are scored against their embeddings, so their number is not fixed.
+
+    Args:
+        feature_width: F.
+        rule_width: D, of the embeddings of substitutions.
+        hidden: of the MLPs.
+    """
+
+    rules: Tensor
+
+    def __init__(self, feature_width: int, rules: Tensor, hidden: int = 128) -> None:
+        super().__init__()
+        rule_width = rules.shape[1]
+        self.register_buffer("rules", rules.detach().clone())
+        self.stop = nn.Parameter(torch.zeros(rule_width))
+        self.trunk = nn.Sequential(nn.Linear(feature_width, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
+        self.key = nn.Linear(rule_width, hidden)
+        self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)
+        self.value = ValueHead(hidden, hidden)
+
+    def collate(self, states: Sequence[LatentState]) -> LatentState:
+        """Several states as one batch."""
+        return LatentState(
+            torch.cat([state.features for state in states]),
+            torch.cat([state.mask for state in states]),
+            torch.cat([state.num_locations for state in states]),
+        )
+
+    def pick(self, states: LatentState, rows: Sequence[int]) -> list[LatentState]:
+        """Some states, each by itself."""
+        parts = (states.features, states.mask, states.num_locations)
+        return [LatentState(*(part[row : row + 1] for part in parts)) for row in rows]
+
+    def size(self, state: LatentState) -> int:
+        """All cost the same."""
+        return 1
+
+    def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
+        """Draw actions [B, 2]; the rank of stop is 0."""
+        trunk, logits = self._first(states)
+        batch, choices = logits.shape
+        substitution = (logits + draw([choices] * batch).view_as(logits)).argmax(-1)
+        places = self._second(states, trunk, substitution)
+        rank = (places + draw([MAX_LOCATIONS] * batch).view_as(places)).argmax(-1)
+        actions = torch.stack([substitution, rank], dim=-1)
+        return actions, self._decision(trunk, logits, places, actions)
+
+    def evaluate(self, states: LatentState, actions: Tensor) -> Decision:
+        """Of actions [B, 2]."""
+        trunk, logits = self._first(states)
+        return self._decision(trunk, logits, self._second(states, trunk, actions[:, 0]), actions)
+
+    def _first(self, states: LatentState) -> tuple[Tensor, Tensor]:
+        """Trunk [B, hidden], log-probabilities of substitutions and stop [B, S + 1]."""
+        trunk = torch.relu(self.trunk(states.features))
+        keys = self.key(torch.cat([self.rules, self.stop.unsqueeze(0)]))
+        logits = trunk @ keys.T / keys.shape[1] ** 0.5
+        return trunk, masked_log_softmax(logits, states.mask)
+
+    def _second(self, states: LatentState, trunk: Tensor, substitution: Tensor) -> Tensor:
+        """Log-probabilities of the ranks of the chosen substitutions, [B, L]."""
+        rules = torch.cat([self.rules, self.stop.unsqueeze(0)])[substitution]
+        # Stop has one location, so that its second stage is certain.
+        ones = states.num_locations.new_ones(len(trunk), 1)
+        counts = torch.cat([states.num_locations, ones], dim=1).gather(1, substitution.unsqueeze(1))
+        legal = torch.arange(MAX_LOCATIONS) < counts.clamp(1, MAX_LOCATIONS)
+        return masked_log_softmax(self.location(torch.cat([trunk, rules], dim=-1)), legal)
+
+    def _decision(self, trunk: Tensor, logits: Tensor, places: Tensor, actions: Tensor) -> Decision:
+        log_prob = logits.gather(1, actions[:, :1]) + places.gather(1, actions[:, 1:])
+        value_logits = self.value(trunk)
+        # The second stage's entropy is that of the substitution taken: an unbiased sample of its mean.
+        entropy = masked_entropy(logits) + masked_entropy(places)
+        return Decision(log_prob.squeeze(1), entropy, self.value.mean(value_logits), value_logits)
+
+
+def masked_log_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Over the legal entries of the last dim; -inf elsewhere. At least one has to be legal."""
+    return logits.masked_fill(~mask, -torch.inf).log_softmax(-1)
+
+
+def masked_entropy(log_probs: Tensor) -> Tensor:
+    """Of distributions in the last dim, where illegal entries are -inf."""
+    finite = torch.where(log_probs.isfinite(), log_probs, 0.0)
+    return -(finite.exp() * finite * log_probs.isfinite()).sum(-1)

@@ -1,0 +1,127 @@
+"""The discrete world model: categorical latents, heads that read substitutions, an ensemble that doubts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchrlopt.agent.encoder import mlp
+from torchrlopt.agent.world_model import RARE, Prediction, Sequences, WorldModel, WorldState
+
+KEY_WIDTH = 64
+FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
+
+
+class DiscreteModel(WorldModel):
+    """Sixteen categories of sixteen classes, a GRU, four opinions on what comes next (after DreamerV3).
+
+    Legality and number of locations are scores of a substitution's embedding against the state, so that the
+    model has an opinion on substitutions that it has never seen applied.
+
+    Args:
+        feature_width: G.
+        rules: [S, D].
+        hidden: H.
+        groups: categories of a latent.
+        classes: of each category.
+        members: of the ensemble.
+    """
+
+    def __init__(
+        self,
+        feature_width: int,
+        rules: Tensor,
+        hidden: int = 256,
+        groups: int = 16,
+        classes: int = 16,
+        members: int = 4,
+    ) -> None:
+        super().__init__(feature_width, rules, groups * classes, hidden)
+        self.groups, self.classes = groups, classes
+        self.posterior = mlp(feature_width, hidden, groups * classes)
+        self.gru = nn.GRUCell(groups * classes + rules.shape[1] + 2, hidden)
+        self.priors = nn.ModuleList(mlp(hidden, hidden, groups * classes) for _ in range(members))
+        self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
+        self.query = mlp(hidden, hidden, 2 * KEY_WIDTH)
+        self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
+
+    def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
+        """The GRU has no state beside what its heads read."""
+        return ()
+
+    def encode(self, features: Tensor) -> Tensor:
+        """See `WorldModel`: the likeliest classes, one-hot."""
+        return self._one_hot(self._posterior(features).argmax(-1))
+
+    def _posterior(self, features: Tensor) -> Tensor:
+        """Log-probabilities [..., groups, classes]; one in a hundred is uniform, so none is ever lost."""
+        standard = (features - self.feature_mean) / self.feature_std
+        return self._log_probs(self.posterior(standard))
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
+        return probabilities.mul(0.99).add(0.01 / self.classes).log()
+
+    def _one_hot(self, classes: Tensor) -> Tensor:
+        hot: Tensor = F.one_hot(classes, self.classes)
+        return hot.flatten(-2).to(self.rules.dtype)
+
+    def _prior(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of each member [members, ..., groups, classes], and their disagreement [...]."""
+        each = torch.stack([self._log_probs(prior(hidden)) for prior in self.priors])
+        return each, each.exp().var(0, unbiased=False).sum(-1).mean(-1)
+
+    def _rule_heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of legality and log2(1 + locations), [..., S] each."""
+        keys = self.key(self.rules[:-1]).T / KEY_WIDTH**0.5
+        first, second = self.query(hidden).chunk(2, dim=-1)
+        return first @ keys + RARE, second @ keys + 1
+
+    def step(
+        self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
+    ) -> tuple[WorldState, Prediction]:
+        """See `WorldModel`. The temperature divides the logits; 0 takes the likeliest classes."""
+        hidden = self.gru(torch.cat([state.z, self.action_input(actions)], dim=-1), state.hidden)
+        each, doubt = self._prior(hidden)
+        mean = each.exp().mean(0)
+        if temperature > 0:
+            weights = (mean.log() / temperature).softmax(-1).flatten(0, 1)
+            classes = torch.multinomial(weights, 1, generator=generator).view(len(hidden), self.groups)
+        else:
+            classes = mean.argmax(-1)
+        z = self._one_hot(classes)
+        return self._next(z, hidden, (), *self._rule_heads(hidden), doubt)
+
+    def loss(self, sequences: Sequences) -> dict[str, Tensor]:
+        """See `WorldModel`: prior, posterior, features, reward, done, mask, count."""
+        log_probs = self._posterior(sequences.features)
+        # Straight through: forwards the likeliest classes, backwards the probabilities.
+        probabilities = log_probs.exp().flatten(-2)
+        z = self._one_hot(log_probs.argmax(-1)) + probabilities - probabilities.detach()
+        given = torch.cat([z[:, :-1], self.action_input(sequences.actions)], dim=-1)
+        hidden = given.new_zeros(len(given), self.hidden)
+        steps = []
+        for t in range(given.shape[1]):
+            hidden = self.gru(given[:, t], hidden)
+            steps.append(hidden)
+        valid = sequences.valid
+        states = torch.stack(steps, dim=1)[valid]
+        target, nearest = log_probs[:, 1:][valid], z[:, 1:][valid]
+        each, _ = self._prior(states)
+        both = torch.cat([states, nearest], dim=-1)
+        # What the latent says of the graph must not hang on the history: half of the time there is none.
+        alone = torch.cat([torch.zeros_like(states), nearest], dim=-1)
+        features = (sequences.features[:, 1:][valid] - self.feature_mean) / self.feature_std
+        seen = [F.mse_loss(self.reconstruction(part), features) for part in (both, alone)]
+        return {
+            "prior": _divergence(target.detach(), each),
+            "posterior": 0.1 * _divergence(target, each.detach()).clamp(min=FREE_NATS),
+            "features": torch.stack(seen).mean(),
+            **self._head_losses(states, *self._rule_heads(states), sequences),
+        }
+
+
+def _divergence(target: Tensor, each: Tensor) -> Tensor:
+    """KL(target || member), summed over the categories, mean over members and steps."""
+    return (target.exp() * (target - each)).sum(-1).sum(-1).mean()

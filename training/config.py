@@ -1,0 +1,104 @@
+"""All arguments of a training run, one dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Literal
+
+ROWS = ("mf", "wm", "wm_plus", "plan")
+Row = Literal["mf", "wm", "wm_plus", "plan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What a run depends on; stored in the run's directory and in the checkpoint.
+
+    Attributes:
+        row: "mf" learns in the real environment, "wm" and "wm_plus" in the imagination of the mixture and of
+            the discrete world model, "plan" imitates the best of many sampled episodes.
+        seed: of everything that is drawn.
+        updates: optimiser phases; the run may end earlier by `minutes`.
+        minutes: wall-clock limit, 0 for none.
+        workers: processes that collect; the data do not depend on it.
+        groups: graphs per update.
+        rollouts: episodes per graph, compared with each other.
+        max_steps: of an episode.
+        reward: a name in `training.rewards.REWARDS`.
+        warm_up: updates over which graphs grow from fragments to stacks.
+        encoder: "local" or "graph_network".
+        width: of node and graph embeddings.
+        rounds: of message passing.
+        learning_rate: of Adam.
+        clip: of PPO's ratio.
+        gae_lambda: of the advantages.
+        discount: 1, since episodes are short and what counts is their end.
+        epochs: passes over the data of an update.
+        minibatch_nodes: graph nodes per minibatch, about.
+        minibatch_states: most states per minibatch.
+        entropy_weight: of the bonus.
+        value_weight: of the value's cross-entropy.
+        max_gradient: norm at which gradients are cut.
+        temperature: of sampling when episodes are collected for imitation.
+        original_share: of episodes that begin at the graph itself; the rest begin after a prefix of a good
+            trajectory or a random walk, in equal parts.
+        dream_horizon: steps of an imagined episode.
+        dream_batch: imagined episodes per update.
+        dream_updates: updates of the controller in imagination for each phase of real data.
+        temperature_dream: of the world model.
+        doubt_penalty: taken off imagined rewards per unit of the ensemble's disagreement.
+        model_epochs: passes over the replay when the world model is fitted.
+    """
+
+    row: Row = "plan"
+    seed: int = 0
+    updates: int = 1000
+    minutes: float = 0.0
+    workers: int = 1
+    groups: int = 4
+    rollouts: int = 8
+    max_steps: int = 30
+    reward: str = "best_so_far"
+    warm_up: int = 100
+    encoder: str = "local"
+    width: int = 48
+    rounds: int = 4
+    learning_rate: float = 3e-4
+    clip: float = 0.2
+    gae_lambda: float = 0.95
+    discount: float = 1.0
+    epochs: int = 2
+    minibatch_nodes: int = 8000
+    minibatch_states: int = 512
+    entropy_weight: float = 0.003
+    value_weight: float = 0.25
+    max_gradient: float = 0.5
+    temperature: float = 1.0
+    original_share: float = 0.5
+    dream_horizon: int = 15
+    dream_batch: int = 256
+    dream_updates: int = 10
+    temperature_dream: float = 1.0
+    doubt_penalty: float = 0.1
+    model_epochs: int = 20
+
+    def to_json(self) -> str:
+        """Text from which `from_json` makes an equal configuration."""
+        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
+
+    def check_same_run(self, stored: Config) -> None:
+        """Refuse to continue a run with other arguments than its own.
+
+        Raises:
+            ValueError: an argument differs that is not just how long or by how many the run is done.
+        """
+        free = ("updates", "minutes", "workers")
+        mine, its = dataclasses.asdict(self), dataclasses.asdict(stored)
+        changed = [name for name in mine if mine[name] != its[name] and name not in free]
+        if changed:
+            raise ValueError(f"the run has another {', '.join(changed)}")
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """The inverse of `to_json`; TypeError for an unknown argument."""
+        return cls(**json.loads(text))

@@ -1,0 +1,291 @@
+"""The rows WM and WM+: learn a world model from real episodes, and the controller in its imagination.
+
+    python -m training.dream --row wm --minutes 30 --out runs/wm
+
+Rounds of: play real episodes, refit the model on all of them, train the controller with PPO on imagined ones.
+The encoder is trained first, on what random play saw, and frozen. Imagination makes no real step;
+`real_steps` counts those that were made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor, nn
+
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.encoder import ENCODERS
+from torchrlopt.agent.observation import Schema
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.agent.two_stage import TwoStageController
+from torchrlopt.agent.world_model import MixtureModel, Sequences, WorldModel, total
+from torchrlopt.agent.world_model_discrete import DiscreteModel
+from torchrlopt.substitutions import load_library
+from training import ppo
+from training.config import Config
+from training.episodes import Key, play_group
+from training.features import train_encoder
+from training.keys import gumbel_of, torch_seed
+from training.latent import LatentChooser, UniformPolicy, join
+from training.train import SAVE_SECONDS, STATE, add_arguments, config_of, summary
+
+ENCODER_WIDTH = 32
+EPISODES_PER_BATCH = 32
+RANDOM_UPDATES = 2
+FIT, DREAM, WORLD = 5, 6, 7  # first numbers of keys
+
+
+def make_model(row: str, feature_width: int, rules: Tensor) -> WorldModel:
+    """The world model of a row."""
+    kinds = {"wm": MixtureModel, "wm_plus": DiscreteModel}
+    return kinds[row](feature_width, rules)
+
+
+def fit(
+    model: WorldModel,
+    optimiser: torch.optim.Optimizer,
+    replay: Sequences,
+    epochs: int,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Minimise the model's losses over recorded episodes; their means in the last epoch."""
+    logs: list[dict[str, float]] = []
+    model.train()
+    for _ in range(epochs):
+        logs = []
+        for rows in torch.randperm(len(replay.valid), generator=generator).split(EPISODES_PER_BATCH):
+            part = replay.select(rows)
+            if not part.valid.any():
+                continue
+            losses = model.loss(part)
+            norm = ppo.descend(model, optimiser, total(losses), 5.0)
+            logs.append({**{name: float(loss.detach()) for name, loss in losses.items()}, "norm": norm})
+    model.eval()
+    return ppo.mean_of(logs)
+
+
+@torch.no_grad()
+def model_scores(model: WorldModel, seen: Sequences, generator: torch.Generator) -> dict[str, float]:
+    """How well a model foretells recorded episodes, given their actions.
+
+    Returns:
+        reward_pearson and mask_f1 of single steps from real states; predicted_gain and real_gain, mean sums
+        of rewards, the prediction made from the first state and the actions alone; dream_gap, the relative
+        difference of the two.
+    """
+    free = step_state = model.start(seen.features[:, 0], seen.mask[:, 0], seen.num_locations[:, 0])
+    rewards, gains, hits = [], [], torch.zeros(3)
+    for t in range(seen.rewards.shape[1]):
+        actions, valid = seen.actions[:, t], seen.valid[:, t]
+        after, told = model.step(step_state, actions, generator, 0.0)
+        rewards.append(torch.stack([told.reward, seen.rewards[:, t]])[:, valid])
+        guess, truth = after.mask[valid][:, :-1], seen.mask[valid, t + 1, :-1]
+        hits += torch.stack([(guess & truth).sum(), (guess & ~truth).sum(), (~guess & truth).sum()])
+        step_state = model.follow(
+            step_state,
+            actions,
+            seen.features[:, t + 1],
+            seen.mask[:, t + 1],
+            seen.num_locations[:, t + 1],
+            generator,
+        )
+        free, foretold = model.step(free, actions, generator, 0.0)
+        gains.append(torch.where(valid, foretold.reward, 0.0))
+    predicted, real = torch.cat(rewards, dim=1)
+    both = torch.stack(gains).sum(0).mean().item(), (seen.rewards * seen.valid).sum(1).mean().item()
+    spread = predicted.std() * real.std()
+    covariance = ((predicted - predicted.mean()) * (real - real.mean())).sum() / max(1, len(real) - 1)
+    return {
+        "reward_pearson": float(covariance / spread) if spread > 0 else 0.0,
+        "mask_f1": float(2 * hits[0] / (2 * hits[0] + hits[1] + hits[2]).clamp(min=1)),
+        "predicted_gain": both[0],
+        "real_gain": both[1],
+        "dream_gap": abs(both[0] - both[1]) / max(1e-9, abs(both[1])),
+    }
+
+
+class DreamTrainer:
+    """One run of the rows WM and WM+.
+
+    Args:
+        config: all arguments; `row` is "wm" or "wm_plus".
+        graph: play on this graph only, as the dissertation does; None for the curriculum.
+    """
+
+    def __init__(self, config: Config, graph: _C.Graph | None = None) -> None:
+        torch.set_num_threads(1)
+        self.config = config
+        self.graph = graph
+        self.library = load_library()
+        schema = Schema.current()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            self.encoder: nn.Module = ENCODERS[config.encoder](schema, ENCODER_WIDTH)
+            graphs = SubstitutionGraphs.of(self.library, schema)
+            with torch.no_grad():
+                self.rules = SubstitutionEncoder(schema)(graphs)
+            self.model = make_model(config.row, ENCODER_WIDTH, self.rules)
+            self.policy = TwoStageController(self.model.state_width, self.rules)
+        self.encoder.requires_grad_(False)
+        self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
+        self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
+        self.replay: list[Sequences] = []
+        self.update = self.real_steps = self.imagined_steps = 0
+
+    def collect(self, update: int, *, is_random: bool) -> tuple[list[Rollout], list[Sequences]]:
+        """Real episodes of an update, by the policy or at random."""
+        config = self.config
+        progress = min(1.0, update / max(1, config.warm_up))
+        rollouts, seen = [], []
+        for group in range(config.groups):
+            policy = UniformPolicy() if is_random else self.policy
+            chooser = LatentChooser(self.encoder, self.model, policy)
+            key = Key(config.seed, update, group, progress)
+            rollout = play_group(chooser, self.library, _C.CostModel(), key, config, graph=self.graph)
+            if rollout is not None:
+                rollouts.append(rollout)
+                seen.append(chooser.sequences(rollout))
+                self.real_steps += rollout.num_steps
+        return rollouts, seen
+
+    def begin(self) -> dict[str, float]:
+        """Train the encoder on what random play sees, then freeze it, and fill the replay."""
+        generator = torch.Generator().manual_seed(torch_seed(FIT, self.config.seed))
+        logs, self.real_steps = train_encoder(
+            self.encoder, self.rules, self.library, self.config, generator, self.graph
+        )
+        for update in range(RANDOM_UPDATES):
+            self.replay += self.collect(update, is_random=True)[1]
+        self.model.fit_scales(join(self.replay))
+        self.update = RANDOM_UPDATES
+        return logs
+
+    def dream(self, generator: torch.Generator) -> Rollout:
+        """Imagined episodes from states of the replay; no real step is made."""
+        config = self.config
+        replay = join(self.replay)
+        starts = torch.nonzero(replay.valid)
+        chosen = starts[torch.randint(len(starts), (config.dream_batch,), generator=generator)]
+        episode, time_step = chosen[:, 0], chosen[:, 1]
+        state = self.model.start(
+            replay.features[episode, time_step],
+            replay.mask[episode, time_step],
+            replay.num_locations[episode, time_step],
+        )
+        rollout = self.model.imagine(
+            state,
+            self.policy,
+            config.dream_horizon,
+            gumbel_of(generator),
+            generator,
+            config.temperature_dream,
+            config.doubt_penalty,
+        )
+        self.imagined_steps += rollout.num_steps
+        return rollout
+
+    def step(self) -> dict[str, float]:
+        """One round: real episodes, the model, the controller."""
+        config = self.config
+        rollouts, seen = self.collect(self.update, is_random=False)
+        generator = torch.Generator().manual_seed(torch_seed(WORLD, config.seed, self.update))
+        # Scored before the model has learnt from these episodes.
+        scores = model_scores(self.model, join(seen), generator) if seen else {}
+        self.replay += seen
+        losses = fit(self.model, self.model_optimiser, join(self.replay), config.model_epochs, generator)
+        logs = {}
+        for _ in range(config.dream_updates):
+            rollout = self.dream(generator)
+            logs = ppo.update(self.policy, self.optimiser, [rollout], config, generator)
+            logs["dream_return"] = float(rollout.returns.mean())
+        self.update += 1
+        counts = {"real_steps": float(self.real_steps), "imagined_steps": float(self.imagined_steps)}
+        model_losses = {f"model_{name}": value for name, value in losses.items()}
+        return {**logs, **model_losses, **scores, **summary(rollouts), **counts}
+
+    def _parts(self) -> dict[str, Any]:
+        """What has a state dict."""
+        return {
+            "encoder": self.encoder,
+            "model": self.model,
+            "policy": self.policy,
+            "model_optimiser": self.model_optimiser,
+            "optimiser": self.optimiser,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Everything that `load` needs, in one piece."""
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        state["replay"] = [dataclasses.asdict(part) for part in self.replay]
+        state["counters"] = [self.update, self.real_steps, self.imagined_steps]
+        state["config"] = self.config.to_json()
+        memory = io.BytesIO()
+        torch.save(state, memory)
+        checkpoint.write_whole(folder / STATE, memory.getvalue())
+
+    def load(self, folder: Path) -> None:
+        """Continue a run; see `Config.check_same_run`."""
+        state: dict[str, Any] = torch.load(folder / STATE, weights_only=True)
+        self.config.check_same_run(Config.from_json(state["config"]))
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.replay = [Sequences(**part) for part in state["replay"]]
+        self.update, self.real_steps, self.imagined_steps = state["counters"]
+
+    def run(self, folder: Path, *, resume: bool = False) -> None:
+        """Train until the updates or minutes are used up, with a bar and TensorBoard; save now and then."""
+        # Imported here: it takes a second, and tests of the rest do not need it.
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        begin = last_save = time.perf_counter()
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with SummaryWriter(str(folder)) as writer, Progress(*columns) as progress:
+            bar = progress.add_task(f"{self.config.row}: encoder", total=1.0)
+            if resume and (folder / STATE).exists():
+                self.load(folder)
+            else:
+                self.begin()
+            while self.update < self.config.updates:
+                logs = self.step()
+                for name, value in logs.items():
+                    writer.add_scalar(name, value, self.update)
+                now = time.perf_counter()
+                if now - last_save > SAVE_SECONDS:
+                    self.save(folder)
+                    last_save = now
+                minutes = (now - begin) / 60
+                share = self.update / self.config.updates
+                if self.config.minutes:
+                    share = max(share, minutes / self.config.minutes)
+                text = f"{self.config.row} update {self.update}, gain {logs.get('mean_return', 0.0):.4f}"
+                progress.update(bar, completed=min(1.0, share), description=text)
+                if self.config.minutes and minutes >= self.config.minutes:
+                    break
+        self.save(folder)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="directory of the run")
+    parser.add_argument("--resume", action="store_true", help="continue the run in it")
+    add_arguments(parser)
+    parser.set_defaults(row="wm", encoder="graph_network")
+    given = parser.parse_args()
+    DreamTrainer(config_of(given)).run(given.out, resume=given.resume)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Real episodes: one graph, one start, several rollouts, all drawn by key."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.controller import CandidateController, Decision, Draw
+from torchrlopt.agent.observation import Observation, observe
+from torchrlopt.agent.rollout import Rollout, RolloutBuilder
+from torchrlopt.env import OUTCOMES
+from training.config import Config
+from training.graphs import sample_graph
+from training.keys import generator, gumbel
+from training.rewards import REWARDS
+
+# First numbers of keys, so that no two purposes share random numbers.
+GRAPH, START, EPISODE = 1, 2, 3
+MAX_WALK = 8
+GREEDY_EXPANSIONS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What the data of a group depend on, beside the weights.
+
+    Attributes:
+        seed: of the run.
+        update: number of the collection.
+        group: number of the graph in it.
+        progress: of the curriculum, 0 to 1.
+    """
+
+    seed: int
+    update: int
+    group: int
+    progress: float = 1.0
+
+    def numbers(self, purpose: int, *more: int) -> tuple[int, ...]:
+        """A key for `training.keys`."""
+        return (purpose, self.seed, self.update, self.group, *more)
+
+
+class CandidateChooser:
+    """Plays a `CandidateController`: what it sees is the observation, what it says is the action."""
+
+    def __init__(self, controller: CandidateController) -> None:
+        self.controller = controller
+        self.has_macros = True
+
+    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
+        """What the policy was shown, its actions, the core's actions, and its decision."""
+        actions, decision = self.controller.act(seen, draw)
+        return seen, actions, actions, decision
+
+
+def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
+    """Where the episodes of a group begin: at the graph, on the way of greedy's plan, or after a walk."""
+    rng = generator(*key.numbers(START))
+    kind = rng.random()
+    if kind < config.original_share:
+        return {}
+    if kind < (1 + config.original_share) / 2:
+        # Limited by expansions, not by time: the same in every process.
+        greedy = _C.search(
+            graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
+        )
+        steps = greedy["steps"]
+        return {"prefix": steps[: int(rng.integers(len(steps) + 1))]}
+    return {"random_steps": int(rng.integers(1, MAX_WALK + 1)), "seed": int(rng.integers(2**32))}
+
+
+def play_group(
+    chooser: Any,
+    library: _C.Library,
+    cost: _C.CostModel,
+    key: Key,
+    config: Config,
+    temperature: float = 1.0,
+    graph: _C.Graph | None = None,
+) -> Rollout | None:
+    """The episodes of one group; None where there is nothing to do in the graph.
+
+    Args:
+        chooser: what plays; see `CandidateChooser`.
+        library: the substitutions.
+        cost: prices.
+        key: of graph, start and noise.
+        config: rollouts, max_steps, reward.
+        temperature: of the policy's noise.
+        graph: to play on; None for that of the key.
+    """
+    graph = graph or sample_graph(*key.numbers(GRAPH), progress=key.progress).graph
+    env = _C.VecRewriteEnv(
+        [graph],
+        library,
+        cost,
+        num_envs=config.rollouts,
+        max_steps=config.max_steps,
+        has_macros=chooser.has_macros,
+    )
+    start = draw_start(graph, library, cost, key, config)
+    return play(env, chooser, start, key, config, temperature)
+
+
+def play(
+    env: _C.VecRewriteEnv, chooser: Any, start: Any, key: Key, config: Config, temperature: float = 1.0
+) -> Rollout | None:
+    """All episodes of an environment, from one start; see `play_group`."""
+    count = env.num_envs
+    env.reset(list(range(count)), [start] * count)
+    first = before = env.outcomes()
+    if before[0, OUTCOMES["terminated"]]:
+        return None
+    draw = gumbel([generator(*key.numbers(EPISODE, i)) for i in range(count)], temperature)
+    reward_of = REWARDS[config.reward]
+    builder = RolloutBuilder(count)
+    with torch.no_grad():
+        while builder.alive.any():
+            states, actions, rows, decision = chooser.choose(observe(env), draw)
+            after = env.step(rows.tolist())
+            terminated, truncated = (
+                torch.from_numpy(after[:, OUTCOMES[name]] > 0) for name in ("terminated", "truncated")
+            )
+            rewards = torch.from_numpy(reward_of(before, after, first).astype(np.float32))
+            builder.add(
+                states,
+                actions,
+                decision.log_prob,
+                decision.value,
+                rewards,
+                terminated,
+                terminated | truncated,
+            )
+            before = after
+        last = chooser.choose(observe(env), draw)[3].value
+    costs = {
+        name: torch.from_numpy(after[:, OUTCOMES[f"{name}_us"]] / after[:, OUTCOMES["initial_us"]])
+        for name in ("best", "cost_after")
+    }
+    return builder.finish(
+        last, key.group, {"lengths": torch.from_numpy(after[:, OUTCOMES["num_steps"]]), **costs}
+    )

@@ -1,0 +1,62 @@
+"""Reward functions: R1 to R5 of the dissertation (section 3.2.4, figure 4.6) and best-so-far.
+
+All are divided by the first cost (or memory traffic) of the graph, so that graphs of any size count alike; an
+illegal action costs `ILLEGAL` instead of the dissertation's 100 ms. Traffic is that of the cost model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchrlopt.env import OUTCOMES, best_so_far
+
+Outcomes = NDArray[np.float64]
+#: (before, after, at the start of the episode), each [B, len(OUTCOMES)] -> [B].
+Reward = Callable[[Outcomes, Outcomes, Outcomes], Outcomes]
+
+ILLEGAL = -1.0
+
+
+def _column(outcomes: Outcomes, name: str) -> Outcomes:
+    return np.asarray(outcomes[:, OUTCOMES[name]])
+
+
+def _unless_illegal(rewards: Outcomes, after: Outcomes) -> Outcomes:
+    return np.where(_column(after, "is_illegal") > 0, ILLEGAL, rewards)
+
+
+def weighted(time_weight: float, memory_weight: float) -> Reward:
+    """Alpha * fall of the run time + beta * fall of the memory traffic."""
+
+    def reward(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
+        time = _column(before, "cost_after_us") - _column(after, "cost_after_us")
+        memory = _column(before, "bytes") - _column(after, "bytes")
+        traffic = np.maximum(_column(first, "bytes"), 1.0)
+        shares = time_weight * time / _column(after, "initial_us") + memory_weight * memory / traffic
+        return _unless_illegal(shares, after)
+
+    return reward
+
+
+def new_run_time(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
+    """Minus the run time after the step, less that of the first graph: 0 until something is gained."""
+    gain = _column(after, "initial_us") - _column(after, "cost_after_us")
+    return _unless_illegal(gain / _column(after, "initial_us"), after)
+
+
+def best(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
+    """By how much the lowest cost of the episode fell; losing first and winning later costs nothing."""
+    return np.asarray(best_so_far(before, after))
+
+
+REWARDS: dict[str, Reward] = {
+    "best_so_far": best,
+    "R1": weighted(0.8, 0.2),
+    "R2": new_run_time,
+    "R3": weighted(0.1, 0.9),
+    "R4": weighted(0.5, 0.5),
+    "R5": weighted(1.0, 0.0),
+}

@@ -1,0 +1,85 @@
+"""Drawing graphs by hand: a thin layer over the core's builder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrlopt import _C
+
+Shape = tuple[int, ...]
+Value = tuple[int, int]
+
+
+class Sketch:
+    """A graph under construction; every operator is checked by the core's shape inference."""
+
+    def __init__(self) -> None:
+        self._builder = _C.GraphBuilder()
+        self._names = 0
+
+    def _name(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def input(self, *shape: int) -> Value:
+        """A float32 input of the user."""
+        return (self._builder.add_input(self._name("x"), ("f32", shape)), 0)
+
+    def weight(self, *shape: int) -> Value:
+        """A float32 weight."""
+        return (self._builder.add_input(self._name("w"), ("f32", shape), is_weight=True), 0)
+
+    def number(self, value: float) -> Value:
+        """A scalar constant."""
+        return (self._builder.add_leaf("Constant", [], {"value": [value]}, [("f32", [])]), 0)
+
+    def op(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+        """The first output of an operator."""
+        return (self._builder.add_node(op, list(inputs), attrs), 0)
+
+    def split(self, value: Value, axis: int, sizes: list[int]) -> list[Value]:
+        """All outputs of a Split."""
+        node = self._builder.add_node("Split", [value], {"axis": axis, "sizes": sizes})
+        return [(node, i) for i in range(len(sizes))]
+
+    def shape(self, value: Value) -> Shape:
+        """Dims of a value; all are numbers here."""
+        dims = self._builder.type(value)[1]
+        assert dims is not None
+        return tuple(int(dim) for dim in dims)
+
+    def finish(self, *outputs: Value) -> _C.Graph:
+        """The graph."""
+        self._builder.set_outputs(list(outputs), [f"y{i}" for i in range(len(outputs))])
+        return self._builder.finish()
+
+    def linear(self, x: Value, width: int, *, bias: bool = True, transposed: bool = True) -> Value:
+        """X @ W + b, with the weight stored as PyTorch does where `transposed`."""
+        before = self.shape(x)[-1]
+        if transposed:
+            weight = self.op("Transpose", self.weight(width, before), perm=[1, 0])
+        else:
+            weight = self.weight(before, width)
+        y = self.op("MatMul", x, weight)
+        return self.op("Add", y, self.weight(width)) if bias else y
+
+    def conv(
+        self, x: Value, channels: int, kernel: int, *, stride: int = 1, group: int = 1, bias: bool = False
+    ) -> Value:
+        """A convolution that keeps the size but for its stride."""
+        before = self.shape(x)[1]
+        inputs = [x, self.weight(channels, before // group, kernel, kernel)]
+        if bias:
+            inputs.append(self.weight(channels))
+        pad = kernel // 2
+        return self.op("Conv", *inputs, strides=[stride, stride], pads=[pad] * 4, group=group)
+
+    def batch_norm(self, x: Value) -> Value:
+        """Inference batch normalisation."""
+        channels = self.shape(x)[1]
+        return self.op("BatchNormalization", x, *(self.weight(channels) for _ in range(4)))
+
+    def layer_norm(self, x: Value) -> Value:
+        """Normalisation over the last dim."""
+        width = self.shape(x)[-1]
+        return self.op("LayerNormalization", x, self.weight(width), self.weight(width))
