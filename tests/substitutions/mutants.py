@@ -49,7 +49,7 @@ MUTANTS: tuple[tuple[str, str, str], ...] = (
     ("add_batchnorm_to_conv", "h = Sub(o, mk)", "h = Add(o, mk)"),
     ("add_batchnorm_to_conv", "[0, 0, pt, pl, 0, 0, dim(w, 2) - 1 - pt, dim(w, 3) - 1 - pl]",
      "[0, 0, dim(w, 2) - 1 - pt, dim(w, 3) - 1 - pl, 0, 0, pt, pl]"),
-    ("add_identity_to_conv", "value=1.0", "value=2.0"),
+    ("add_identity_to_conv", "value=[1.0]", "value=[2.0]"),
     ("add_convs_by_stacking", "w = Concat(w1, w2; axis=1)", "w = Concat(w2, w1; axis=1)"),
     ("add_convs_shared_kernel", "x = Add(x1, x2)", "x = Sub(x1, x2)"),
     ("absorb_conv_residual", "w = Add(w1, w2)", "w = Sub(w1, w2)"),

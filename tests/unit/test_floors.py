@@ -28,7 +28,8 @@ FLOORS = {
     "search": 3,
     "agent": 4, "store": 4, "report": 4, "explanation": 4,
     "planning": 5.0, "autotune": 5.05, "backend": 5.1, "explaining": 5.15, "optimise": 5.2, "explain": 5.2,
-    "machine": 5.2, "cli_generate": 5.2, "cli_library": 5.2, "cli_prove": 5.22, "cli_substitutions": 5.25, "cli": 5.3,
+    "machine": 5.2, "cli_generate": 5.2, "cli_library": 5.2, "cli_prove": 5.22,
+    "cli_substitutions": 5.25, "cli": 5.3,
     "__init__": 6,
 }  # fmt: skip
 
