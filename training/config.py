@@ -25,6 +25,7 @@ class Config:
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
         reward: a name in `training.rewards.REWARDS`.
+        sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
         width: of node and graph embeddings.
@@ -59,6 +60,7 @@ class Config:
     rollouts: int = 8
     max_steps: int = 30
     reward: str = "best_so_far"
+    sampler: str = "random"
     warm_up: int = 100
     encoder: str = "local"
     width: int = 48

@@ -139,6 +139,7 @@ class DreamTrainer:
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay: list[Sequences] = []
+        self._joined: tuple[int, Sequences] | None = None
         self.update = self.real_steps = self.imagined_steps = 0
 
     def collect(self, update: int, *, is_random: bool) -> tuple[list[Rollout], list[Sequences]]:
@@ -165,14 +166,20 @@ class DreamTrainer:
         )
         for update in range(RANDOM_UPDATES):
             self.replay += self.collect(update, is_random=True)[1]
-        self.model.fit_scales(join(self.replay))
+        self.model.fit_scales(self.recorded())
         self.update = RANDOM_UPDATES
         return logs
+
+    def recorded(self) -> Sequences:
+        """All real episodes so far."""
+        if self._joined is None or self._joined[0] != len(self.replay):
+            self._joined = (len(self.replay), join(self.replay))
+        return self._joined[1]
 
     def dream(self, generator: torch.Generator) -> Rollout:
         """Imagined episodes from states of the replay; no real step is made."""
         config = self.config
-        replay = join(self.replay)
+        replay = self.recorded()
         starts = torch.nonzero(replay.valid)
         chosen = starts[torch.randint(len(starts), (config.dream_batch,), generator=generator)]
         episode, time_step = chosen[:, 0], chosen[:, 1]
@@ -201,7 +208,7 @@ class DreamTrainer:
         # Scored before the model has learnt from these episodes.
         scores = model_scores(self.model, join(seen), generator) if seen else {}
         self.replay += seen
-        losses = fit(self.model, self.model_optimiser, join(self.replay), config.model_epochs, generator)
+        losses = fit(self.model, self.model_optimiser, self.recorded(), config.model_epochs, generator)
         logs = {}
         for _ in range(config.dream_updates):
             rollout = self.dream(generator)

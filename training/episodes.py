@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.controller import CandidateController, Decision, Draw
+from torchrlopt.agent.controller import CandidateController, Decision, Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
-from training.graphs import sample_graph
 from training.keys import generator, gumbel
 from training.rewards import REWARDS
+from training.samplers import draw_sample, entropy_on
 
 # First numbers of keys, so that no two purposes share random numbers.
 GRAPH, START, EPISODE = 1, 2, 3
@@ -58,6 +58,10 @@ class CandidateChooser:
         actions, decision = self.controller.act(seen, draw)
         return seen, actions, actions, decision
 
+    def entropy(self, seen: Observation) -> float:
+        """Of the policy on one episode."""
+        return float(self.controller.act(seen, no_noise)[1].entropy)
+
 
 def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
     """Where the episodes of a group begin: at the graph, on the way of greedy's plan, or after a walk."""
@@ -95,7 +99,15 @@ def play_group(
         temperature: of the policy's noise.
         graph: to play on; None for that of the key.
     """
-    graph = graph or sample_graph(*key.numbers(GRAPH), progress=key.progress).graph
+    if graph is None:
+        graph = draw_sample(
+            config.sampler,
+            (key.seed, key.update, key.group),
+            key.numbers(GRAPH),
+            key.progress,
+            config.groups,
+            lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
+        ).graph
     env = _C.VecRewriteEnv(
         [graph],
         library,

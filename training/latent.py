@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchrlopt.agent.controller import Decision, Draw
+from torchrlopt.agent.controller import Decision, Draw, no_noise
 from torchrlopt.agent.observation import Observation
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, TwoStageController
@@ -99,6 +99,12 @@ class LatentChooser:
         states = self._state.observed()
         self._actions, decision = self._policy.act(states, draw)
         return states, self._actions, rows_of_actions(seen, self._actions, count), decision
+
+    def entropy(self, seen: Observation) -> float:
+        """Of the policy at the beginning of one episode."""
+        features, (mask, locations) = self._encoder(seen)[1], legal(seen, self._model.num_substitutions)
+        state = self._model.start(features, mask, locations).observed()
+        return float(self._policy.act(state, no_noise)[1].entropy)
 
     def sequences(self, rollout: Rollout) -> Sequences:
         """The episodes that were just played, as data for a world model."""

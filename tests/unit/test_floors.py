@@ -122,6 +122,11 @@ def test_baselines_import_up_to_floor_3(path: Path) -> None:
     assert all(unit in tops or FLOORS[unit] <= 3 for unit in imported_units(path))
 
 
+@pytest.mark.parametrize("path", python_files(ROOT / "training"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_training_imports_up_to_floor_4(path: Path) -> None:
+    assert all(FLOORS[unit] <= 4 for unit in imported_units(path))
+
+
 def test_nothing_in_the_package_imports_baselines_or_training() -> None:
     for path in python_files(PACKAGE):
         roots = {name.split(".")[0] for name in imported_names(path)}

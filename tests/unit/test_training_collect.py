@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.unit.agent_cases import COST, LIBRARY, make_env
+from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.controller import no_noise
 from torchrlopt.agent.encoder import GraphNetworkEncoder
@@ -24,6 +25,7 @@ from training.config import Config
 from training.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
 from training.graph_network import meta_layer
 from training.rewards import ILLEGAL, REWARDS
+from training.samplers import SAMPLERS, draw_sample
 from training.train import STATE, Trainer, add_arguments, config_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
@@ -101,6 +103,43 @@ def test_a_latin_hypercube_covers_every_parameter_evenly() -> None:
     given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
     assert given.parameters["batch"] == 1
     assert given.parameters["width"] in (64, 256)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_samplers_depend_on_their_key_only(sampler: str) -> None:
+    def draw(group: int, update: int = 3) -> graphs.Sample:
+        # Wide graphs are what this policy is least sure of.
+        return draw_sample(sampler, (0, update, group), (1, update, group), 1.0, 6, lambda g: len(g.text()))
+
+    assert draw(1).graph.text() == draw(1).graph.text()
+    samples = [draw(group) for group in range(6)]
+    assert len({sample.graph.text() for sample in samples}) > 4
+    if sampler == "latin_hypercube":
+        assert {sample.parameters["batch"] for sample in samples} == {1, 2, 4}
+
+
+def test_an_unknown_sampler_is_refused() -> None:
+    with pytest.raises(ValueError, match="latin_hypercube"):
+        draw_sample("sobol", (0, 0, 0), (1,), 1.0, 1, lambda g: 0.0)
+
+
+def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
+    seen: list[float] = []
+
+    def entropy(graph: _C.Graph) -> float:
+        seen.append(COST.total(graph)["time_us"])
+        return seen[-1]
+
+    sample = draw_sample("uncertainty", (0, 1, 0), (1, 1, 0), 0.0, 1, entropy)
+    assert len(seen) == 4
+    assert COST.total(sample.graph)["time_us"] == max(seen)
+
+
+def test_every_sampler_collects(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, sampler="heterogeneous", groups=3)
+    trainer = Trainer(config, tmp_path)
+    hashes = [data_hash(Collector(config).collect(trainer.controller, trainer.keys())) for _ in range(2)]
+    assert hashes[0] == hashes[1]
 
 
 def outcomes(cost: float, traffic: float, best: float = 8.0, illegal: float = 0.0) -> np.ndarray:
