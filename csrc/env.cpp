@@ -55,6 +55,18 @@ void Episode::reset(const RewriteState& original, const Start& start) {
   note_state();
 }
 
+void Episode::copy_from(const Episode& other) {
+  if (other.state_ == nullptr) throw EnvError("reset has to come before the first copy");
+  if (&other == this) return;
+  state_ = std::make_unique<RewriteState>(*other.state_);
+  initial_ = other.initial_;
+  steps_ = other.steps_;
+  visited_ = other.visited_;
+  outcome_ = other.outcome_;
+  is_done_ = other.is_done_;
+  has_table_ = false;
+}
+
 void Episode::walk(int count, uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     state_->evaluate();
@@ -205,6 +217,13 @@ void VecRewriteEnv::reset(const std::vector<int>& envs, const std::vector<Start>
   workers_.run(static_cast<int>(envs.size()), [&](int i) {
     episodes_[at(envs[at(i)])].reset(*originals_[at(starts[at(i)].graph)], starts[at(i)]);
   });
+}
+
+void VecRewriteEnv::copy(int source, int target) {
+  if (source < 0 || source >= num_envs() || target < 0 || target >= num_envs()) {
+    throw EnvError("episodes to copy must be numbers below " + std::to_string(num_envs()));
+  }
+  episodes_[at(target)].copy_from(episodes_[at(source)]);
 }
 
 std::vector<StepOutcome> VecRewriteEnv::step(const std::vector<int64_t>& actions) {

@@ -57,6 +57,8 @@ class Episode {
 
   /// Throws EnvError where a step of the prefix does not apply.
   void reset(const RewriteState& original, const Start& start);
+  /// Goes on from where another episode is, with all that it has seen.
+  void copy_from(const Episode& other);
   /// `action`: index in `table()`, its size for stop. Anything else is illegal.
   StepOutcome step(int64_t action);
   /// The candidate of a (substitution, location), -1 where there is no legal one.
@@ -103,6 +105,8 @@ class VecRewriteEnv {
   void reset(const std::vector<int>& envs, const std::vector<Start>& starts);
   /// One action for each episode; those of finished episodes are ignored.
   std::vector<StepOutcome> step(const std::vector<int64_t>& actions);
+  /// Makes an episode a copy of another one, which costs far less than to take its steps again.
+  void copy(int source, int target);
   const Episode& episode(int env) const { return episodes_[static_cast<size_t>(env)]; }
   Episode& episode(int env) { return episodes_[static_cast<size_t>(env)]; }
   ObservationSizes sizes();

@@ -288,6 +288,8 @@ void bind_env(py::module_& m) {
       .def(
           "reset", &reset, py::arg("envs"), py::arg("starts"),
           "Begins episodes anew; a start is a dict with graph, prefix, random_steps and seed, each optional.")
+      .def("copy", &VecRewriteEnv::copy, py::arg("source"), py::arg("target"),
+           "Makes one episode a copy of another.")
       .def(
           "step",
           [](VecRewriteEnv& env, const std::vector<int64_t>& actions) {
@@ -338,6 +340,13 @@ void bind_env(py::module_& m) {
             return env.episode(index).state().graph();
           },
           py::arg("env"))
+      .def(
+          "hash",
+          [](const VecRewriteEnv& env, int index) {
+            check_index(env, index);
+            return env.episode(index).state().hash();
+          },
+          py::arg("env"), "Of the graph: equal after the same steps in another order.")
       .def(
           "steps",
           [](const VecRewriteEnv& env, int index) {

@@ -10,13 +10,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
 from tests.unit.test_search import HILL
 from tests.unit.test_search import LIBRARY as HILLS
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent, new_controller
+from torchrlopt.agent.observation import observe
 from torchrlopt.agent.quiet import undisturbed_torch
 from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.errors import EnvError
 from torchrlopt.options import Options
 from torchrlopt.search import ClassicSearcher, Plan, replay
 
@@ -66,6 +68,43 @@ def test_a_limit_of_expansions_gives_the_same_plan_twice() -> None:
 def test_strict_numerics_takes_exact_substitutions_only() -> None:
     plan = run(GRAPHS[0], numerics="strict")
     assert all(LIBRARY.is_exact(name) for name, _ in plan.steps)
+
+
+def test_a_copied_episode_goes_on_where_the_other_is_and_leaves_it_alone() -> None:
+    env = make_env(3)
+    before = [env.graph(i).hash() for i in range(3)]
+    env.copy(1, 2)
+    assert [env.graph(i).hash() for i in range(3)] == [before[0], before[1], before[1]]
+    assert (env.steps(2), env.hash(2)) == (env.steps(1), env.hash(1))
+    assert (env.outcomes()[2] == env.outcomes()[1]).all()
+    arrays = observe(env)
+    assert torch.equal(arrays.episode(1).candidates, arrays.episode(2).candidates)
+    env.step([-1, -1, 0])
+    assert [env.graph(i).hash() for i in range(2)] == before[:2]
+    assert env.graph(2).hash() != before[1]
+    replayed = _C.replay(GRAPHS[1], LIBRARY, env.steps(2))
+    assert replayed.hash() == env.graph(2).hash()
+
+
+@pytest.mark.parametrize(("source", "target"), [(-1, 0), (0, 2), (5, 1)])
+def test_a_copy_of_no_episode_is_refused(source: int, target: int) -> None:
+    with pytest.raises(EnvError, match="below 2"):
+        make_env(2).copy(source, target)
+
+
+def test_a_copy_before_the_first_reset_is_refused() -> None:
+    env = _C.VecRewriteEnv([GRAPHS[0]], LIBRARY, COST, num_envs=2)
+    with pytest.raises(EnvError, match="reset"):
+        env.copy(0, 1)
+
+
+def test_a_beam_that_meets_known_graphs_goes_on_with_others() -> None:
+    # Equal branches: most steps lead to graphs that cost the same as one seen before.
+    lines = [f"a{i} = Relu(x) b{i} = Relu(a{i}) c{i} = Sigmoid(b{i})" for i in range(6)]
+    outputs = ", ".join(f"c{i}" for i in range(6))
+    graph = _C.parse_graph(f"graph (x: f32[64,64]) {{ {' '.join(lines)} return {outputs} }}")
+    plan = run(graph, budget_steps=200, budget_ms=20000.0)
+    assert plan.is_exhausted or plan.expansions >= 150
 
 
 def test_the_budget_is_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 import time
@@ -22,7 +23,10 @@ from torchrlopt.search import Plan
 logger = logging.getLogger("torchrlopt")
 
 GREEDY_SHARE = 0.4  # of the budget, at most
-MAX_DEPTH = 1000
+MAX_STEPS = 10**9  # a slot that is not stepped counts a step too
+ILLEGAL = -1  # an action that changes nothing
+MAX_ALIKE = 3  # graphs with equal costs that are followed
+OFFERS = 4  # times the width of the beam: what many offers lead to is known already
 Steps = list[tuple[str, int]]
 
 
@@ -148,13 +152,14 @@ class _Beam:
             [graph],
             library,
             cost,
-            num_envs=self._width,
-            max_steps=MAX_DEPTH,
+            num_envs=2 * self._width,
+            max_steps=MAX_STEPS,
             exact_only=options.numerics == "strict",
         )
         self._observer = Observer(self._env)
-        self._seen: set[tuple[int, ...]] = set()
-        self._ways = [0.0] * self._width  # log-probability of the way to the graph in each slot
+        self._seen: set[int] = set()
+        self._alike: collections.Counter[tuple[int, ...]] = collections.Counter()
+        self._ways = [0.0] * (2 * self._width)  # log-probability of the way to the graph in each slot
 
     def run(self, incumbent: Iterable[tuple[str, int]], deadline: float) -> _Found:
         """Search until the deadline, the limit of expansions, or until nothing is left.
@@ -165,51 +170,45 @@ class _Beam:
         """
         plan = list(incumbent)
         prefixes = sorted({0, len(plan), len(plan) // 2})[-self._width :]
-        self._env.reset(
-            list(range(len(prefixes))), [{"graph": 0, "prefix": plan[:length]} for length in prefixes]
-        )
-        spare = list(range(len(prefixes), self._width))
-        self._env.reset(spare, [{"graph": 0} for _ in spare])
-        alive = list(range(len(prefixes)))
-        outcomes = self._env.outcomes()
-        found = _Found(float(outcomes[0, OUTCOMES["initial_us"]]), [])
+        starts = [{"graph": 0, "prefix": plan[:length]} for length in prefixes]
+        starts += [{"graph": 0}] * (2 * self._width - len(starts))
+        self._env.reset(list(range(2 * self._width)), starts)
+        initial_us = float(self._env.outcomes()[0, OUTCOMES["initial_us"]])
+        found = _Found(initial_us, [])
+        beam = self._note(list(range(len(prefixes))), found)
         last = 0.0
-        while alive:
+        while beam:
             begin = time.perf_counter()
             # A level that would overrun the budget is not begun.
-            if begin + last > deadline or found.expansions + len(alive) > self._max_expansions:
+            if begin + last > deadline or found.expansions + len(beam) > self._max_expansions:
                 return found
-            alive = self._note(alive, found)
-            offers = self._offers(alive, found)
-            if time.perf_counter() > deadline:
-                return found
-            alive = self._take(offers)
+            offers = self._offers(beam, found)
+            beam = self._take(offers, beam, found, deadline)
             last = time.perf_counter() - begin
-        found.is_exhausted = True
+        found.is_exhausted = time.perf_counter() < deadline
         return found
 
-    def _note(self, alive: list[int], found: _Found) -> list[int]:
-        """Updates the best, and drops what was seen or is at its end."""
+    def _note(self, slots: list[int], found: _Found) -> list[int]:
+        """Updates the best; the slots whose graph is new and can be rewritten further."""
         outcomes = self._env.outcomes()
-        names = ("cost_after_us", "flops", "bytes", "launches")
-        columns = [OUTCOMES[name] for name in names]
+        columns = [OUTCOMES[name] for name in ("cost_after_us", "flops", "bytes", "launches")]
         kept = []
-        for slot in alive:
+        for slot in slots:
             cost_us = float(outcomes[slot, OUTCOMES["cost_after_us"]])
             if cost_us < found.cost_us * (1 - 1e-9):
                 found.cost_us, found.steps = cost_us, self._env.steps(slot)
-            # Two graphs with the same costs in all respects are taken for one.
-            key = tuple(round(float(outcomes[slot, column]) * 1e3) for column in columns)
-            is_done = outcomes[slot, OUTCOMES["terminated"]] or outcomes[slot, OUTCOMES["truncated"]]
-            if key not in self._seen and not is_done:
+            # Graphs with the same costs in all respects are mostly images of each other: a few are enough.
+            alike = tuple(round(float(outcomes[slot, column]) * 1e3) for column in columns)
+            key = self._env.hash(slot)
+            is_new = key not in self._seen and self._alike[alike] < MAX_ALIKE
+            if is_new and not outcomes[slot, OUTCOMES["terminated"]]:
                 kept.append(slot)
+                self._alike[alike] += 1
             self._seen.add(key)
         return kept
 
     def _offers(self, alive: list[int], found: _Found) -> list[_Offer]:
-        """The best steps from all graphs of the beam, at most as many as it is wide."""
-        if not alive:
-            return []
+        """The best steps from all graphs of the beam, the best first; more than it is wide."""
         states = observe_in_place(self._observer).select(alive)
         found.expansions += len(alive)
         found.candidates += len(states.candidates)
@@ -218,7 +217,7 @@ class _Beam:
         way = torch.tensor([self._ways[slot] for slot in alive], dtype=torch.float32)
         ways = way[states.candidate_episode] + log_probs[: len(states.candidates)]
         scores = self._scores(states, ways, values)
-        count = min(self._width, len(scores))
+        count = min(OFFERS * self._width, len(scores))
         best = scores.topk(count)
         offers = []
         for score, row in zip(best.values.tolist(), best.indices.tolist(), strict=True):
@@ -237,24 +236,21 @@ class _Beam:
         is_visited = states.candidates[:, schema.column("candidate", "is_visited")] > 0
         return (ways + promise[states.candidate_episode]).masked_fill(is_visited, -torch.inf)
 
-    def _take(self, offers: list[_Offer]) -> list[int]:
-        """Steps into the offered graphs; the slots they are in."""
-        first: dict[int, _Offer] = {}
-        others = []
-        for offer in offers:
-            if offer.slot in first:
-                others.append(offer)
-            else:
-                first[offer.slot] = offer
-        free = [slot for slot in range(self._width) if slot not in first]
-        placed = dict(first)
-        prefixes = {slot: self._env.steps(slot) for slot in {offer.slot for offer in others}}
-        for slot, offer in zip(free, others, strict=False):
-            placed[slot] = offer
-        moved = [slot for slot in placed if slot not in first]
-        self._env.reset(moved, [{"graph": 0, "prefix": prefixes[placed[slot].slot]} for slot in moved])
-        actions = [placed[slot].action if slot in placed else -1 for slot in range(self._width)]
-        self._env.step(actions)
-        for slot, offer in placed.items():
-            self._ways[slot] = offer.way
-        return sorted(placed)
+    def _take(self, offers: list[_Offer], beam: list[int], found: _Found, deadline: float) -> list[int]:
+        """Steps into the offered graphs until as many new ones as the beam is wide are found; their slots."""
+        free = [slot for slot in range(2 * self._width) if slot not in beam]
+        kept: list[int] = []
+        todo = list(offers)
+        while todo and len(kept) < self._width and time.perf_counter() < deadline:
+            now, todo = todo[: self._width - len(kept)], todo[self._width - len(kept) :]
+            placed = dict(zip(free, now, strict=False))
+            actions = [ILLEGAL] * (2 * self._width)
+            for slot, offer in placed.items():
+                self._env.copy(offer.slot, slot)
+                self._ways[slot] = offer.way
+                actions[slot] = offer.action
+            self._env.step(actions)
+            new = self._note(list(placed), found)
+            kept += new
+            free = [slot for slot in free if slot not in new]
+        return kept
