@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from typing import Any
 
-import numpy as np
-
-from baselines.peers import Case, build_case, to_arrays
+from baselines.peers import Case, TorchPeer, build_case
 
 # Arguments of torch.compile; None for eager PyTorch, the base of every ratio.
 _COMPILE: dict[str, dict[str, Any] | None] = {
@@ -34,7 +31,7 @@ def installed_cuda_peers() -> tuple[str, ...]:
     return tuple(peer for peer in CUDA_PEERS if has_tensorrt or not peer.endswith("tensorrt"))
 
 
-class CudaPeer:
+class CudaPeer(TorchPeer):
     """Eager PyTorch or a backend of torch.compile, on the current CUDA device.
 
     Args:
@@ -64,12 +61,6 @@ class CudaPeer:
             self._callable = torch.compile(self._model, **settings)
         torch.cuda.synchronize()
 
-    def first_call(self) -> float:
-        """Compiles and runs once; returns the seconds that took."""
-        start = time.perf_counter()
-        self.call()
-        return time.perf_counter() - start
-
     def call(self) -> Any:
         """Runs the model once and waits for the device."""
         with self._torch.no_grad():
@@ -90,13 +81,3 @@ class CudaPeer:
             end.record()
         end.synchronize()
         return float(start.elapsed_time(end))
-
-    def outputs(self) -> list[np.ndarray]:
-        """Runs once and returns the outputs, flat."""
-        return to_arrays(self.call())
-
-    def reference_outputs(self) -> list[np.ndarray]:
-        """Turns the model into float64 and returns the outputs."""
-        self._callable = self._model = self._model.double()
-        self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
-        return self.outputs()

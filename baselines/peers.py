@@ -6,6 +6,7 @@ torch is imported only by those that run on it, so that peak memory means someth
 
 from __future__ import annotations
 
+import abc
 import importlib
 import importlib.util
 import multiprocessing
@@ -163,16 +164,16 @@ def _export(case: Case, folder: str) -> float:
     return seconds
 
 
-class ExportedPeer:
+class ExportedPeer(abc.ABC):
     """A runtime on PyTorch's own export, which runs in a child: this process needs no torch."""
 
     def __init__(self, case: Case, folder: str) -> None:
         self._case = case
         self._folder = Path(folder)
 
+    @abc.abstractmethod
     def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
         """Names of the inputs in order, and what runs the exported model."""
-        raise NotImplementedError
 
     def first_call(self) -> float:
         """Exports, loads and runs once; returns the seconds that took."""

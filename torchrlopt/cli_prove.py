@@ -148,8 +148,8 @@ def _run(
 
 
 def _in_processes(text: str, chosen: Sequence[Sequence[str]], effort: Effort, jobs: int) -> Iterator[Checked]:
-    # A process takes a second to start: for a few substitutions that is not worth it.
-    yield from check_texts(text, chosen, effort, jobs if len(chosen) > 4 else 1)
+    # A process takes a second to start: for the evaluation of a few substitutions that is not worth it.
+    yield from check_texts(text, chosen, effort, jobs if effort.instances or len(chosen) > 4 else None)
 
 
 def _report(found: Sequence[Checked], console: Console, best: str) -> None:

@@ -35,7 +35,7 @@ def graph_of(model: torch.nn.Module, inputs: Sequence[Any]) -> _C.Graph:
         return gm.forward
 
     with torch.no_grad():
-        torch.compile(model, backend=backend)(*inputs)
+        torch.compile(model, backend=backend, dynamic=False)(*inputs)
     if len(graphs) != 1:
         raise CaptureError("the model is not one graph", expected="1 graph", got=f"{len(graphs)} graphs")
     return graphs[0]

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../cost.h"
 #include "../match.h"
 
 namespace rlopt {
@@ -45,6 +46,16 @@ inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py
 
 /// Of Library.instances.
 py::list instances_to_python(const Library& library, int substitution, int count, uint64_t seed);
+
+inline py::dict metrics_to_python(const NodeMetrics& metrics) {
+  py::dict result;
+  result["time_us"] = metrics.time_us;
+  result["flops"] = metrics.flops;
+  result["bytes"] = metrics.bytes;
+  result["launches"] = metrics.launches;
+  return result;
+}
+
 /// Lets Python handle signals at most every 20 ms; true once one raised.
 class SignalPoll {
  public:

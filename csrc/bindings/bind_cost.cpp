@@ -6,15 +6,6 @@ namespace rlopt {
 
 namespace {
 
-py::dict metrics_to_python(const NodeMetrics& metrics) {
-  py::dict result;
-  result["time_us"] = metrics.time_us;
-  result["flops"] = metrics.flops;
-  result["bytes"] = metrics.bytes;
-  result["launches"] = metrics.launches;
-  return result;
-}
-
 void require_alive(const Graph& graph, NodeId id) {
   if (!graph.alive(id)) throw TypeError("the graph has no node " + std::to_string(id));
 }

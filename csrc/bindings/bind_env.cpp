@@ -10,15 +10,6 @@ namespace rlopt {
 
 namespace {
 
-py::dict metrics_to_dict(const NodeMetrics& metrics) {
-  py::dict result;
-  result["time_us"] = metrics.time_us;
-  result["flops"] = metrics.flops;
-  result["bytes"] = metrics.bytes;
-  result["launches"] = metrics.launches;
-  return result;
-}
-
 /// Columns of the outcome array of VecRewriteEnv.step.
 const std::vector<std::string> kOutcomeColumns{"cost_before_us", "cost_after_us", "best_us",    "initial_us",
                                                "flops",          "bytes",         "launches",   "num_steps",
@@ -216,7 +207,7 @@ void bind_state(py::module_& m) {
            py::arg("cost"), py::arg("exact_only") = false, py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("graph", [](const RewriteState& state) { return state.graph(); })
       .def_property_readonly("metrics",
-                             [](const RewriteState& state) { return metrics_to_dict(state.metrics()); })
+                             [](const RewriteState& state) { return metrics_to_python(state.metrics()); })
       .def_property_readonly("hash", &RewriteState::hash,
                              "Of the graph: equal after the same steps in another order.")
       .def_property_readonly("num_evaluations", &RewriteState::num_evaluations)
@@ -235,7 +226,7 @@ void bind_state(py::module_& m) {
               entry["substitution"] = candidate.substitution;
               entry["location"] = candidate.location;
               entry["nodes"] = candidate.match().nodes;
-              entry["delta"] = metrics_to_dict(candidate.evaluation().delta);
+              entry["delta"] = metrics_to_python(candidate.evaluation().delta);
               entry["hash"] = state.hash() + candidate.evaluation().hash_delta;
               result.append(entry);
             }

@@ -6,17 +6,12 @@ Models are captured as the backend captures them; nothing is lowered or run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-import torch
 
-from baselines import models
-from torchrlopt import _C, aot
-from torchrlopt.capture import capture
+from baselines.graphs import graph_of
+from torchrlopt import _C
 from torchrlopt.cost import cost_model
-from torchrlopt.onnx_reader import read
 from torchrlopt.substitutions import load_library
 
 LIBRARY = load_library()
@@ -86,26 +81,6 @@ EXPECTED: dict[str, tuple[set[str], dict[str, int]]] = {
     "ensemble_mlp": ({"merge_linear_relu_shared_input"}, {"FusedMatMul": 18, "Gemm": 0}),
     "toy_bert": ({"merge_linear_shared_input", "compose_linears_no_b"}, {"FusedMatMul": 5}),
 }  # fmt: skip
-
-
-def graph_of(name: str) -> _C.Graph:
-    """The core's graph of a model of the suite."""
-    model, inputs = models.build(name)
-    graphs: list[_C.Graph] = []
-
-    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        def answer(aten: torch.fx.GraphModule, fakes: Any) -> None:
-            static, _ = aot.input_roles()
-            captured = capture(aten, fakes, static)
-            graphs.append(read(captured.model, captured.static_inputs).graph)
-
-        aot.trace(gm, example_inputs, answer, lambda: None)
-        return gm.forward
-
-    with torch.no_grad():
-        torch.compile(model, backend=backend)(*inputs)
-    assert len(graphs) == 1, "the suite has no graph breaks"
-    return graphs[0]
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ def test_ctrl_c_ends_the_command() -> None:
     assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=20)
-    assert process.returncode != 0
+    assert process.returncode == 130
 
 
 def test_without_z3_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

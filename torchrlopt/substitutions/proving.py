@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
@@ -72,7 +73,7 @@ def require_z3() -> None:
 
 
 def check_texts(
-    text: str, texts: Sequence[Sequence[str]], effort: Effort, jobs: int = 1
+    text: str, texts: Sequence[Sequence[str]], effort: Effort, jobs: int | None = None
 ) -> Iterator[Checked]:
     """Checks the substitutions of some texts, as they are done.
 
@@ -80,34 +81,38 @@ def check_texts(
         text: of the library that holds them.
         texts: names of the substitutions, those of one text together.
         effort: how much.
-        jobs: processes; 1 works in this one.
+        jobs: processes beside this one, which Ctrl-C and a closed iterator end at once; None works in this
+            one, where Z3 may delay Ctrl-C until a proof is done.
 
     Raises:
         UnsupportedError: a proof is asked for and Z3 is not installed.
     """
     if effort.instances:
         require_z3()
-    if jobs == 1:
+    if jobs is None or not texts:
         for names in texts:
             yield check_one(text, tuple(names), effort)
         return
+    others = set(active_children())
     # A new interpreter for each: a copy of this one would hold its threads' locks.
-    with ProcessPoolExecutor(min(jobs, len(texts) or 1), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        min(jobs, len(texts)), mp_context=get_context("spawn"), initializer=_leave_interrupts
+    ) as pool:
         todo = {pool.submit(check_one, text, tuple(names), effort) for names in texts}
         try:
             while todo:
                 done, todo = wait(todo, return_when=FIRST_COMPLETED)
                 yield from (each.result() for each in done)
         finally:
-            _stop(pool, todo)
+            if todo:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in set(active_children()) - others:
+                    worker.terminate()
 
 
-def _stop(pool: ProcessPoolExecutor, todo: set[Future[Checked]]) -> None:
-    """Ctrl-C ends now, not after what is queued."""
-    for each in todo:
-        each.cancel()
-    if todo:
-        pool.shutdown(wait=False, cancel_futures=True)
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches the whole group of processes: the parent ends its workers, with one message."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def default_jobs() -> int:
