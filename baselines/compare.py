@@ -65,7 +65,13 @@ def _summary(rows: Sequence[Row]) -> str:
 
 
 def _compare_library(
-    console: Console, chosen: Sequence[str], batch: int, searcher: str, csv: Path | None, keeps_fires: bool
+    console: Console,
+    chosen: Sequence[str],
+    batch: int,
+    searcher: str,
+    csv: Path | None,
+    keeps_fires: bool,
+    alone: Path | None,
 ) -> None:
     """Plans of the suite with and without the generated substitutions."""
     from baselines import library_gain  # imports torch
@@ -74,7 +80,7 @@ def _compare_library(
         cells = gain.cells()
         console.print(f"{gain.model}: {cells['hand_gain']}x, {cells['all_gain']}x", highlight=False)
 
-    gains = library_gain.measure_library(chosen, batch, searcher, announce)
+    gains = library_gain.measure_library(chosen, batch, searcher, announce, alone)
     console.print(library_gain.render(gains))
     for line in library_gain.summary(gains):
         console.print(line, highlight=False, soft_wrap=True)
@@ -136,6 +142,13 @@ def compare(
     write_fires: Annotated[
         bool, typer.Option("--write-fires", help="With --library: keep the counts for `substitutions list`.")
     ] = False,
+    alone: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --library: a folder that `torchrlopt substitutions generate --alone --out` filled; "
+            "how far its substitutions replace what people wrote."
+        ),
+    ] = None,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
@@ -177,7 +190,7 @@ def compare(
     settings = Settings(rounds=rounds, timeout_s=timeout)
     console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
     if library:
-        _compare_library(console, chosen_models, batch, searcher, csv, write_fires)
+        _compare_library(console, chosen_models, batch, searcher, csv, write_fires, alone)
         return
     console.print(f"{machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)
     load = os.getloadavg()[0]

@@ -15,18 +15,18 @@ from baselines import models
 from baselines.table import geometric_mean
 from torchrlopt import _C
 from torchrlopt.cost import cost_model
-from torchrlopt.errors import SubstitutionError
+from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.module_graph import graph_of
 from torchrlopt.options import Options
 from torchrlopt.search import Plan, search
-from torchrlopt.substitutions import FIRES, hand_written_text, load_library
+from torchrlopt.substitutions import FIRES, foundation_text, hand_written_text, load_library
 
 #: Without a limit of time that could cut a search short, a plan is the same on every machine.
 BUDGET_MS = 600_000.0
 
 COLUMNS = (
     "model", "before_ms", "hand_ms", "all_ms", "hand_gain", "all_gain", "fires_hand", "fires_generated",
-    "generated_used",
+    "generated_used", "base_gain", "alone_gain",
 )  # fmt: skip
 
 
@@ -42,6 +42,8 @@ class ModelGain:
     Attributes:
         fires: substitutions that match somewhere on the way of the plan and are not refused there.
         used: generated substitutions of the best plan, with how often.
+        base_ms: without the families that the generator can express; None where that was not asked.
+        alone_ms: with what the generator found in their place.
     """
 
     model: str
@@ -50,6 +52,8 @@ class ModelGain:
     all_ms: float
     fires: set[str] = field(default_factory=set)
     used: dict[str, int] = field(default_factory=dict)
+    base_ms: float | None = None
+    alone_ms: float | None = None
 
     def cells(self) -> dict[str, str]:
         """By the names of COLUMNS."""
@@ -64,6 +68,8 @@ class ModelGain:
             "fires_hand": str(len(self.fires) - generated),
             "fires_generated": str(generated),
             "generated_used": " ".join(f"{name}:{count}" for name, count in sorted(self.used.items())),
+            "base_gain": "" if self.base_ms is None else f"{self.before_ms / self.base_ms:.3f}",
+            "alone_gain": "" if self.alone_ms is None else f"{self.before_ms / self.alone_ms:.3f}",
         }
 
 
@@ -90,7 +96,23 @@ def _applies(graph: _C.Graph, library: _C.Library, name: str, location: int) -> 
     return True
 
 
-def gain_of(model: str, batch: int, searcher: str, hand: _C.Library) -> ModelGain:
+def libraries_alone(folder: Path) -> tuple[_C.Library, _C.Library]:
+    """What the generator started from with `--alone`, and that with what it found and wrote into a folder."""
+    files = sorted(folder.glob("generated_*.txt"))
+    if not files:
+        raise OptionsError("no generated substitutions in the folder", where=str(folder))
+    base = foundation_text()
+    found = "".join(path.read_text(encoding="utf-8") for path in files)
+    return _C.Library(base), _C.Library(base + found)
+
+
+def gain_of(
+    model: str,
+    batch: int,
+    searcher: str,
+    hand: _C.Library,
+    alone: tuple[_C.Library, _C.Library] | None = None,
+) -> ModelGain:
     """Plans one model with the hand-written part and with all of the library, by the same search."""
     graph = graph_of(*models.build(model, batch))
     options = Options.from_dict({"searcher": searcher, "budget_ms": BUDGET_MS})
@@ -100,6 +122,8 @@ def gain_of(model: str, batch: int, searcher: str, hand: _C.Library) -> ModelGai
     by_all = by_hand if hand.hash == library.hash else search(graph, library, cost, options)
     result = ModelGain(model, by_hand.cost_before_ms, by_hand.cost_after_ms, by_all.cost_after_ms)
     result.fires = firing(graph, library, by_all)
+    if alone is not None:
+        result.base_ms, result.alone_ms = (search(graph, each, cost, options).cost_after_ms for each in alone)
     for name, _ in by_all.steps:
         if is_generated(name):
             result.used[name] = result.used.get(name, 0) + 1
@@ -107,13 +131,18 @@ def gain_of(model: str, batch: int, searcher: str, hand: _C.Library) -> ModelGai
 
 
 def measure_library(
-    chosen: Sequence[str], batch: int, searcher: str, announce: Callable[[ModelGain], None]
+    chosen: Sequence[str],
+    batch: int,
+    searcher: str,
+    announce: Callable[[ModelGain], None],
+    alone: Path | None = None,
 ) -> list[ModelGain]:
     """`gain_of` for some models of the suite, each announced when it is done."""
     hand = _C.Library(hand_written_text(), allow_assumed=False)
+    without = None if alone is None else libraries_alone(alone)
     gains = []
     for model in chosen:
-        gains.append(gain_of(model, batch, searcher, hand))
+        gains.append(gain_of(model, batch, searcher, hand, without))
         announce(gains[-1])
     return gains
 
@@ -136,7 +165,7 @@ def summary(gains: Sequence[ModelGain]) -> list[str]:
     hand = geometric_mean([gain.before_ms / gain.hand_ms for gain in gains])
     both = geometric_mean([gain.before_ms / gain.all_ms for gain in gains])
     better = [gain.model for gain in gains if gain.all_ms < gain.hand_ms * (1 - 1e-9)]
-    return [
+    lines = [
         f"{len(fires)} of {len(library)} substitutions fire on at least one of {len(gains)} models: "
         f"{len(fires) - len(generated)} of {len(library) - num_generated} hand-written, "
         f"{len(generated)} of {num_generated} generated",
@@ -144,6 +173,15 @@ def summary(gains: Sequence[ModelGain]) -> list[str]:
         f"better with generated ones: {', '.join(better) or 'no model'}; "
         f"in the best plans: {', '.join(sorted(used)) or 'none'}",
     ]
+    base = [gain.before_ms / gain.base_ms for gain in gains if gain.base_ms]
+    alone = [gain.before_ms / gain.alone_ms for gain in gains if gain.alone_ms]
+    if alone:
+        lines.append(
+            "without what people wrote about algebra, convolutions, merging and movement: "
+            f"{geometric_mean(base):.3f}x; with what the generator found in its place: "
+            f"{geometric_mean(alone):.3f}x"
+        )
+    return lines
 
 
 def write_csv(gains: Sequence[ModelGain], path: Path) -> None:

@@ -189,13 +189,16 @@ VecRewriteEnv::VecRewriteEnv(std::vector<Graph> graphs, Library library, CostMod
       library_(std::move(library)),
       cost_(std::move(cost)),
       workers_(options.num_threads),
-      originals_(graphs.size()) {
+      originals_(graphs.size() * at(workers_.num_threads())) {
   if (graphs.empty()) throw EnvError("an environment needs at least one graph");
   if (options.num_envs < 1 || options.max_steps < 1 || options.max_locations < 1) {
     throw EnvError("num_envs, max_steps and max_locations must be at least 1");
   }
-  workers_.run(static_cast<int>(graphs.size()), [&](int i) {
-    originals_[at(i)] = std::make_unique<RewriteState>(graphs[at(i)], library_, cost_, options_.exact_only);
+  const int num_threads = workers_.num_threads();
+  workers_.run(static_cast<int>(originals_.size()), [&](int i) {
+    const Graph& graph = graphs[at(i / num_threads)];
+    originals_[at(i)] = std::make_unique<RewriteState>(num_threads > 1 ? graph.unshared() : graph, library_,
+                                                       cost_, options_.exact_only);
     originals_[at(i)]->evaluate();
   });
   for (int i = 0; i < options.num_envs; ++i) episodes_.emplace_back(options_, library_);
@@ -203,19 +206,22 @@ VecRewriteEnv::VecRewriteEnv(std::vector<Graph> graphs, Library library, CostMod
 
 void VecRewriteEnv::reset(const std::vector<int>& envs, const std::vector<Start>& starts) {
   if (envs.size() != starts.size()) throw EnvError("one start for each episode that begins");
-  std::vector<bool> is_listed(at(num_envs()), false);
+  std::vector<const Start*> start_of(at(num_envs()), nullptr);
   for (size_t i = 0; i < envs.size(); ++i) {
-    if (envs[i] < 0 || envs[i] >= num_envs() || is_listed[at(envs[i])]) {
+    if (envs[i] < 0 || envs[i] >= num_envs() || start_of[at(envs[i])] != nullptr) {
       throw EnvError("episodes to begin must be different numbers below " + std::to_string(num_envs()));
     }
-    is_listed[at(envs[i])] = true;
+    start_of[at(envs[i])] = &starts[i];
     if (starts[i].graph < 0 || starts[i].graph >= num_graphs()) {
       throw EnvError("the environment has " + std::to_string(num_graphs()) + " graphs, not one numbered " +
                      std::to_string(starts[i].graph));
     }
   }
-  workers_.run(static_cast<int>(envs.size()), [&](int i) {
-    episodes_[at(envs[at(i)])].reset(*originals_[at(starts[at(i)].graph)], starts[at(i)]);
+  const int num_threads = workers_.num_threads();
+  workers_.run(num_envs(), [&](int i) {
+    const Start* start = start_of[at(i)];
+    if (start == nullptr) return;
+    episodes_[at(i)].reset(*originals_[at(start->graph * num_threads + i % num_threads)], *start);
   });
 }
 

@@ -97,7 +97,7 @@ class VecRewriteEnv {
   VecRewriteEnv(std::vector<Graph> graphs, Library library, CostModel cost, const EnvOptions& options);
 
   int num_envs() const { return options_.num_envs; }
-  int num_graphs() const { return static_cast<int>(originals_.size()); }
+  int num_graphs() const { return static_cast<int>(originals_.size()) / workers_.num_threads(); }
   const EnvOptions& options() const { return options_; }
   const Library& library() const { return library_; }
   const CostModel& cost() const { return cost_; }
@@ -120,7 +120,7 @@ class VecRewriteEnv {
   Library library_;
   CostModel cost_;
   Workers workers_;
-  std::vector<std::unique_ptr<RewriteState>> originals_;
+  std::vector<std::unique_ptr<RewriteState>> originals_;  // of each graph, one for each thread
   std::vector<Episode> episodes_;
   std::vector<ObservedEpisode> observed_;
 };

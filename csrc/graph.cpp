@@ -33,6 +33,20 @@ int Graph::num_uses(Value value) const {
   return count;
 }
 
+Graph Graph::unshared() const {
+  Graph copy = *this;
+  for (size_t id = 0; id < nodes_.size(); ++id) {
+    if (nodes_[id] == nullptr) continue;
+    auto node = std::make_shared<Node>(*nodes_[id]);
+    node->attrs = std::make_shared<const Attrs>(*node->attrs);
+    node->types = std::make_shared<const std::vector<TensorType>>(*node->types);
+    node->names = std::make_shared<const NodeNames>(*node->names);
+    copy.nodes_.set(id, std::move(node));
+    copy.uses_.set(id, std::make_shared<const std::vector<Use>>(*uses_[id]));
+  }
+  return copy;
+}
+
 int Graph::num_operators() const { return num_operators_; }
 
 std::vector<NodeId> Graph::topological_order() const {

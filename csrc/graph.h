@@ -124,6 +124,9 @@ class Graph {
   /// The same, kept up to date by edits, for graphs made by steps from one start: equal where the same steps
   /// were taken in another order. Of no meaning between graphs that were built apart.
   uint64_t state_hash() const { return state_hash_; }
+  /// An equal graph that shares no node with this one: threads that edit copies of one graph would wait for
+  /// each other at the counters of what the copies share.
+  Graph unshared() const;
   /// True when `from` is reachable backwards from `value` (value depends on it).
   bool depends_on(Value value, const std::vector<NodeId>& from) const;
 

@@ -11,26 +11,41 @@ namespace {
 constexpr double kMinSaving = 1e-6;           // microseconds; below it is rounding
 constexpr double kNormalFormTolerance = 0.5;  // what bringing one node to normal form may cost
 
-using Families = std::vector<std::string>;
+/// Families open up one wave after another, those of no wave last: what exposes structure comes first (a
+/// fused epilogue hides a low-rank pair or a sum of convolutions from the substitutions that would remove
+/// it). What was generated sees two operands where people wrote for any number, so it comes after them.
+const std::vector<std::vector<std::string>> kWaves{{"normalise"},
+                                                   {"clean", "recognise", "fold", "convolution", "algebra"},
+                                                   {"merge", "movement", "activation"}};
+constexpr int kNormalForm = 0;
 
-/// What exposes structure comes first (a fused epilogue hides a low-rank pair or a sum of convolutions from
-/// the substitutions that would remove it), what hides it last.
-const Families kNormalForm{"normalise"};
-const Families kExposing{"normalise", "clean", "recognise", "fold", "convolution", "algebra"};
-const Families kMerging{"normalise", "clean", "recognise", "fold",      "convolution",
-                        "algebra",   "merge", "movement",  "activation"};
+/// Where the wave of what was generated stands: before what hides, or after everything else.
+enum class Generated { BeforeHiding, Last };
+
+int wave_of(const std::string& family, Generated generated) {
+  const int hiding = static_cast<int>(kWaves.size()) + (generated == Generated::BeforeHiding ? 1 : 0);
+  if (family.starts_with("generated")) return generated == Generated::BeforeHiding ? hiding - 1 : hiding + 1;
+  const auto found = std::find_if(kWaves.begin(), kWaves.end(), [&](const std::vector<std::string>& wave) {
+    return std::find(wave.begin(), wave.end(), family) != wave.end();
+  });
+  return found == kWaves.end() ? hiding : static_cast<int>(found - kWaves.begin());
+}
 
 class Greedy {
  public:
-  Greedy(SearchTree& tree, int start, bool with_chains)
-      : tree_(tree), at_(tree, start), with_chains_(with_chains) {}
+  Greedy(SearchTree& tree, int start, bool with_chains, Generated generated)
+      : tree_(tree), at_(tree, start), with_chains_(with_chains) {
+    for (const Substitution& each : tree.library().substitutions()) {
+      waves_.push_back(wave_of(each.family, generated));
+    }
+  }
 
   /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
   /// none does.
   int run() {
-    for (const Families* wave : {&kExposing, &kMerging, static_cast<const Families*>(nullptr)}) {
+    for (int wave = kNormalForm + 1; wave <= kLastWave; ++wave) {
       do {
-        while (sweep(&kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
+        while (sweep(kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
         }
       } while ((sweep(wave, -kMinSaving) || (with_chains_ && take_chains(wave))) && !tree_.out_of_budget());
     }
@@ -43,20 +58,16 @@ class Greedy {
     MatchPtr match;
   };
 
-  bool is_in(const Families* families, int substitution) const {
-    if (families == nullptr) return true;
-    const auto& family = tree_.library().substitutions()[static_cast<size_t>(substitution)].family;
-    return std::find(families->begin(), families->end(), family) != families->end();
-  }
+  bool is_open(int wave, int substitution) const { return waves_[static_cast<size_t>(substitution)] <= wave; }
 
-  /// Lists the candidates of some families (null: all) once and takes those that cost at most `tolerance`
+  /// Lists the candidates of a wave and those before it once and takes those that cost at most `tolerance`
   /// more, the largest saving first, while they are as they were listed. True if any was taken.
-  bool sweep(const Families* families, double tolerance) {
+  bool sweep(int wave, double tolerance) {
     at_.expand();
     std::vector<Saving> savings;
     at_.state().for_each_candidate([&](const Candidate& candidate) {
       const double delta_us = candidate.evaluation().delta.time_us;
-      if (delta_us > tolerance || !is_in(families, candidate.substitution)) return;
+      if (delta_us > tolerance || !is_open(wave, candidate.substitution)) return;
       savings.push_back({delta_us, candidate.located->match});
     });
     std::stable_sort(savings.begin(), savings.end(),
@@ -92,11 +103,11 @@ class Greedy {
   };
 
   /// Tries every step that does not save as the first of a chain. True if any chain saved and was taken.
-  bool take_chains(const Families* families) {
+  bool take_chains(int wave) {
     at_.expand();
     std::vector<Saving> firsts;
     at_.state().for_each_candidate([&](const Candidate& candidate) {
-      if (!is_in(families, candidate.substitution)) return;
+      if (!is_open(wave, candidate.substitution)) return;
       firsts.push_back({candidate.evaluation().delta.time_us, candidate.located->match});
     });
     std::stable_sort(firsts.begin(), firsts.end(),
@@ -107,7 +118,7 @@ class Greedy {
       const Match& match = *first.match;
       const auto location = at_.state().matches().of(match.substitution).find(match);
       if (!location) continue;
-      const std::vector<Step> steps = find_chain({match.substitution, static_cast<int>(*location)}, families);
+      const std::vector<Step> steps = find_chain({match.substitution, static_cast<int>(*location)}, wave);
       if (steps.empty() || tree_.depth(at_.node()) + kMaxChain > tree_.options().max_length) continue;
       for (const Step& step : steps) taken = at_.step(step) || taken;
     }
@@ -115,7 +126,7 @@ class Greedy {
   }
 
   /// A beam over chains that begin with a step. Empty where none of them saves.
-  std::vector<Step> find_chain(Step first, const Families* families) {
+  std::vector<Step> find_chain(Step first, int wave) {
     struct Next {
       size_t from;
       Step step;
@@ -138,7 +149,7 @@ class Greedy {
                    std::find(open[i].edited.begin(), open[i].edited.end(), id) != open[i].edited.end();
           };
           const std::vector<NodeId>& nodes = candidate.match().nodes;
-          if (!is_in(families, candidate.substitution) || std::none_of(nodes.begin(), nodes.end(), meets))
+          if (!is_open(wave, candidate.substitution) || std::none_of(nodes.begin(), nodes.end(), meets))
             return;
           next.push_back({i,
                           {candidate.substitution, candidate.location},
@@ -174,18 +185,29 @@ class Greedy {
     return true;
   }
 
+  static constexpr int kLastWave = 5;
   static constexpr int kMaxChain = 5;
   static constexpr size_t kChainWidth = 3;
 
   SearchTree& tree_;
   Follower at_;
   bool with_chains_;
+  std::vector<int> waves_;  // of each substitution
 };
 
 }  // namespace
 
 int search_greedily(SearchTree& tree, int start, bool with_chains) {
-  return Greedy(tree, start, with_chains).run();
+  // What was generated sees two operands where people wrote for any number: it may take a better step's
+  // place.
+  const int without = Greedy(tree, start, with_chains, Generated::Last).run();
+  const auto& all = tree.library().substitutions();
+  if (std::none_of(all.begin(), all.end(),
+                   [](const Substitution& each) { return each.family.starts_with("generated"); })) {
+    return without;
+  }
+  const int with = Greedy(tree, start, with_chains, Generated::BeforeHiding).run();
+  return tree.cost_us(with) < tree.cost_us(without) ? with : without;
 }
 
 }  // namespace rlopt

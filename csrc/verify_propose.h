@@ -112,6 +112,7 @@ class Proposer {
 
   Random& random_;
   std::vector<int64_t> sizes_;  // favourites of this instance
+  bool has_empty_ = false;      // one of them is 0
   std::optional<Ints> last_shape_;
   std::map<int64_t, Ints> last_dims_;  // by rank
   std::map<std::string, Ints> last_list_;

@@ -114,7 +114,7 @@ void Proposer::window(Draft& draft, const Ints& kernel, Ints& pads, Ints& reach)
 
 bool Proposer::convolution(Draft& draft) {
   DraftInput &x = draft.in[0], &w = draft.in[1];
-  const int64_t usual = random_.one_of<int64_t>({3, 4, 4, 4, 4, 4, 4, 5});
+  const int64_t usual = random_.one_of<int64_t>({3, 3, 4, 4, 4, 4, 5, 5});
   const int64_t rank = rank_of(x, rank_of(w, usual));
   if (rank < 3) return false;
   const auto spatial = static_cast<size_t>(rank - 2);

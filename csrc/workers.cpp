@@ -5,7 +5,7 @@
 namespace rlopt {
 
 Workers::Workers(int num_threads) {
-  for (int i = 1; i < std::max(1, num_threads); ++i) threads_.emplace_back([this] { work(); });
+  for (int i = 1; i < std::max(1, num_threads); ++i) threads_.emplace_back([this, i] { work(i); });
 }
 
 Workers::~Workers() {
@@ -22,22 +22,21 @@ void Workers::run(int count, const std::function<void(int)>& job) {
     const std::lock_guard lock(mutex_);
     job_ = &job;
     count_ = count;
-    next_ = 0;
     busy_ = static_cast<int>(threads_.size());
     error_ = nullptr;
     ++round_;
   }
   begin_.notify_all();
-  take_jobs(job, count);
+  take_jobs(0);
   std::unique_lock lock(mutex_);
   end_.wait(lock, [this] { return busy_ == 0; });
   if (error_) std::rethrow_exception(error_);
 }
 
-void Workers::take_jobs(const std::function<void(int)>& job, int count) {
-  for (int i = next_++; i < count; i = next_++) {
+void Workers::take_jobs(int thread) {
+  for (int i = thread; i < count_; i += num_threads()) {
     try {
-      job(i);
+      (*job_)(i);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();
@@ -45,20 +44,16 @@ void Workers::take_jobs(const std::function<void(int)>& job, int count) {
   }
 }
 
-void Workers::work() {
+void Workers::work(int thread) {
   uint64_t seen = 0;
   while (true) {
-    const std::function<void(int)>* job = nullptr;
-    int count = 0;
     {
       std::unique_lock lock(mutex_);
       begin_.wait(lock, [&] { return is_closing_ || round_ != seen; });
       if (is_closing_) return;
       seen = round_;
-      job = job_;
-      count = count_;
     }
-    take_jobs(*job, count);
+    take_jobs(thread);
     {
       const std::lock_guard lock(mutex_);
       --busy_;

@@ -1,7 +1,6 @@
 // Threads that share out numbered jobs.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -20,20 +19,19 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
-  /// Calls job(0) ... job(count - 1), each once, in any thread; returns when all are done. The first
-  /// exception is thrown again.
+  /// Calls job(0) ... job(count - 1), each once; returns when all are done. The first exception is thrown
+  /// again. job(i) always runs in thread i % num_threads(): what it made before is used by no other thread.
   void run(int count, const std::function<void(int)>& job);
 
  private:
-  void work();
-  void take_jobs(const std::function<void(int)>& job, int count);
+  void work(int thread);
+  void take_jobs(int thread);
 
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable begin_, end_;
   const std::function<void(int)>* job_ = nullptr;
   int count_ = 0;
-  std::atomic<int> next_{0};
   int busy_ = 0;
   uint64_t round_ = 0;
   bool is_closing_ = false;

@@ -48,7 +48,7 @@ def fastest(
         {
             "format": CHOICE_FORMAT,
             "graph": graph_hash,
-            "library": load_library().hash,
+            "library": load_library(with_generated=options.generated).hash,
             "options": options.search_key(),
             "device": device.fingerprint(where),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from torchrlopt import _C
-from torchrlopt.substitutions import hand_written_text, library_folder
+from torchrlopt.errors import OptionsError
+from torchrlopt.substitutions import foundation_text, hand_written_text, library_folder
 from torchrlopt.substitutions.emit import write_library
 from torchrlopt.substitutions.generate import COUNTERS, Parameters, State, peak_memory_gib, run
 
@@ -26,6 +28,12 @@ def generate(
     slices: Annotated[
         int, typer.Option(min=1, help="Parts that are joined apart: less memory, more time.")
     ] = 1,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Without what people wrote about algebra, convolutions, merging and movement."
+        ),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")
     ] = False,
@@ -34,14 +42,17 @@ def generate(
 
     Ctrl-C keeps the state; the same command goes on from there.
     """
+    if alone and out is None:
+        raise OptionsError("what is found alone does not go into the library", todo="give --out FOLDER")
     folder = out or library_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"generate_depth{depth}.json"
-    text = hand_written_text()
+    text = foundation_text() if alone else hand_written_text()
     parameters = Parameters(depth, seed, tuple(world or _C.world_names()), slices, _C.Library(text).hash)
     if fresh:
         path.unlink(missing_ok=True)
     state = State.load(path, parameters)
+    started = time.perf_counter() - state.seconds
     console = Console()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -54,16 +65,15 @@ def generate(
 
         try:
             run(state, text, path=path, report=report)
+            written = write_library(state, folder, report)
         except KeyboardInterrupt:
             console.print(f"interrupted; the state is in {path}")
             raise typer.Exit(130) from None
-        report("writing", 0, 0)
-        written = write_library(state, text, folder)
     path.unlink(missing_ok=True)
-    console.print(_table(state, written))
+    console.print(_table(state, written, time.perf_counter() - started))
 
 
-def _table(state: State, written: dict[str, int]) -> Table:
+def _table(state: State, written: dict[str, int], seconds: float) -> Table:
     table = Table(title="torchrlopt substitutions generate", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -71,6 +81,6 @@ def _table(state: State, written: dict[str, int]) -> Table:
         table.add_row(meaning, f"{state.counts[name]:,}")
     for name, count in written.items():
         table.add_row(name, f"{count:,}")
-    table.add_row("time", f"{state.seconds:.0f} s")
+    table.add_row("time", f"{seconds:.0f} s")
     table.add_row("peak memory", f"{peak_memory_gib():.2f} GiB")
     return table

@@ -15,9 +15,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torchrlopt import _C
 from torchrlopt.cli_library import named
 from torchrlopt.errors import OptionsError, SubstitutionError
-from torchrlopt.substitutions import library_files, library_text
+from torchrlopt.substitutions import library_files, library_folder, library_text
+from torchrlopt.substitutions.emit import drop
 from torchrlopt.substitutions.proving import THOROUGH, Checked, Effort, check_texts, default_jobs
-from torchrlopt.substitutions.records import STATES, axioms_hash, state_of, texts_of, write_records
+from torchrlopt.substitutions.records import (
+    STATES,
+    axioms_hash,
+    origin_of,
+    state_of,
+    texts_of,
+    write_records,
+)
 
 
 def check(
@@ -49,12 +57,16 @@ def prove(
     instances: Annotated[
         int, typer.Option(min=1, help="Instances that the cases of a proof come from.")
     ] = 24,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which one proof is given up.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which one proof is given up.")] = 15.0,
     write: Annotated[
         bool, typer.Option("--write", help="Put each result beside its substitution as soon as it is there.")
     ] = False,
     stale: Annotated[
         bool, typer.Option("--stale", help="Only those without a record that fits: goes on after Ctrl-C.")
+    ] = False,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Take generated substitutions that are not proved out of the library."),
     ] = False,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="No proofs: 256 instances and 4 seeds each, in all contexts.")
@@ -79,6 +91,9 @@ def prove(
                 write_records(path, {checked.name: checked.record})
 
     found = _run(text, chosen, effort, jobs, keep)
+    if prune and not thorough:
+        unproved = {each.name for each in found if each.record is None or each.record.method != "z3"}
+        drop(library_folder(), {name for name in unproved if origin_of(name) == "generated"})
     _report(found, Console(stderr=False, soft_wrap=True), "tested" if thorough else "proved")
 
 
@@ -99,11 +114,9 @@ def _chosen(what: Sequence[str]) -> tuple[str, list[list[str]]]:
     for path in paths:
         if not path.is_file():
             raise OptionsError("no such file", where=str(path))
-    own = {path.resolve() for path in library_files()}
     text = "" if paths and not names else library_text()
-    for path in paths:
-        if path.resolve() not in own or not text:
-            text += _read(path)
+    own = {path.resolve() for path in library_files()} if text else set()
+    text += "".join(_read(path) for path in paths if path.resolve() not in own)
     library = _C.Library(text)
     texts = texts_of(library)
     if not what:

@@ -125,7 +125,7 @@ class Explainer:
 
 def _priced(graph: _C.Graph, steps: Steps, prices: _C.CostModel) -> dict[str, Rewrite]:
     """What each substitution of a sequence of steps takes off under these prices."""
-    library = load_library()
+    library = load_library(with_generated=True)
     found: dict[str, Rewrite] = {}
     before = prices.total(graph)["time_us"]
     for name, location in steps:

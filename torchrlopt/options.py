@@ -65,6 +65,8 @@ class Options:
             "raise" raises it.
         cache: look plans up in, and add them to, the plan store on disk.
         seed: seed of the random searcher and of the random inputs of the check.
+        generated: plan with the generated substitutions as well (`torchrlopt substitutions list --origin
+            generated`): all are proved; they seldom find more, and take longer to match.
         agent: path of the checkpoint of a trained agent, for the searchers that follow one. None of the
             searchers above does: setting it raises.
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
@@ -89,6 +91,7 @@ class Options:
     on_error: OnError = "fallback"
     cache: bool = True
     seed: int = 0
+    generated: bool = False
     agent: str | None = None
     save_dir: str | None = None
 

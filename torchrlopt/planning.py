@@ -91,7 +91,7 @@ def make_plan(
         report: is given steps, costs and whether the store knew the plan.
         sizes: example sizes of the graph's symbols.
     """
-    library = load_library()
+    library = load_library(with_generated=options.generated)
     graph_hash = search.graph_hash(program.graph)
     profile = profile_for(options, where)
     cost = profile.cost_model(sizes)

@@ -12,6 +12,7 @@ from torchrlopt import backend, optimise, profiling, search
 from torchrlopt.cost import profile_store
 from torchrlopt.report import Report
 from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions.records import origin_of
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -70,6 +71,24 @@ def test_strict_numerics_uses_exact_substitutions_only() -> None:
     real, strict = (optimise(model, x, **STRICT, numerics=kind).report for kind in ("real", "strict"))
     assert any(not library.is_exact(step.substitution) for step in real.steps)
     assert all(library.is_exact(step.substitution) for step in strict.steps)
+
+
+class PooledParts(torch.nn.Module):
+    """A tensor is taken apart, and the parts are pooled one by one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.nn.functional.avg_pool2d(part, 3, 1, 1) for part in x.split((8, 8), dim=1))
+
+
+def test_generated_substitutions_are_used_when_asked_for() -> None:
+    x = torch.randn(1, 16, 14, 14)
+
+    def names(**options: Any) -> set[str]:
+        report = optimise(PooledParts().eval(), x, **{**STRICT, "cache": False, **options}).report
+        return {step.substitution for step in report.steps}
+
+    assert not any(origin_of(name) == "generated" for name in names())
+    assert any(origin_of(name) == "generated" for name in names(generated=True))
 
 
 def test_prices_are_measured_ones_where_there_are_any() -> None:

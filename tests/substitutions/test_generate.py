@@ -155,7 +155,7 @@ def test_variants_are_checked_and_named(matrices: State) -> None:
     some = State(
         MATRICES, accepted=[a for a in matrices.accepted if "Tanh(" in a["text"] and a["gain"] > 0][:1]
     )
-    made = entries(some, NOTHING, lambda *_: None)
+    made = entries(some, lambda *_: None)
     assert len(made) > 5
     for entry in made:
         library = _C.Library(f"# family: {entry.family}\n{entry.text}")

@@ -10,11 +10,13 @@ import pytest
 from torchrlopt import _C, substitutions
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.substitutions import library_files, library_text, load_library
+from torchrlopt.substitutions.records import axioms_hash, origin_of, state_of
 
 LIBRARY = load_library(with_generated=True)
 FAMILIES = {
     "normalise", "clean", "recognise", "fold", "convolution", "algebra", "merge", "movement", "activation",
-    "hoist", "epilogue",
+    "hoist", "epilogue", "generated_algebra", "generated_convolution",
+    "generated_merge", "generated_movement",
 }  # fmt: skip
 #: Contexts that any pattern can stand in; the others need an intermediate or two inputs.
 ALWAYS_POSSIBLE = {"plain", "second consumer", "shared input", "overlap"}
@@ -26,6 +28,11 @@ def test_is_sound(name: str) -> None:
     assert result["ok"], f"{LIBRARY.text(name)}\n{result['reason']}\n{result['counter_example']}"
     assert result["num_bindings"] >= 200
     assert set(result["contexts"]) >= ALWAYS_POSSIBLE
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY.names if origin_of(name) == "generated"])
+def test_what_is_generated_is_proved(name: str) -> None:
+    assert state_of(LIBRARY, name, axioms_hash()) == "proved"
 
 
 def test_every_family_is_there() -> None:

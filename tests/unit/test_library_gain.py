@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from baselines import compare, library_gain, models
 from baselines.library_gain import COLUMNS, ModelGain
 from torchrlopt import _C
-from torchrlopt.substitutions import hand_written_text, load_library
+from torchrlopt.cli import app as cli
+from torchrlopt.errors import OptionsError
+from torchrlopt.substitutions import foundation_text, hand_written_text, load_library
 
 app = compare.typer.Typer()
 app.command()(compare.compare)
@@ -65,3 +67,29 @@ def test_counts_are_kept_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_known_models() -> None:
     assert "nasrnn" in models.NAMES
+
+
+def test_what_the_generator_starts_from_lacks_what_it_can_find() -> None:
+    base = _C.Library(foundation_text())
+    assert {base.family(name) for name in base.names}.isdisjoint(
+        {"algebra", "convolution", "merge", "movement"}
+    )
+    assert "fold_batchnorm_into_conv" in base.names
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_alone(tmp_path: Path) -> None:
+    """What a machine finds, in the place of what people wrote about the same operators."""
+    arguments = ["substitutions", "generate", "--alone", "--depth", "2", "--world", "matrix"]
+    result = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    compared = CliRunner().invoke(app, ["--library", "--models", "nasrnn", "--alone", str(tmp_path)])
+    assert compared.exit_code == 0, compared.output
+    base, alone = re.findall(r"(\d\.\d{3})x", compared.output.splitlines()[-1])
+    assert 1.0 < float(base) <= float(alone)
+    assert CliRunner().invoke(cli, arguments).exit_code != 0, "it does not go into the library"
+
+
+def test_alone_needs_generated_substitutions(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="no generated substitutions"):
+        library_gain.libraries_alone(tmp_path)

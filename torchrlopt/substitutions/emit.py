@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torchrlopt import _C
 from torchrlopt.substitutions.generalise import FUNCTION, NAME
-from torchrlopt.substitutions.generate import NUM_BINDINGS, State, holds, holds_widely
+from torchrlopt.substitutions.generate import NUM_BINDINGS, NUM_SEEDS, State, holds, holds_widely
 
-MAX_LINES = 380  # of a file
+MAX_LINES = 330  # of a file
 
 #: Elementwise functions of real models; a rule for any function is written for each.
 FUNCTIONS = ("Relu", "Gelu(approximate)", "Sigmoid", "Tanh", "Swish(alpha)", "HardSwish")
@@ -22,6 +22,7 @@ _EXACT_OPS = {
 _ARITHMETIC = {"Add", "Sub", "Mul", "Neg", FUNCTION}
 MAX_SHIPPED_LOSS = 0.002  # relative, of a direction that only enables
 _LINE = re.compile(r"^  (?P<outs>[^=]+) = (?P<op>\w+)\((?P<ins>[^;)]*)(?:; (?P<attrs>.*))?\)$", re.MULTILINE)
+_NAME = re.compile(r"^substitution (\w+)", re.MULTILINE)
 _HEAD = "# Found by `torchrlopt substitutions generate`; not written by hand.\n"
 _PINNED = re.compile(r"perm_default\(\w+, rank\(\w+\)\) == \[\d")
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "MatMul": "@", "FusedMatMul": "@"}
@@ -61,19 +62,21 @@ def as_linear(text: str) -> str:
     return changed + ("" if "\nwhere\n" in changed else "where\n") + conditions
 
 
-def entries(state: State, hand_text: str, report: Callable[[str, int, int], None]) -> list[Entry]:
+def entries(state: State, report: Callable[[str, int, int], None]) -> list[Entry]:
     """What ships, by name; each holds on as many instances as the tests ask for."""
     found: dict[str, Entry] = {}
     shipped = [each for each in state.accepted if ships(each)]
-    texts = [(variant, each) for each in shipped for variant in variants(each["text"], each["gain"] > 0.0)]
-    for number, (text, each) in enumerate(texts):
-        report("writing", number, len(texts))
-        entry = make_entry(text, each)
-        if not holds_widely(entry.text):
-            continue
-        if f"{FUNCTION}(" in each["text"]:
-            entry = replace(entry, doc=f"{entry.doc}\n# Holds for every elementwise function.")
-        found.setdefault(entry.name, entry)
+    for number, each in enumerate(shipped):
+        report("writing", number, len(shipped))
+        of_any_function = f"{FUNCTION}(" in each["text"]
+        for i, text in enumerate(variants(each["text"], each["gain"] > 0.0)):
+            entry = make_entry(text, each)
+            # What holds for one function, taken as a random one, holds for the others.
+            if not holds_widely(entry.text, NUM_SEEDS if i == 0 or not of_any_function else 1):
+                continue
+            if of_any_function:
+                entry = replace(entry, doc=f"{entry.doc}\n# Holds for every elementwise function.")
+            found.setdefault(entry.name, entry)
     return sorted(found.values(), key=lambda entry: (entry.family, entry.name))
 
 
@@ -111,7 +114,7 @@ def make_entry(text: str, accepted: dict[str, Any]) -> Entry:
     is_exact = ops <= _EXACT_OPS and holds(exact, NUM_BINDINGS)
     name = f"gen_{_C.Library(text).hash[:8]}"
     body = (exact if is_exact else text).replace(f"substitution {NAME}", f"substitution {name}", 1)
-    return Entry(name, family_of(text), formula(text), body, accepted["gain"])
+    return Entry(name, f"generated_{family_of(text)}", formula(text), body, accepted["gain"])
 
 
 def family_of(text: str) -> str:
@@ -168,18 +171,18 @@ def _inputs(side: str) -> set[str]:
 
 
 def write_library(
-    state: State, hand_text: str, folder: Path, report: Callable[[str, int, int], None] = lambda *_: None
+    state: State, folder: Path, report: Callable[[str, int, int], None] = lambda *_: None
 ) -> dict[str, int]:
     """Replace the generated files of a folder; the number of substitutions by file."""
     by_family: dict[str, list[Entry]] = {}
-    for entry in entries(state, hand_text, report):
+    for entry in entries(state, report):
         by_family.setdefault(entry.family, []).append(entry)
     files: dict[str, str] = {}
     for family, all_entries in by_family.items():
         blocks = [f"# {entry.doc}\n{entry.text}" for entry in all_entries]
         for number, part in enumerate(_parts(blocks), start=1):
             head = f"# family: {family}\n{_HEAD}\n"
-            files[f"generated_{family}_{number}.txt"] = head + "\n".join(part)
+            files[f"{family}_{number}.txt"] = head + "\n".join(part)
     for path in folder.glob("generated_*.txt"):
         path.unlink()
     counts = {}
@@ -187,6 +190,20 @@ def write_library(
         (folder / name).write_text(text, encoding="utf-8")
         counts[name] = len(re.findall(r"^substitution ", text, re.MULTILINE))
     return counts
+
+
+def drop(folder: Path, names: Collection[str]) -> int:
+    """Take substitutions out of the generated files of a folder; how many were there."""
+    count = 0
+    for path in folder.glob("generated_*.txt"):
+        blocks = path.read_text(encoding="utf-8").split("\n\n")
+        kept = [block for block in blocks if not set(_NAME.findall(block)) & set(names)]
+        count += len(blocks) - len(kept)
+        if not any(_NAME.search(block) for block in kept):
+            path.unlink()
+        elif len(kept) < len(blocks):
+            path.write_text("\n\n".join(kept).rstrip("\n") + "\n", encoding="utf-8")
+    return count
 
 
 def _parts(blocks: list[str]) -> Iterator[list[str]]:

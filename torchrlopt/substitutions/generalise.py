@@ -345,6 +345,11 @@ def _line(line: OpLine, inputs: dict[str, Input], attrs: str) -> str:
     return f"{', '.join(line.outs)} = {line.op}({ins}{'; ' + attrs if attrs else ''})"
 
 
+#: How axes are counted: of images from the front, of products from the end, or by what they are in the text.
+_AXES = {"window": ("free", "start"), "product": ("free", "end"), "other": ("free", "end", "start")}
+_WINDOWED = {"Conv", "AveragePool", "Pad"}
+
+
 def modes(pair: Pair) -> Iterator[Mode]:
     """The modes that make a difference for a pair, the most general first."""
     lines = [*pair.before.lines("t"), *pair.after.lines("u")]
@@ -356,7 +361,9 @@ def modes(pair: Pair) -> Iterator[Mode]:
     choices = [
         ("any", "kept") if "ReduceSum" in ops else ("any",),
         ("any", "pinned"),
-        ("free", "end", "start") if has_axes else ("free",),
+        _AXES["window" if ops & _WINDOWED else "product" if "MatMul" in ops else "other"]
+        if has_axes
+        else ("free",),
         ("any", "ungrouped", "unit") if "Conv" in ops else ("any",),
         kinds if ops & set(ELEMENTWISE) else ("any",),
         ("same", "inverse") if "Transpose" in ops else ("same",),

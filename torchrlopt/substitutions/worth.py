@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from torchrlopt import _C
-from torchrlopt.substitutions.generalise import FUNCTION
+from torchrlopt.substitutions.generalise import ELEMENTWISE, FUNCTION
 from torchrlopt.substitutions.pairs import Pair, Shape, world_inputs
 
 #: Shapes of the sorts of each world at which prices are compared: small, where launches count, and large.
@@ -92,7 +92,7 @@ def serves(pair: Pair) -> bool:
 
     Every substitution costs the searches time, so what no model has stays out: literal ones, and of the
     larger patterns those about scales, enlarged kernels and sums over axes. Of those with three operators on
-    both sides only what saves a product stays, and the geometry of concat.
+    both sides only what saves a product stays, and the geometry of concat, of elements and functions too.
     """
     inputs = world_inputs(pair.before.world)
     before = [line.op for line in pair.before.lines("t")]
@@ -104,7 +104,11 @@ def serves(pair: Pair) -> bool:
         if {"Pad", "ReduceSum"} & set(before) or (is_scale and "Concat" not in before):
             return False
     num_products = [sum(op in ("MatMul", "Conv") for op in side) for side in (before, after)]
-    return pair.size <= 5 or num_products[1] < num_products[0] or set(before) == {"Concat"}
+    return (
+        pair.size <= 5
+        or num_products[1] < num_products[0]
+        or ("Concat" in before and set(before) <= {"Concat", *ELEMENTWISE, FUNCTION})
+    )
 
 
 def is_movement(pair: Pair) -> bool:

@@ -14,6 +14,7 @@ from torchrlopt.substitutions.proof.tensors import (
     Tensor,
     broadcast_shapes,
     read_broadcast,
+    same_shapes,
     same_size,
 )
 
@@ -34,8 +35,13 @@ def transpose(call: Call) -> list[Tensor]:
 
 def with_shape(scope: Scope, x: Tensor, shape: Sequence[Poly]) -> Tensor:
     """The same elements in the same order in another shape."""
+    x = x.elements or x
+    if same_shapes(scope, x.shape, shape):
+        return x
 
     def read(index: Index) -> Form:
+        if same_shapes(scope, x.shape, shape):  # known by now
+            return x.read(index)
         flat = Poly({})
         for at, size in zip(index, shape, strict=True):
             flat = flat * scope.norm(size) + at
@@ -48,7 +54,7 @@ def with_shape(scope: Scope, x: Tensor, shape: Sequence[Poly]) -> Tensor:
         # Taking an index apart changes what the earlier ones are written in.
         return x.read([scope.norm(each) for each in ([*source, flat] if x.rank else [])])
 
-    return Tensor(x.dtype, tuple(shape), read)
+    return Tensor(x.dtype, tuple(shape), read, elements=x)
 
 
 def reshape(call: Call) -> list[Tensor]:
@@ -184,14 +190,14 @@ def slice_(call: Call) -> list[Tensor]:
     shape = list(x.shape)
     begin: dict[int, Poly] = {}
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        if step < 1:
-            raise Unsupported("a slice that runs backwards")
-        start, end = (_clamped(scope, each, x.shape[axis]) for each in (start, end))
-        begin[axis] = start
-        if scope.value_of(end - start) <= 0:
+        size, back = x.shape[axis], as_poly(int(step < 0))
+        begin[axis] = _clamped(scope, start, size, as_poly(0), size - back)
+        length = _clamped(scope, end, size, -back, size - back) - begin[axis]
+        length = length if step > 0 else -length
+        if scope.value_of(length) <= 0:
             raise Unsupported("an empty slice")
-        scope.assume_at_least(end - start, 1)
-        shape[axis] = scope.quotient(end - start + (step - 1), as_poly(step))
+        scope.assume_at_least(length, 1)
+        shape[axis] = scope.quotient(length + (abs(step) - 1), as_poly(abs(step)))
     step_of = dict(zip(axes, steps, strict=True))
 
     def read(index: Index) -> Form:
@@ -201,21 +207,21 @@ def slice_(call: Call) -> list[Tensor]:
     return [Tensor(x.dtype, tuple(scope.norm(size) for size in shape), read)]
 
 
-def _clamped(scope: Scope, position: Poly, size: Poly) -> Poly:
+def _clamped(scope: Scope, position: Poly, size: Poly, low: Poly, high: Poly) -> Poly:
     """A start or an end: counted from behind where negative, then kept in the range."""
     if scope.value_of(position) < 0:
         scope.assume_at_least(-position, 1)
         position = position + size
-        if scope.value_of(position) < 0:
-            scope.assume_at_least(-position, 1)
-            return Poly({})
+    else:
         scope.assume_at_least(position)
-        return scope.norm(position)
-    scope.assume_at_least(position)
-    if scope.value_of(position - size) > 0:
-        scope.assume_at_least(position, size)
-        return scope.norm(size)
-    scope.assume_at_least(size, position)
+    if scope.value_of(position - low) < 0:
+        scope.assume_at_least(low - position, 1)
+        return scope.norm(low)
+    scope.assume_at_least(position, low)
+    if scope.value_of(position - high) > 0:
+        scope.assume_at_least(position - high, 1)
+        return scope.norm(high)
+    scope.assume_at_least(high, position)
     return scope.norm(position)
 
 

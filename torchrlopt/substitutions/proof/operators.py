@@ -21,7 +21,7 @@ from torchrlopt.substitutions.proof.forms import (
     sum_over,
     where,
 )
-from torchrlopt.substitutions.proof.movement import MOVEMENT
+from torchrlopt.substitutions.proof.movement import MOVEMENT, with_shape
 from torchrlopt.substitutions.proof.polynomial import Poly, as_poly, product
 from torchrlopt.substitutions.proof.scope import Unsupported
 from torchrlopt.substitutions.proof.tensors import (
@@ -32,6 +32,7 @@ from torchrlopt.substitutions.proof.tensors import (
     broadcast_shapes,
     number_named,
     read_broadcast,
+    same_shapes,
     same_size,
 )
 from torchrlopt.substitutions.proof.windows import average_pool, conv, conv_transpose, max_pool
@@ -60,13 +61,25 @@ def unary(name: str) -> Callable[[Call], list[Tensor]]:
     def define(call: Call) -> list[Tensor]:
         x = call.tensor(0)
         attrs = dict(call.attrs)
-        return [Tensor(x.dtype, x.shape, lambda index: apply_unary(name, x.read(index), attrs))]
+        return _of_elements(call, [x], lambda forms: apply_unary(name, forms[0], attrs))
 
     return define
 
 
 def _elementwise(call: Call, combine: Callable[[list[Form]], Form]) -> list[Tensor]:
-    operands = [each for each in call.inputs if each is not None]
+    return _of_elements(call, [each for each in call.inputs if each is not None], combine)
+
+
+def _of_elements(call: Call, operands: list[Tensor], combine: Callable[[list[Form]], Form]) -> list[Tensor]:
+    """One element of the result from one of each operand; of operands reshaped alike, before that."""
+    first, inner = operands[0], [each.elements for each in operands if each.elements is not None]
+    if len(inner) == len(operands) and all(
+        same_shapes(call.scope, before.shape, inner[0].shape)
+        and same_shapes(call.scope, after.shape, first.shape)
+        for before, after in zip(inner, operands, strict=True)
+    ):
+        (result,) = _of_elements(call, inner, combine)
+        return [with_shape(call.scope, result, first.shape)]
     shape = broadcast_shapes(call.scope, [each.shape for each in operands])
 
     def read(index: Index) -> Form:

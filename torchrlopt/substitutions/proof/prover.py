@@ -22,6 +22,9 @@ NUM_INSTANCES = 24
 """Drawn for one substitution; those that take one path are one case."""
 
 
+_DRAWN_FOR_ONE = 8  # instances to choose each from
+
+
 @dataclass
 class Proof:
     """What was shown of one substitution.
@@ -123,7 +126,7 @@ def prove(library: _C.Library, name: str, instances: int = NUM_INSTANCES, timeou
     attempt = _Attempt(parse_rule(library.text(name)), load_axioms(), start + timeout_s, Proof(name))
     proof = attempt.proof
     members: set[int] = set()
-    for instance in library.instances(name, instances):
+    for instance in _diverse(library.instances(name, _DRAWN_FOR_ONE * instances), instances):
         if not is_inhabited(instance):
             continue
         try:
@@ -141,6 +144,28 @@ def prove(library: _C.Library, name: str, instances: int = NUM_INSTANCES, timeou
     proof.members = tuple(sorted(members - {0}))
     proof.seconds = time.process_time() - start
     return proof
+
+
+def _diverse(instances: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The first instance of each kind, by ranks, signs and number of members, then the others in order."""
+
+    def ranks(value: Any) -> Any:
+        return tuple(map(ranks, value)) if isinstance(value, list) else len(value[1])
+
+    def signs(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(sorted({signs(each) for each in value}, key=str))
+        return value < 0 if isinstance(value, int) else None
+
+    firsts: dict[Any, dict[str, Any]] = {}
+    for each in instances:
+        if is_inhabited(each):
+            shape = tuple(ranks(value) for value in each["tensors"].values())
+            sign = tuple(signs(value) for value in each["attributes"].values())
+            firsts.setdefault((each["num_members"], shape, sign), each)
+    chosen = [*firsts.values()]
+    chosen += [each for each in instances if not any(each is first for first in chosen)]
+    return chosen[:count]
 
 
 @dataclass

@@ -25,6 +25,7 @@ class Tensor:
         value: of a constant with one element, in the instance.
         content: of a constant of integers.
         as_number: whether the substitution asks for its value, so that it is that number everywhere.
+        elements: where it is reshaped: the tensor whose elements, in order, these are.
     """
 
     dtype: str
@@ -34,6 +35,7 @@ class Tensor:
     value: float | None = None
     content: list[Poly] | None = None
     as_number: bool = False
+    elements: Tensor | None = None
 
     @property
     def rank(self) -> int:
@@ -114,6 +116,11 @@ def broadcast_shapes(scope: Scope, shapes: Sequence[Sequence[Poly]]) -> tuple[Po
             scope.assume_equal(size, widest if scope.value_of(size) == scope.value_of(widest) else 1)
         result.append(scope.norm(widest))
     return tuple(result)
+
+
+def same_shapes(scope: Scope, a: Sequence[Poly], b: Sequence[Poly]) -> bool:
+    """Whether two shapes are known to be equal."""
+    return [scope.norm(size) for size in a] == [scope.norm(size) for size in b]
 
 
 def read_broadcast(scope: Scope, tensor: Tensor, index: Index) -> Form:
