@@ -44,6 +44,9 @@ Graph Graph::unshared() const {
     copy.nodes_.set(id, std::move(node));
     copy.uses_.set(id, std::make_shared<const std::vector<Use>>(*uses_[id]));
   }
+  copy.inputs_ = std::make_shared<const std::vector<NodeId>>(*inputs_);
+  copy.outputs_ = std::make_shared<const std::vector<Value>>(*outputs_);
+  copy.output_names_ = std::make_shared<const std::vector<std::string>>(*output_names_);
   return copy;
 }
 
