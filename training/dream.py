@@ -36,7 +36,7 @@ from training.episodes import Key, play_group
 from training.features import train_encoder
 from training.keys import gumbel_of, torch_seed
 from training.latent import LatentChooser, UniformPolicy, join
-from training.train import SAVE_SECONDS, STATE, add_arguments, config_of, summary
+from training.train import STATE, add_arguments, config_of, summary, updates
 
 ENCODER_WIDTH = 32
 EPISODES_PER_BATCH = 32
@@ -254,7 +254,7 @@ class DreamTrainer:
         from torch.utils.tensorboard import SummaryWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        begin = last_save = time.perf_counter()
+        begin = time.perf_counter()
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with SummaryWriter(str(folder)) as writer, Progress(*columns) as progress:
             bar = progress.add_task(f"{self.config.row}: encoder", total=1.0)
@@ -262,23 +262,9 @@ class DreamTrainer:
                 self.load(folder)
             else:
                 self.begin()
-            while self.update < self.config.updates:
-                logs = self.step()
+            for logs in updates(self, self.step, lambda: self.save(folder), begin, progress, bar):
                 for name, value in logs.items():
                     writer.add_scalar(name, value, self.update)
-                now = time.perf_counter()
-                if now - last_save > SAVE_SECONDS:
-                    self.save(folder)
-                    last_save = now
-                minutes = (now - begin) / 60
-                share = self.update / self.config.updates
-                if self.config.minutes:
-                    share = max(share, minutes / self.config.minutes)
-                text = f"{self.config.row} update {self.update}, gain {logs.get('mean_return', 0.0):.4f}"
-                progress.update(bar, completed=min(1.0, share), description=text)
-                if self.config.minutes and minutes >= self.config.minutes:
-                    break
-        self.save(folder)
 
 
 def main() -> None:

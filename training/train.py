@@ -13,11 +13,12 @@ import argparse
 import dataclasses
 import io
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
@@ -141,7 +142,7 @@ class Trainer:
         # Imported here: it takes a second, and tests of the rest do not need it.
         from torch.utils.tensorboard import SummaryWriter
 
-        begin = last_save = time.perf_counter()
+        begin = time.perf_counter()
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with (
             Collector(self.config, self.prices) as collector,
@@ -149,23 +150,44 @@ class Trainer:
             Progress(*columns) as progress,
         ):
             bar = progress.add_task(self.config.row, total=1.0)
-            while self.update < self.config.updates:
-                logs = self.step(collector)
+            for logs in updates(self, lambda: self.step(collector), self.save, begin, progress, bar):
                 for name, value in logs.items():
                     writer.add_scalar(name, value, self.update)
-                now = time.perf_counter()
-                if now - last_save > SAVE_SECONDS:
-                    self.save()
-                    last_save = now
-                minutes = (now - begin) / 60
-                share = self.update / self.config.updates
-                if self.config.minutes:
-                    share = max(share, minutes / self.config.minutes)
-                text = f"{self.config.row} update {self.update}, gain {logs.get('mean_return', 0.0):.4f}"
-                progress.update(bar, completed=min(1.0, share), description=text)
-                if self.config.minutes and minutes >= self.config.minutes:
-                    break
-        self.save()
+
+
+class Updating(Protocol):
+    """What `updates` needs of one."""
+
+    config: Config
+    update: int
+
+
+def updates(
+    trainer: Updating,
+    step: Callable[[], dict[str, float]],
+    save: Callable[[], object],
+    begin: float,
+    progress: Progress,
+    bar: TaskID,
+) -> Iterator[dict[str, float]]:
+    """The logs of steps until updates or minutes since `begin` are used up; saves as it goes and at the end."""
+    last_save = begin
+    while trainer.update < trainer.config.updates:
+        logs = step()
+        yield logs
+        now = time.perf_counter()
+        if now - last_save > SAVE_SECONDS:
+            save()
+            last_save = now
+        minutes = (now - begin) / 60
+        share = trainer.update / trainer.config.updates
+        if trainer.config.minutes:
+            share = max(share, minutes / trainer.config.minutes)
+        text = f"{trainer.config.row} update {trainer.update}, gain {logs.get('mean_return', 0.0):.4f}"
+        progress.update(bar, completed=min(1.0, share), description=text)
+        if trainer.config.minutes and minutes >= trainer.config.minutes:
+            break
+    save()
 
 
 def summary(rollouts: list[Rollout]) -> dict[str, float]:

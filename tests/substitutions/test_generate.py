@@ -16,7 +16,7 @@ from tests.substitutions.graphs import graph_of
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError, OptionsError
 from torchrlopt.substitutions import hand_written_text
-from torchrlopt.substitutions.emit import entries, formula
+from torchrlopt.substitutions.emit import drop, entries, formula
 from torchrlopt.substitutions.generalise import generalisations
 from torchrlopt.substitutions.generate import COUNTERS, Judge, Parameters, State, generalise, run
 from torchrlopt.substitutions.pairs import Pair
@@ -186,3 +186,16 @@ def test_interrupt_keeps_the_state(tmp_path: Path) -> None:
     assert process.returncode == 130
     parameters = Parameters(3, 0, ("matrix",), 1, _C.Library(HAND_WRITTEN).hash)
     assert State.load(state, parameters).pairs
+
+
+def test_what_is_dropped_is_gone_from_its_file(tmp_path: Path) -> None:
+    def entry(name: str) -> str:
+        return f"# {name}\nsubstitution {name}\n  y = Neg(x)\n=>\n  y = x\nproof z3 00000000\n"
+
+    path = tmp_path / "generated_algebra_1.txt"
+    head = "# family: generated_algebra\n# Found.\n\n"
+    path.write_text(head + "\n".join(map(entry, ("gen_0", "gen_1", "gen_2"))))
+    assert drop(tmp_path, {"gen_1", "gen_9"}) == 1
+    assert path.read_text() == head + entry("gen_0") + "\n" + entry("gen_2")
+    assert drop(tmp_path, {"gen_0", "gen_2"}) == 2
+    assert not path.exists()

@@ -67,6 +67,22 @@ def test_mutant_is_not_proved(index: int) -> None:
     assert not all(proof.is_proved for proof in proofs)
 
 
+def test_wrong_at_one_rank_only_is_not_proved() -> None:
+    """Channels counted from the end: right for images, wrong for volumes."""
+    text = """substitution wrong
+  t1 = Conv(x, w; group=1, @conv1)
+  t2 = Conv(x2, w2; group=1, @conv1)
+  y = Add(t1, t2)
+=>
+  u1 = Concat(x, x2; axis=-3)
+  u2 = Concat(w, w2; axis=-3)
+  y = Conv(u1, u2; group=1, @conv1)
+where
+  same_shape(t1, t2)
+"""
+    assert not prove(_C.Library(text), "wrong", 8, 20).is_proved
+
+
 def test_there_are_enough_mutants() -> None:
     assert len(SAMPLE) >= 40
 

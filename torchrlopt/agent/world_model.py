@@ -7,6 +7,7 @@ Nothing of the real environment is needed to imagine an episode.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -97,7 +98,7 @@ class Prediction:
     doubt: Tensor
 
 
-class WorldModel(nn.Module):
+class WorldModel(nn.Module, abc.ABC):
     """What all world models share.
 
     Args:
@@ -151,23 +152,23 @@ class WorldModel(nn.Module):
         stop = (substitution == self.num_substitutions).to(self.rules.dtype)
         return torch.cat([self.rules[substitution], place.unsqueeze(-1), stop.unsqueeze(-1)], dim=-1)
 
+    @abc.abstractmethod
     def encode(self, features: Tensor) -> Tensor:
         """Latents [..., Z] of graph embeddings [..., G]."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def step(
         self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
     ) -> tuple[WorldState, Prediction]:
         """Imagine what actions [B, 2] do."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """Scalars by name, each a mean over real steps only; their sum is what training minimises."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
         """The recurrent network's state at the beginning of an episode."""
-        raise NotImplementedError
 
     def start(self, features: Tensor, mask: Tensor, num_locations: Tensor) -> WorldState:
         """Imagined episodes that begin at real graphs: [B, G], [B, S + 1], [B, S]. Nothing is remembered."""
