@@ -170,7 +170,7 @@ def updates(
     progress: Progress,
     bar: TaskID,
 ) -> Iterator[dict[str, float]]:
-    """The logs of steps until updates or minutes since `begin` are used up; saves as it goes and at the end."""
+    """The logs of steps until updates or minutes since `begin` are used up; saves now and then."""
     last_save = begin
     while trainer.update < trainer.config.updates:
         logs = step()
