@@ -98,6 +98,16 @@ def _suite() -> Sequence[str]:
     return NAMES
 
 
+def _numbers(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0.001 <= each <= 86_400 for each in found):
+        raise typer.BadParameter(f"expected seconds separated by commas, got {text!r}")
+    return found
+
+
 def compare(
     models: Annotated[str, typer.Option(help="Models of the suite, separated by commas, or 'all'.")] = "all",
     peers: Annotated[
@@ -117,12 +127,20 @@ def compare(
         bool, typer.Option("--search", help="Predicted cost of every searcher against steps and seconds.")
     ] = False,
     primitives_only: Annotated[
-        bool, typer.Option(help="With --search: without the library's composites.")
+        bool, typer.Option(help="With --search and --agent: without the library's composites.")
     ] = False,
     search_s: Annotated[float, typer.Option(min=0.01, help="With --search: seconds of one search.")] = 20.0,
     best_known_s: Annotated[
-        float, typer.Option(min=0.01, help="With --search: seconds of best_known for each model.")
+        float, typer.Option(min=0.01, help="With --search and --agent: seconds of best_known for each model.")
     ] = 60.0,
+    agent: Annotated[
+        bool,
+        typer.Option("--agent", help="Predicted cost of agents and searchers at equal time and steps."),
+    ] = False,
+    seconds: Annotated[
+        str, typer.Option(help="With --agent: wall times, separated by commas.")
+    ] = "0.1,0.3,1,10",
+    seeds: Annotated[int, typer.Option(min=1, help="With --agent: runs of what depends on a seed.")] = 5,
     env: Annotated[
         bool, typer.Option("--env", help="Times of the environment's steps and first match.")
     ] = False,
@@ -176,6 +194,13 @@ def compare(
             executor, primitives_only, seconds=search_s, best_known_seconds=best_known_s
         )
         search_gap.run(chosen_models, searches, csv, plot)
+        return
+    if agent:
+        from baselines import agent_gap
+
+        wall_times = tuple(sorted(_numbers(seconds)))
+        duel = agent_gap.Settings(executor, primitives_only, wall_times, best_known_s, seeds)
+        agent_gap.run(chosen_models, duel, csv, plot)
         return
     if env:
         from baselines import env_speed

@@ -93,7 +93,7 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
         planned = dataclasses.replace(options, executor=cast(Any, name))
         variants.append(planned)
         if name != "eager":  # the original graph may suit an executor better than any plan for it
-            variants.append(dataclasses.replace(planned, searcher="none"))
+            variants.append(planned.with_searcher("none"))
     return variants
 
 
@@ -103,7 +103,8 @@ def _remembered(key: str, options: Options) -> list[Options]:
     if entry is None:
         return []
     try:
-        return [dataclasses.replace(options, executor=entry["executor"], searcher=entry["searcher"])]
+        remembered = options.with_searcher(entry["searcher"])
+        return [dataclasses.replace(remembered, executor=entry["executor"])]
     except (KeyError, RlOptError):
         return []
 

@@ -16,7 +16,21 @@ from typing import Any, Literal
 
 from torchrlopt.errors import OptionsError
 
-Searcher = Literal["greedy", "beam", "taso", "annealing", "random", "best_known", "none"]
+Searcher = Literal[
+    "agent",
+    "mf",
+    "wm",
+    "wm_plus",
+    "plan",
+    "greedy",
+    "beam",
+    "taso",
+    "annealing",
+    "random",
+    "best_known",
+    "none",
+]
+AGENT_SEARCHERS = ("agent", "mf", "wm", "wm_plus", "plan")
 Executor = Literal["default", "eager", "inductor", "onnxruntime", "tensorrt", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
@@ -29,7 +43,10 @@ class Options:
     """What a user can choose. Every field is validated on construction.
 
     Attributes:
-        searcher: how substitutions are chosen: "greedy" takes the cheapest candidate until none is cheaper,
+        searcher: how substitutions are chosen: "agent" follows the trained agent that comes with the package,
+            or yours, from greedy's plan to cheaper ones; "mf", "wm", "wm_plus" and "plan" follow an agent
+            that was trained without a model, in the imagination of the mixture or of the discrete world
+            model, or by search distillation; "greedy" takes the cheapest candidate until none is cheaper,
             "beam" keeps `beam_width` graphs, "taso" is cost-based backtracking with `alpha` (TASO, SOSP 2019,
             Algorithm 1), "annealing" walks at random, ever more rarely to dearer graphs, "random" walks
             uniformly, both keep the best; "best_known" unites them all and is worth a budget of minutes;
@@ -67,8 +84,9 @@ class Options:
         seed: seed of the random searcher and of the random inputs of the check.
         generated: plan with the generated substitutions as well (`torchrlopt substitutions list --origin
             generated`): all are proved; they seldom find more, and take longer to match.
-        agent: path of the checkpoint of a trained agent, for the searchers that follow one. None of the
-            searchers above does: setting it raises.
+        agent: path of the checkpoint of an agent (`python training/retrain.py` makes one), for the searchers
+            that follow one. Without it "agent" takes the one that the environment variable
+            TORCHRLOPT_AGENT names, else the one that comes with the package.
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
     """
 
@@ -114,11 +132,11 @@ class Options:
                 expected="measure=True",
                 got="executor='auto', measure=False",
             )
-        if self.agent is not None:
+        if self.agent is not None and self.searcher not in AGENT_SEARCHERS:
             # Ignored in silence it would look as if the agent had chosen the plan.
             raise OptionsError(
                 "option agent has no effect on this searcher",
-                expected="a searcher that follows an agent",
+                expected=f"one of the searchers {', '.join(AGENT_SEARCHERS)}",
                 got=f"searcher={self.searcher!r}, agent={self.agent!r}",
                 todo="leave agent out",
             )
@@ -147,6 +165,11 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         """All options by name, defaults included; JSON-serialisable."""
         return dataclasses.asdict(self)
+
+    def with_searcher(self, name: str) -> Options:
+        """The same with another searcher; `agent` stays where that one follows an agent."""
+        agent = self.agent if name in AGENT_SEARCHERS else None
+        return dataclasses.replace(self, searcher=typing.cast(Searcher, name), agent=agent)
 
     def search_key(self) -> dict[str, Any]:
         """The options on which the plan depends: part of the key of the plan store."""

@@ -11,11 +11,13 @@ from pathlib import Path
 import torch
 
 from torchrlopt import _C, device, search
+from torchrlopt.agent import shipped
+from torchrlopt.agent.searcher import search_without_agent
 from torchrlopt.check import Timing
 from torchrlopt.cost import MachineProfile, machine_profile
 from torchrlopt.directory import default_directory
-from torchrlopt.errors import SearchError
-from torchrlopt.options import Options
+from torchrlopt.errors import AgentError, SearchError
+from torchrlopt.options import AGENT_SEARCHERS, Options
 from torchrlopt.program import Program
 from torchrlopt.report import Report, ReportStep
 from torchrlopt.store import PlanStore, make_key
@@ -104,6 +106,7 @@ def make_plan(
                 "graph": graph_hash,
                 "library": library.hash,
                 "options": options.search_key(),
+                "agent": shipped.digest(options),
                 "device": device.fingerprint(where),
                 "prices": profile.digest,
                 "sizes": sorted((sizes or {}).items()),
@@ -112,7 +115,7 @@ def make_plan(
         found = _stored_plan(program, library, graph_hash, key)
     report.is_cache_hit = found is not None
     if found is None:
-        plan = search.search(program.graph, library, cost, options)
+        plan = search_plan(program.graph, library, cost, options)
         found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
     report.steps = tuple(
         ReportStep(name, location, cost_ms)
@@ -125,6 +128,24 @@ def make_plan(
     report.num_nodes_before = _num_run_time_operators(program.graph)
     report.num_nodes_after = _num_run_time_operators(found.graph)
     return found
+
+
+def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> search.Plan:
+    """A plan of the searcher that the options name.
+
+    Raises:
+        AgentError: the agent cannot be loaded, and the options ask for errors (`on_error="raise"`).
+    """
+    if options.searcher not in AGENT_SEARCHERS:
+        return search.search(graph, library, cost, options)
+    try:
+        searcher = shipped.searcher_of(options, library)
+    except AgentError as error:
+        if options.on_error == "raise":
+            raise
+        logger.warning("there is no agent, greedy and beam are used instead: %s", error)
+        return search_without_agent(graph, library, cost, options)
+    return searcher.search(graph, library, cost, options)
 
 
 def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:

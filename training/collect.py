@@ -15,12 +15,14 @@ from types import TracebackType
 
 import torch
 
+from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.agent.controller import CandidateController, ControllerConfig
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.episodes import CandidateChooser, Key, play_group
+from training.episodes import LIBRARY, CandidateChooser, Key, play_group
+from training.keys import generator
 from training.prices import Prices, cost_of
 
 
@@ -44,10 +46,20 @@ def collect_groups(
     library, cost = load_library(), cost_of(prices)
     controller = new_controller(library, controller_config(config))
     controller.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
-    # Evaluation only changes that embeddings are computed once.
-    chooser = CandidateChooser(controller.eval())
-    played = (play_group(chooser, library, cost, key, config, temperature) for key in keys)
-    return [rollout for rollout in played if rollout is not None]
+    controller.eval()  # which only changes that embeddings are computed once
+    rollouts = []
+    for key in keys:
+        usable = library_of(key, config)
+        rows = None if usable is library else torch.tensor([library.find(name) for name in usable.names])
+        chooser = CandidateChooser(controller, rows)
+        rollouts.append(play_group(chooser, usable, cost, key, config, temperature))
+    return [rollout for rollout in rollouts if rollout is not None]
+
+
+def library_of(key: Key, config: Config) -> _C.Library:
+    """The substitutions of a group: all, or the primitives only."""
+    drawn = generator(*key.numbers(LIBRARY)).random()
+    return load_library(primitives_only=bool(drawn < config.primitives_share))
 
 
 class Collector:
@@ -55,12 +67,12 @@ class Collector:
 
     Args:
         config: workers and everything that episodes depend on. With one worker there is no other process.
-        prices: of the device; the default one if empty.
+        prices: of the device; the default one if None.
     """
 
     def __init__(self, config: Config, prices: Prices | None = None) -> None:
         self._config = config
-        self._prices = prices or {}
+        self._prices = prices or Prices()
         # Processes are spawned, not forked: a fork would copy the state of threads and generators.
         context = multiprocessing.get_context("spawn")
         is_alone = config.workers <= 1

@@ -41,6 +41,9 @@ class Config:
         value_weight: of the value's cross-entropy.
         max_gradient: norm at which gradients are cut.
         temperature: of sampling when episodes are collected for imitation.
+        teacher_expansions: of the searches that show "plan" an episode of each graph; 0 for none.
+        primitives_share: of the graphs that are rewritten without the composites of the library, by "mf" and
+            "plan".
         original_share: of episodes that begin at the graph itself; the rest begin after a prefix of a good
             trajectory or a random walk, in equal parts.
         dream_horizon: steps of an imagined episode.
@@ -76,6 +79,8 @@ class Config:
     value_weight: float = 0.25
     max_gradient: float = 0.5
     temperature: float = 1.0
+    teacher_expansions: int = 500
+    primitives_share: float = 0.5
     original_share: float = 0.5
     dream_horizon: int = 15
     dream_batch: int = 256

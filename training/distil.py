@@ -18,6 +18,7 @@ from training.config import Config
 from training.ppo import descend, mean_of, minibatches
 
 MIN_GAIN = 1e-6
+STEP_PRICE = 1e-5  # of two episodes that gain nearly the same, the shorter one is the better teacher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,8 @@ def lessons_of(rollout: Rollout) -> list[Lesson]:
     """What the episodes of one graph teach: all of them values, the best one actions too."""
     steps, count = rollout.rewards.shape
     to_go = rollout.rewards.flip(0).cumsum(0).flip(0)
-    best = int(rollout.returns.argmax())
+    lengths = (rollout.active & (to_go > MIN_GAIN)).sum(0)
+    best = int((rollout.returns - STEP_PRICE * lengths).argmax())
     active = rollout.active.clone()
     is_better = rollout.returns[best] > rollout.returns.mean() + MIN_GAIN
     lessons = []

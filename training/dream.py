@@ -18,36 +18,29 @@ from typing import Any
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from torch import Tensor, nn
 
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.encoder import ENCODERS
+from torchrlopt.agent.latent import LatentChooser, LatentConfig, LatentController
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from torchrlopt.agent.two_stage import TwoStageController
-from torchrlopt.agent.world_model import MixtureModel, Sequences, WorldModel, total
-from torchrlopt.agent.world_model_discrete import DiscreteModel
+from torchrlopt.agent.world_model import Sequences, WorldModel, total
+from torchrlopt.cost import device_model
 from torchrlopt.substitutions import load_library
 from training import ppo
 from training.config import Config
 from training.episodes import Key, play_group
 from training.features import train_encoder
+from training.graphs import manifest
 from training.keys import gumbel_of, torch_seed
-from training.latent import LatentChooser, UniformPolicy, join
-from training.train import STATE, add_arguments, config_of, summary, updates
+from training.latent import UniformPolicy, join, sequences
+from training.prices import Prices, cost_of, prices_of
+from training.train import STATE, add_arguments, config_of, log, summary, updates
 
-ENCODER_WIDTH = 32
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
 FIT, DREAM, WORLD = 5, 6, 7  # first numbers of keys
-
-
-def make_model(row: str, feature_width: int, rules: Tensor) -> WorldModel:
-    """The world model of a row."""
-    kinds = {"wm": MixtureModel, "wm_plus": DiscreteModel}
-    return kinds[row](feature_width, rules)
 
 
 def fit(
@@ -119,28 +112,31 @@ class DreamTrainer:
     Args:
         config: all arguments; `row` is "wm" or "wm_plus".
         graph: play on this graph only, as the dissertation does; None for the curriculum.
+        prices: of the device, see `training.prices`; the default one if None.
     """
 
-    def __init__(self, config: Config, graph: _C.Graph | None = None) -> None:
+    def __init__(self, config: Config, graph: _C.Graph | None = None, prices: Prices | None = None) -> None:
         torch.set_num_threads(1)
         self.config = config
         self.graph = graph
+        self.prices = prices or Prices()
         self.library = load_library()
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            self.encoder: nn.Module = ENCODERS[config.encoder](schema, ENCODER_WIDTH)
-            graphs = SubstitutionGraphs.of(self.library, schema)
             with torch.no_grad():
-                self.rules = SubstitutionEncoder(schema)(graphs)
-            self.model = make_model(config.row, ENCODER_WIDTH, self.rules)
-            self.policy = TwoStageController(self.model.state_width, self.rules)
+                self.rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
+            sizes = LatentConfig(config.row, config.encoder, rule_width=self.rules.shape[1])
+            self.controller = LatentController(schema, sizes, self.library.names, self.rules)
+        self.encoder, self.model = self.controller.encoder, self.controller.model
+        self.policy = self.controller.policy
         self.encoder.requires_grad_(False)
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay: list[Sequences] = []
         self._joined: tuple[int, Sequences] | None = None
         self.update = self.real_steps = self.imagined_steps = 0
+        self.seconds = 0.0
 
     def collect(self, update: int, *, is_random: bool) -> tuple[list[Rollout], list[Sequences]]:
         """Real episodes of an update, by the policy or at random."""
@@ -151,10 +147,11 @@ class DreamTrainer:
             policy = UniformPolicy() if is_random else self.policy
             chooser = LatentChooser(self.encoder, self.model, policy)
             key = Key(config.seed, update, group, progress)
-            rollout = play_group(chooser, self.library, _C.CostModel(), key, config, graph=self.graph)
+            cost = cost_of(self.prices)
+            rollout = play_group(chooser, self.library, cost, key, config, graph=self.graph)
             if rollout is not None:
                 rollouts.append(rollout)
-                seen.append(chooser.sequences(rollout))
+                seen.append(sequences(chooser, rollout))
                 self.real_steps += rollout.num_steps
         return rollouts, seen
 
@@ -162,7 +159,7 @@ class DreamTrainer:
         """Train the encoder on what random play sees, then freeze it, and fill the replay."""
         generator = torch.Generator().manual_seed(torch_seed(FIT, self.config.seed))
         logs, self.real_steps = train_encoder(
-            self.encoder, self.rules, self.library, self.config, generator, self.graph
+            self.encoder, self.rules, self.library, self.config, generator, self.graph, cost_of(self.prices)
         )
         for update in range(RANDOM_UPDATES):
             self.replay += self.collect(update, is_random=True)[1]
@@ -202,6 +199,7 @@ class DreamTrainer:
 
     def step(self) -> dict[str, float]:
         """One round: real episodes, the model, the controller."""
+        begin = time.perf_counter()
         config = self.config
         rollouts, seen = self.collect(self.update, is_random=False)
         generator = torch.Generator().manual_seed(torch_seed(WORLD, config.seed, self.update))
@@ -215,16 +213,33 @@ class DreamTrainer:
             logs = ppo.update(self.policy, self.optimiser, [rollout], config, generator)
             logs["dream_return"] = float(rollout.returns.mean())
         self.update += 1
+        self.seconds += time.perf_counter() - begin
         counts = {"real_steps": float(self.real_steps), "imagined_steps": float(self.imagined_steps)}
         model_losses = {f"model_{name}": value for name, value in losses.items()}
         return {**logs, **model_losses, **scores, **summary(rollouts), **counts}
 
+    def export(self, folder: Path, scores: dict[str, Any] | None = None) -> Path:
+        """Write the agent; where it is."""
+        path = folder / "agent.safetensors"
+        extra = {
+            "row": self.config.row,
+            "manifest": manifest(self.config.seed),
+            "config": self.config.to_json(),
+            "updates": self.update,
+            "real_steps": self.real_steps,
+            "imagined_steps": self.imagined_steps,
+            "hours": round(self.seconds / 3600, 4),
+            "prices": dict(self.prices.rates),
+            "measured_nodes": len(self.prices.measured),
+            "scores": scores or {},
+        }
+        checkpoint.save(path, self.controller, self.library, extra)
+        return path
+
     def _parts(self) -> dict[str, Any]:
         """What has a state dict."""
         return {
-            "encoder": self.encoder,
-            "model": self.model,
-            "policy": self.policy,
+            "controller": self.controller,
             "model_optimiser": self.model_optimiser,
             "optimiser": self.optimiser,
         }
@@ -234,6 +249,7 @@ class DreamTrainer:
         state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
         state["replay"] = [dataclasses.asdict(part) for part in self.replay]
         state["counters"] = [self.update, self.real_steps, self.imagined_steps]
+        state["seconds"] = self.seconds
         state["config"] = self.config.to_json()
         memory = io.BytesIO()
         torch.save(state, memory)
@@ -247,6 +263,7 @@ class DreamTrainer:
             part.load_state_dict(state[name])
         self.replay = [Sequences(**part) for part in state["replay"]]
         self.update, self.real_steps, self.imagined_steps = state["counters"]
+        self.seconds = float(state["seconds"])
 
     def run(self, folder: Path, *, resume: bool = False) -> None:
         """Train until the updates or minutes are used up, with a bar and TensorBoard; save now and then."""
@@ -265,6 +282,7 @@ class DreamTrainer:
             for logs in updates(self, self.step, lambda: self.save(folder), begin, progress, bar):
                 for name, value in logs.items():
                     writer.add_scalar(name, value, self.update)
+                log(folder, self.update, logs)
 
 
 def main() -> None:
@@ -277,7 +295,10 @@ def main() -> None:
     add_arguments(parser)
     parser.set_defaults(row="wm", encoder="graph_network")
     given = parser.parse_args()
-    DreamTrainer(config_of(given)).run(given.out, resume=given.resume)
+    prices = prices_of(device_model("eager", "cpu"))  # before the trainer sets the number of threads
+    trainer = DreamTrainer(config_of(given), prices=prices)
+    trainer.run(given.out, resume=given.resume)
+    print(trainer.export(given.out))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
-from training.keys import generator, gumbel
+from training.keys import generator, gumbel, torch_seed
 from training.rewards import REWARDS
 from training.samplers import draw_sample, entropy_on
+from training.teacher import best_steps
 
 # First numbers of keys, so that no two purposes share random numbers.
 GRAPH, START, EPISODE = 1, 2, 3
+TEACHER, LIBRARY = 13, 14
 MAX_WALK = 8
 GREEDY_EXPANSIONS = 200
 
@@ -47,20 +50,33 @@ class Key:
 
 
 class CandidateChooser:
-    """Plays a `CandidateController`: what it sees is the observation, what it says is the action."""
+    """Plays a `CandidateController`: what it sees is the observation, what it says is the action.
 
-    def __init__(self, controller: CandidateController) -> None:
+    Args:
+        controller: the networks.
+        rows: position of each substitution of the environment's library in the controller's; None where both
+            are the same.
+    """
+
+    def __init__(self, controller: CandidateController, rows: Tensor | None = None) -> None:
         self.controller = controller
         self.has_macros = True
+        self._rows = rows
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
         """What the policy was shown, its actions, the core's actions, and its decision."""
+        seen = self._translated(seen)
         actions, decision = self.controller.act(seen, draw)
         return seen, actions, actions, decision
 
     def entropy(self, seen: Observation) -> float:
         """Of the policy on one episode."""
-        return float(self.controller.act(seen, no_noise)[1].entropy)
+        return float(self.controller.act(self._translated(seen), no_noise)[1].entropy)
+
+    def _translated(self, seen: Observation) -> Observation:
+        if self._rows is None:
+            return seen
+        return dataclasses.replace(seen, substitutions=self._rows[seen.substitutions])
 
 
 def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
@@ -117,25 +133,52 @@ def play_group(
         has_macros=chooser.has_macros,
     )
     start = draw_start(graph, library, cost, key, config)
-    return play(env, chooser, start, key, config, temperature)
+    env.reset(list(range(config.rollouts)), [start] * config.rollouts)
+    shown: list[tuple[int, int]] | None = None
+    if config.row == "plan" and config.teacher_expansions > 0:
+        seed = torch_seed(*key.numbers(TEACHER))
+        steps = best_steps(env.graph(0), library, cost, config.teacher_expansions, config.max_steps - 1, seed)
+        shown = [(library.find(name), location) for name, location in steps]
+    return play(env, chooser, key, config, temperature, shown)
 
 
 def play(
-    env: _C.VecRewriteEnv, chooser: Any, start: Any, key: Key, config: Config, temperature: float = 1.0
+    env: _C.VecRewriteEnv,
+    chooser: Any,
+    key: Key,
+    config: Config,
+    temperature: float = 1.0,
+    shown: Sequence[tuple[int, int]] | None = None,
 ) -> Rollout | None:
-    """All episodes of an environment, from one start; see `play_group`."""
+    """All episodes of an environment that was just reset; see `play_group`.
+
+    Args:
+        env: whose episodes have begun.
+        chooser: what plays.
+        key: of the noise.
+        config: reward.
+        temperature: of the policy's noise.
+        shown: (substitution, location) of the steps that the first episode takes whatever the policy says;
+            then it stops.
+    """
     count = env.num_envs
-    env.reset(list(range(count)), [start] * count)
     first = before = env.outcomes()
     if before[0, OUTCOMES["terminated"]]:
         return None
     draw = gumbel([generator(*key.numbers(EPISODE, i)) for i in range(count)], temperature)
     reward_of = REWARDS[config.reward]
     builder = RolloutBuilder(count)
+    step = 0
     with torch.no_grad():
         while builder.alive.any():
             states, actions, rows, decision = chooser.choose(observe(env), draw)
+            if shown is not None:
+                is_over = step >= len(shown)
+                actions[0] = rows[0] = int(states.counts[0]) if is_over else env.find(0, *shown[step])
+                if rows[0] < 0:
+                    raise RuntimeError(f"a step of a plan cannot be taken: {shown[step]}")
             after = env.step(rows.tolist())
+            step += 1
             terminated, truncated = (
                 torch.from_numpy(after[:, OUTCOMES[name]] > 0) for name in ("terminated", "truncated")
             )

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from torchrlopt import _C, search
-from torchrlopt.agent.checkpoint import Agent, new_controller
+from torchrlopt.agent.checkpoint import Agent, random_control
 from torchrlopt.agent.controller import CandidateController
 from torchrlopt.agent.searcher import AgentSearcher
 from torchrlopt.options import Options
@@ -43,13 +43,11 @@ def searchers_of(
     controller: CandidateController, library: _C.Library, seed: int = 0
 ) -> dict[str, search.Searcher]:
     """The agent and its control: the same search with an untrained network of the same size."""
-    control = new_controller(library, controller.config, seed=seed)
-    for parameter in control.scorer.score[-1].parameters():
-        # Not greedy's order, which an untrained network would keep, but a random one.
-        parameter.data.normal_(std=1.0)
+    agent = Agent(controller.eval(), {})
+    control = random_control(agent, library, seed)
     return {
-        "agent": AgentSearcher(Agent(controller.eval(), {})),
-        "random_network": AgentSearcher(Agent(control.eval(), {}), name="random_network"),
+        "agent": AgentSearcher(agent),
+        "random_network": AgentSearcher(control, name="random_network"),
     }
 
 
@@ -60,8 +58,8 @@ def plans_of(
     cost: _C.CostModel,
     budget_steps: int,
 ) -> dict[str, list[search.Plan]]:
-    """Plans of greedy, beam and the searchers given, each with the same number of expansions."""
-    names = ("greedy", "beam")
+    """Plans of the core's searches and of the searchers given, each with the same number of expansions."""
+    names = ("greedy", "beam", "taso", "annealing")
     options = {name: _options(name, budget_steps) for name in names}
     plans = {
         name: [search.ClassicSearcher().search(graph, library, cost, options[name]) for graph in graphs]

@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from torchrlopt import _C
 from torchrlopt.agent.controller import Decision, Draw
 from torchrlopt.agent.encoder import mlp
+from torchrlopt.agent.latent import Choices
 from torchrlopt.agent.observation import Observation, Schema, collate
 from torchrlopt.agent.ragged import segment_max
 from torchrlopt.agent.two_stage import LatentState
 from training.config import Config
 from training.episodes import Key, play_group
-from training.latent import UniformPolicy, legal, rows_of_actions
+from training.latent import UniformPolicy
 from training.ppo import descend, mean_of, minibatches
 
 ENCODER_KEYS = 10**6  # updates of these keys are not those of any collection
@@ -37,9 +38,11 @@ class _Watcher:
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
         """See `training.episodes.CandidateChooser`."""
-        mask, locations = legal(seen, self._count)
-        actions, told = UniformPolicy().act(LatentState(torch.zeros(len(mask), 0), mask, locations), draw)
-        return seen, actions, rows_of_actions(seen, actions, self._count), told
+        choices = Choices(seen, self._count)
+        blank = torch.zeros(seen.num_episodes, 0)
+        state = LatentState(blank, choices.mask, choices.num_locations)
+        actions, told = UniformPolicy().act(state, draw)
+        return seen, actions, choices.rows_of(actions), told
 
 
 class _Questions(nn.Module):
@@ -54,8 +57,8 @@ class _Questions(nn.Module):
     def loss(self, seen: Observation, graphs: Tensor) -> Tensor:
         """Scalar; `graphs` [B, W]."""
         schema = Schema.current()
-        mask, counts = legal(seen, self.mask.out_features)
-        asked = mask[:, :-1].float()
+        choices = Choices(seen, self.mask.out_features)
+        counts, asked = choices.num_locations, choices.mask[:, :-1].float()
         is_legal = F.binary_cross_entropy_with_logits(self.mask(graphs), asked, reduction="none").sum(-1)
         places = (self.count(graphs) - torch.log2(1.0 + counts)).square() * asked
         saving = -seen.candidates[:, schema.column("candidate", "cost_delta")].unsqueeze(-1)
@@ -72,6 +75,7 @@ def train_encoder(
     config: Config,
     generator: torch.Generator,
     graph: _C.Graph | None = None,
+    cost: _C.CostModel | None = None,
 ) -> tuple[dict[str, float], int]:
     """Train an encoder in place on random play, and freeze it.
 
@@ -82,6 +86,7 @@ def train_encoder(
         config: groups, rollouts, max_steps, seed.
         generator: of the order of minibatches.
         graph: to play on; None for the curriculum.
+        cost: prices; of the default device if None.
 
     Returns:
         Means of the loss in the first and the last epoch, and the number of real steps.
@@ -92,7 +97,7 @@ def train_encoder(
         for group in range(config.groups):
             key = Key(config.seed, ENCODER_KEYS + update, group, update / ENCODER_ROUNDS)
             watcher = _Watcher(len(rules))
-            rollout = play_group(watcher, library, _C.CostModel(), key, config, graph=graph)
+            rollout = play_group(watcher, library, cost or _C.CostModel(), key, config, graph=graph)
             if rollout is None:
                 continue
             real_steps += rollout.num_steps

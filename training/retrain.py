@@ -1,9 +1,11 @@
-"""One command for new hardware: train an agent on its costs, compare it, and write it with a report.
+"""One command for new hardware: measure it, train the agent on its costs, compare, and write a report.
 
     python training/retrain.py --minutes 10
 
-Continues with `--resume` where it was ended. The result is a directory with `agent.safetensors`, its
-manifest, a model card `CARD.md` and `scores.json`.
+The device is probed and, with --models, the nodes of these models are timed. Training goes on from the agent
+that comes with the package. The result is a directory with `agent.safetensors`, its manifest, a model card
+`CARD.md`, `REPORT.md` with plots, and `scores.json`; use it by `options={"agent": path}` or the environment
+variable TORCHRLOPT_AGENT. Continues with --resume where it was ended.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import dataclasses
 import json
 import platform
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -22,61 +25,148 @@ from rich.table import Table
 if __package__ in (None, ""):  # started as a file, not as a module
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint, shipped
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.searcher import AgentSearcher
 from torchrlopt.cost import device_model
+from torchrlopt.errors import AgentError
+from torchrlopt.options import Options
+from training import measuring, report
 from training.config import Config
 from training.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
-from training.prices import cost_of, prices_of
-from training.train import Trainer, add_arguments, config_of
+from training.prices import Prices, cost_of, prices_of
+from training.train import Trainer, add_arguments, claim, config_of
 
 TEST_GRAPHS = 24
 TEST_EXPANSIONS = 64
+PRICES = "prices.json"
 
 
-def retrain(config: Config, folder: Path, device: str, *, resume: bool, test_graphs: int) -> dict[str, Score]:
-    """Train, evaluate on held-out graphs, and write agent, scores and card.
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What an agent is trained for.
+
+    Attributes:
+        device: "cpu" or "cuda": whose costs are learnt.
+        executor: whose prices.
+        models: of the suite; their nodes are timed, and the agent is tested on them too.
+        profile_s: seconds of timing for each model.
+    """
+
+    device: str = "cpu"
+    executor: str = "eager"
+    models: tuple[str, ...] = ()
+    profile_s: float = 20.0
+
+
+def retrain(
+    config: Config,
+    folder: Path,
+    target: Target,
+    *,
+    resume: bool = False,
+    test_graphs: int = TEST_GRAPHS,
+    from_scratch: bool = False,
+) -> dict[str, Score]:
+    """Measure, train, evaluate on held-out graphs, and write agent, scores, card and report.
+
+    What is written is the trained agent, or the one that comes with the package where that one is better on
+    these costs.
 
     Args:
-        config: all arguments.
+        config: all arguments of the training.
         folder: of the run.
-        device: "cpu" or "cuda": whose costs are learnt.
+        target: device and models.
         resume: continue the run in the folder.
         test_graphs: number of held-out graphs.
+        from_scratch: begin at random, not at the agent that comes with the package.
 
     Returns:
         Scores by searcher.
     """
-    trainer = Trainer(config, folder, resume=resume, prices=prices_of(device_model("eager", device)))
+    typical = prices_of(device_model(target.executor, target.device))
+    graphs = measuring.graphs_of(target.models)
+    start = None if from_scratch else _start(config)
+    claim(folder, resume)  # another run is refused before anything is measured
+    prices = _prices(folder, target, typical)
+    trainer = Trainer(config, folder, resume=resume, prices=prices, start=start)
     trainer.run()
+    samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
     searchers = searchers_of(trainer.controller, trainer.library, config.seed)
-    graphs = [sample.graph for sample in held_out_graphs(test_graphs)]
-    plans = plans_of(searchers, graphs, trainer.library, cost_of(trainer.prices), TEST_EXPANSIONS)
+    package = _package_agent(trainer.library)
+    if package is not None:
+        searchers["shipped"] = AgentSearcher(package, "shipped")
+    cost = cost_of(trainer.prices)
+    plans = plans_of(searchers, samples, trainer.library, cost, TEST_EXPANSIONS)
     scores = scores_of(plans)
+    if package is not None and scores["shipped"].ratio < scores["agent"].ratio:
+        trainer.controller.load_state_dict(package.controller.state_dict())
     entries = {name: dataclasses.asdict(score) for name, score in scores.items()}
-    path = trainer.export({"device": device, "graphs": test_graphs, "searchers": entries})
+    summary = {"device": target.device, "graphs": len(samples), "searchers": entries}
+    path = trainer.export(summary)
     (folder / "scores.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(card(trainer, scores, device, path), encoding="utf-8")
+    (folder / "CARD.md").write_text(card(trainer, scores, target, path), encoding="utf-8")
+    names = [f"held-out graph {i}" for i in range(test_graphs)] + list(graphs)
+    report.write(folder, names, plans, scores)
     return scores
 
 
-def card(trainer: Trainer, scores: dict[str, Score], device: str, path: Path) -> str:
+def _start(config: Config) -> Path | None:
+    """The agent of the package that has the row and the sizes of this run."""
+    path = shipped.path_of(Options(searcher=config.row))
+    return path if config.row in ("mf", "plan") and path.exists() and config == _same_sizes(config) else None
+
+
+def _same_sizes(config: Config) -> Config:
+    plain = Config()
+    return dataclasses.replace(config, encoder=plain.encoder, width=plain.width, rounds=plain.rounds)
+
+
+def _package_agent(library: _C.Library) -> Agent | None:
+    try:
+        return checkpoint.load(shipped.path_of(Options(searcher="agent")), library)
+    except AgentError:
+        return None
+
+
+def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
+    """Those that the run began with, else measured ones."""
+    path = folder / PRICES
+    if path.exists():
+        return Prices.from_json(path.read_text(encoding="utf-8"))
+    prices = measuring.measure(target.device, target.executor, target.models, target.profile_s) or typical
+    checkpoint.write_whole(path, prices.to_json().encode())
+    return prices
+
+
+def card(trainer: Trainer, scores: Mapping[str, Score], target: Target, path: Path) -> str:
     """The model card: where the agent comes from and what it can do."""
     rows = "\n".join(
         f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} "
         f"| {score.expansions:.0f} |"
         for name, score in scores.items()
     )
+    measured = len(trainer.prices.measured)
+    models = ", ".join(target.models) or "none"
     return f"""# {path.name}
 
 Row `{trainer.config.row}`, {trainer.update} updates, {trainer.real_steps} real steps,
-{trainer.seconds / 3600:.2f} h on {platform.processor() or platform.machine()}, costs of `{device}`.
+{trainer.seconds / 3600:.2f} h on {platform.processor() or platform.machine()}, costs of `{target.device}`
+under `{target.executor}`, {measured} measured prices (models timed: {models}).
 Library {trainer.library.hash}, schema {trainer.controller.schema.hash}, seed {trainer.config.seed}.
 
-Held-out graphs, at most {TEST_EXPANSIONS} expansions each: families and structures that training never saw.
+Graphs that training never saw: families and structures that are held out, and the models named above. At most
+{TEST_EXPANSIONS} expansions each.
 
 | searcher | cost after / before | against greedy | better than greedy | expansions |
 |---|---|---|---|---|
 {rows}
 """
+
+
+def _names(text: str) -> Sequence[str]:
+    return tuple(name for name in text.split(",") if name)
 
 
 def main() -> None:
@@ -88,19 +178,36 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in it")
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default, help="whose costs are learnt")
+    parser.add_argument("--executor", default="eager", help="whose prices are learnt")
+    parser.add_argument("--models", default="", help="models of the suite to time and to test on: a,b,c")
+    parser.add_argument("--profile-s", type=float, default=20.0, help="seconds of timing for each model")
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
+    parser.add_argument("--from-scratch", action="store_true", help="begin at random")
     add_arguments(parser)
     parser.set_defaults(minutes=10.0, updates=10**6)
     given = parser.parse_args()
-    config = config_of(given)
-    scores = retrain(config, given.out, given.device, resume=given.resume, test_graphs=given.test_graphs)
+    names = _names(given.models)
+    try:
+        measuring.check_names(names)
+    except ValueError as error:
+        parser.error(str(error))
+    scores = retrain(
+        config_of(given),
+        given.out,
+        Target(given.device, given.executor, tuple(names), given.profile_s),
+        resume=given.resume,
+        test_graphs=given.test_graphs,
+        from_scratch=given.from_scratch,
+    )
     table = Table("searcher", "cost after / before", "against greedy", "better", "expansions")
     for name, score in scores.items():
         numbers = (f"{score.ratio:.4f}", f"{score.to_greedy:.4f}", f"{score.better:.0%}")
         table.add_row(name, *numbers, f"{score.expansions:.0f}")
     console = Console()
     console.print(table)
-    console.print(f"written: {given.out / 'agent.safetensors'}")
+    path = given.out / "agent.safetensors"
+    console.print(f"written: {path}, {given.out / 'REPORT.md'}")
+    console.print(f"use it: options={{'agent': '{path}'}}, or TORCHRLOPT_AGENT={path}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.rollout import Rollout
+from torchrlopt.cost import device_model
 from torchrlopt.substitutions import load_library
 from training import distil, ppo
 from training.collect import Collector, controller_config
@@ -30,7 +32,7 @@ from training.config import Config
 from training.episodes import Key
 from training.graphs import manifest
 from training.keys import torch_seed
-from training.prices import Prices
+from training.prices import Prices, prices_of
 
 STATE = "state.pt"
 ORDER = 4  # first number of the key of the order of minibatches
@@ -44,30 +46,37 @@ class Trainer:
         config: all arguments.
         folder: of the run; made where it is missing.
         resume: continue what is there; without it, the folder must hold no run.
-        prices: of the device, see `training.prices`; the default one if empty.
+        prices: of the device, see `training.prices`; the default one if None.
+        start: checkpoint of an agent of the same sizes to go on from; None to begin at random.
 
     Raises:
         FileExistsError: there is a run already.
-        ValueError: the run there has other arguments.
+        ValueError: the run there has other arguments, or `start` other sizes.
+        AgentError: `start` cannot be loaded.
     """
 
     def __init__(
-        self, config: Config, folder: Path, *, resume: bool = False, prices: Prices | None = None
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        resume: bool = False,
+        prices: Prices | None = None,
+        start: Path | None = None,
     ) -> None:
         torch.set_num_threads(1)
         self.config = config
         self.folder = folder
-        self.prices = prices or {}
+        self.prices = prices or Prices()
         self.library: _C.Library = load_library()
         self.controller = checkpoint.new_controller(self.library, controller_config(config), config.seed)
+        if start is not None:
+            self._begin_at(start)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
         self.update = 0
         self.real_steps = 0
         self.seconds = 0.0
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / STATE).exists():
-            if not resume:
-                raise FileExistsError(f"{folder} holds a run; continue it with --resume")
+        if claim(folder, resume):
             self._load()
         checkpoint.write_whole(folder / "config.json", config.to_json().encode())
 
@@ -113,6 +122,12 @@ class Trainer:
         torch.save(state, memory)
         checkpoint.write_whole(self.folder / STATE, memory.getvalue())
 
+    def _begin_at(self, start: Path) -> None:
+        given = checkpoint.load(start, self.library).controller
+        if given.config != self.controller.config:
+            raise ValueError(f"{start} holds an agent of other sizes: {given.config}")
+        self.controller.load_state_dict(given.state_dict())
+
     def _load(self) -> None:
         state: dict[str, Any] = torch.load(self.folder / STATE, weights_only=True)
         self.config.check_same_run(Config.from_json(state["config"]))
@@ -131,7 +146,8 @@ class Trainer:
             "updates": self.update,
             "real_steps": self.real_steps,
             "hours": round(self.seconds / 3600, 4),
-            "prices": self.prices,
+            "prices": dict(self.prices.rates),
+            "measured_nodes": len(self.prices.measured),
             "scores": scores or {},
         }
         checkpoint.save(path, self.controller, self.library, extra)
@@ -153,6 +169,20 @@ class Trainer:
             for logs in updates(self, lambda: self.step(collector), self.save, begin, progress, bar):
                 for name, value in logs.items():
                     writer.add_scalar(name, value, self.update)
+                log(self.folder, self.update, logs)
+
+
+def claim(folder: Path, resume: bool) -> bool:
+    """Make the folder of a run; whether it holds one already.
+
+    Raises:
+        FileExistsError: it does, and it is not to be continued.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    holds_run = (folder / STATE).exists()
+    if holds_run and not resume:
+        raise FileExistsError(f"{folder} holds a run; continue it with --resume")
+    return holds_run
 
 
 class Updating(Protocol):
@@ -190,6 +220,29 @@ def updates(
     save()
 
 
+LOG = "log.jsonl"  # one line for each update, what TensorBoard shows
+
+
+def log(folder: Path, update: int, logs: dict[str, float]) -> None:
+    """Append the scores of an update; a resumed run may write one again, and the last one counts."""
+    with (folder / LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"update": update, **logs}) + "\n")
+
+
+def read_log(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """(update, value) by name, in order."""
+    rows: dict[int, dict[str, float]] = {}
+    path = folder / LOG
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        row = json.loads(line)
+        rows[row.pop("update")] = row
+    series: dict[str, list[tuple[int, float]]] = {}
+    for update in sorted(rows):
+        for name, value in rows[update].items():
+            series.setdefault(name, []).append((update, value))
+    return series
+
+
 def summary(rollouts: list[Rollout]) -> dict[str, float]:
     """Scores of the episodes of an update."""
     if not rollouts:
@@ -225,7 +278,8 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in it")
     add_arguments(parser)
     given = parser.parse_args()
-    trainer = Trainer(config_of(given), given.out, resume=given.resume)
+    prices = prices_of(device_model("eager", "cpu"))  # before the trainer sets the number of threads
+    trainer = Trainer(config_of(given), given.out, resume=given.resume, prices=prices)
     trainer.run()
     print(trainer.export())
 

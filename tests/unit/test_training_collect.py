@@ -256,7 +256,7 @@ def test_scores_are_against_greedy_with_equal_expansions() -> None:
     searchers = searchers_of(controller, LIBRARY)
     plans = plans_of(searchers, [s.graph for s in samples], LIBRARY, COST, 30)
     scores = scores_of(plans)
-    assert set(scores) == {"greedy", "beam", "agent", "random_network"}
+    assert set(scores) == {"greedy", "beam", "taso", "annealing", "agent", "random_network"}
     assert scores["greedy"].to_greedy == 1.0
     assert scores["agent"].to_greedy <= 1.0
     assert 0 < scores["agent"].ratio < 1

@@ -10,12 +10,13 @@ import torch
 
 from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
+from torchrlopt.agent.latent import Choices
 from torchrlopt.agent.observation import observe
 from torchrlopt.agent.two_stage import LatentState
 from training.config import Config
 from training.dream import DreamTrainer, fit, model_scores
 from training.keys import gumbel_of
-from training.latent import UniformPolicy, join, legal, rows_of_actions
+from training.latent import UniformPolicy, join
 
 SMALL = Config(
     row="wm",
@@ -34,7 +35,8 @@ SMALL = Config(
 def test_what_is_legal_is_what_the_core_says() -> None:
     env = make_env(3, has_macros=False)
     seen = observe(env)
-    mask, counts = legal(seen, len(LIBRARY))
+    choices = Choices(seen, len(LIBRARY))
+    mask, counts = choices.mask, choices.num_locations
     for episode in range(3):
         one = seen.episode(episode)
         for substitution in range(len(LIBRARY)):
@@ -43,11 +45,11 @@ def test_what_is_legal_is_what_the_core_says() -> None:
             assert bool(mask[episode, substitution]) == bool(places)
             for rank, location in enumerate(places):
                 actions = torch.tensor([[substitution, rank]] * 3)
-                row = int(rows_of_actions(seen, actions, len(LIBRARY))[episode])
+                row = int(choices.rows_of(actions)[episode])
                 assert row == env.find(episode, substitution, location)
     assert mask[:, -1].all()
     stop = torch.tensor([[len(LIBRARY), 0]] * 3)
-    assert torch.equal(rows_of_actions(seen, stop, len(LIBRARY)), seen.counts)
+    assert torch.equal(choices.rows_of(stop), seen.counts)
 
 
 def test_uniform_play_stops_only_where_nothing_is_left() -> None:

@@ -28,7 +28,8 @@ def rollout(seed: int = 0, **options: object) -> tuple[Rollout, object]:
         controller.scorer.log_kappa.fill_(2.0)
         controller.scorer.score[-1].weight.normal_(generator=torch.Generator().manual_seed(seed), std=0.1)
     env = _C.VecRewriteEnv(list(GRAPHS), LIBRARY, COST, num_envs=4, max_steps=4)
-    played = play(env, CandidateChooser(controller), {"graph": 1}, Key(seed, 0, 0), CONFIG, **options)
+    env.reset(list(range(env.num_envs)), [{"graph": 1}] * env.num_envs)
+    played = play(env, CandidateChooser(controller), Key(seed, 0, 0), CONFIG, **options)
     assert played is not None
     return played, controller
 
@@ -107,7 +108,8 @@ def test_the_first_ratio_is_one() -> None:
 
 def replay_with(controller: object, seed: int) -> tuple[Rollout, object]:
     env = _C.VecRewriteEnv(list(GRAPHS), LIBRARY, COST, num_envs=4, max_steps=4)
-    played = play(env, CandidateChooser(controller), {"graph": 0}, Key(seed, 0, 0), CONFIG)
+    env.reset(list(range(env.num_envs)), [{"graph": 0}] * env.num_envs)
+    played = play(env, CandidateChooser(controller), Key(seed, 0, 0), CONFIG)
     assert played is not None
     return played, controller
 

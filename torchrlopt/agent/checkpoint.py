@@ -2,7 +2,7 @@
 
 Nothing in either file is executed. What was trained for another layout of the observation is refused by the
 name of the first column that differs; what was trained with another library is used, with a warning:
-substitutions are scored by what they say, not by their number.
+substitutions are scored by what they say, not by their number. A latent agent takes those only that it knows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
 from torchrlopt.agent.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.latent import LatentConfig, LatentController
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.quiet import undisturbed_torch
 from torchrlopt.agent.substitution_encoder import SubstitutionGraphs
@@ -35,6 +36,10 @@ FORMAT = 1  # raised when the meaning of a file changes
 MAX_BYTES = 64 * 2**20
 
 
+#: What plays: candidates of real graphs, or latent states.
+Controller = CandidateController | LatentController
+
+
 @dataclasses.dataclass
 class Agent:
     """A controller in evaluation mode and what is known of its making.
@@ -44,7 +49,7 @@ class Agent:
         metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
     """
 
-    controller: CandidateController
+    controller: Controller
     metadata: dict[str, str]
 
 
@@ -53,7 +58,7 @@ def manifest_path(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def save(path: Path, controller: CandidateController, library: _C.Library, extra: Mapping[str, Any]) -> None:
+def save(path: Path, controller: Controller, library: _C.Library, extra: Mapping[str, Any]) -> None:
     """Write checkpoint and manifest, each in one piece.
 
     Args:
@@ -65,11 +70,14 @@ def save(path: Path, controller: CandidateController, library: _C.Library, extra
     metadata = {
         **{name: value if isinstance(value, str) else json.dumps(value) for name, value in extra.items()},
         "format": str(FORMAT),
+        "kind": "latent" if isinstance(controller, LatentController) else "candidates",
         "architecture": json.dumps(dataclasses.asdict(controller.config)),
         "schema": controller.schema.to_json(),
         "schema_hash": controller.schema.hash,
         "library_hash": library.hash,
     }
+    if isinstance(controller, LatentController):
+        metadata["substitutions"] = json.dumps(controller.names)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in controller.state_dict().items()}
     content = save_tensors(state, metadata)
     manifest = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
@@ -100,9 +108,8 @@ def load(path: Path, library: _C.Library) -> Agent:
     schema = Schema.from_json(metadata.get("schema", ""))
     schema.check(Schema.current())
     try:
-        given = ControllerConfig(**json.loads(metadata["architecture"]))
         with undisturbed_torch():
-            controller = CandidateController(schema, SubstitutionGraphs.of(library, schema), given)
+            controller = _blank(metadata, schema, library)
             controller.load_state_dict(load_tensors(content))
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)[:300]) from error
@@ -115,6 +122,14 @@ def load(path: Path, library: _C.Library) -> Agent:
         )
     controller.eval()
     return Agent(controller, metadata)
+
+
+def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> Controller:
+    """The networks that a file describes, before their weights."""
+    sizes = json.loads(metadata["architecture"])
+    if metadata["kind"] == "latent":
+        return LatentController(schema, LatentConfig(**sizes), json.loads(metadata["substitutions"]))
+    return CandidateController(schema, SubstitutionGraphs.of(library, schema), ControllerConfig(**sizes))
 
 
 def _verified_content(path: Path) -> bytes:
@@ -172,3 +187,21 @@ def new_controller(
     with undisturbed_torch():
         torch.manual_seed(seed)
         return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)
+
+
+def random_control(agent: Agent, library: _C.Library, seed: int) -> Agent:
+    """The control of a comparison: networks of the same sizes with random weights.
+
+    An untrained scorer would keep greedy's order, so its last layer is random too.
+
+    Raises:
+        AgentError: the agent does not score candidates.
+    """
+    given = agent.controller
+    if not isinstance(given, CandidateController):
+        raise AgentError("there is no random control of a latent agent")
+    control = new_controller(library, given.config, seed)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in control.scorer.score[-1].parameters():
+        parameter.data.normal_(std=1.0, generator=generator)
+    return Agent(control.eval(), {})

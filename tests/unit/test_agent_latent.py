@@ -1,0 +1,96 @@
+"""Agents of the rows WM and WM+: torchrlopt/agent/latent.py, rollouts.py, checkpoint.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.controller import no_noise
+from torchrlopt.agent.latent import Choices, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.errors import AgentError
+from torchrlopt.options import Options
+from torchrlopt.search import ClassicSearcher, replay
+from torchrlopt.substitutions import load_library
+
+PRIMITIVES = load_library(primitives_only=True)
+
+
+def controller(row: str = "wm", library: _C.Library = LIBRARY) -> LatentController:
+    schema = Schema.current()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(library, schema))
+        return LatentController(schema, LatentConfig(row), library.names, rules).eval()
+
+
+@pytest.mark.parametrize("row", ["wm", "wm_plus"])
+def test_what_is_saved_is_what_is_loaded(row: str, tmp_path: Path) -> None:
+    given = controller(row)
+    checkpoint.save(tmp_path / "a.safetensors", given, LIBRARY, {"row": row})
+    loaded = checkpoint.load(tmp_path / "a.safetensors", LIBRARY).controller
+    assert isinstance(loaded, LatentController)
+    assert loaded.names == given.names
+    for one, other in zip(given.state_dict().values(), loaded.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+    assert (tmp_path / "a.safetensors").stat().st_size < 8 * 2**20
+
+
+def test_there_is_no_random_control_of_a_latent_agent() -> None:
+    with pytest.raises(AgentError, match="latent"):
+        checkpoint.random_control(Agent(controller(), {}), LIBRARY, 0)
+
+
+@pytest.mark.parametrize("row", ["wm", "wm_plus"])
+@pytest.mark.parametrize("library", [LIBRARY, PRIMITIVES])
+def test_never_worse_than_greedy_with_any_library(row: str, library: _C.Library) -> None:
+    searcher = AgentSearcher(Agent(controller(row), {}), row)
+    for graph in GRAPHS:
+        options = Options(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
+        greedy = ClassicSearcher().search(graph, library, COST, options)
+        plan = searcher.search(graph, library, COST, options)
+        assert plan.searcher == row
+        assert plan.cost_after_ms <= greedy.cost_after_ms
+        assert plan.expansions > greedy.expansions
+        after = replay(graph, library, plan)
+        assert COST.total(after)["time_us"] / 1000 == pytest.approx(plan.cost_after_ms, rel=1e-9)
+
+
+def test_substitutions_it_does_not_know_are_never_taken() -> None:
+    known = controller(library=PRIMITIVES)
+    env = make_env(3, has_macros=False)
+    chooser = LatentChooser(known.encoder, known.model, known.policy, known.rows_of(LIBRARY.names))
+    for _ in range(6):
+        env.step(chooser.choose(observe(env), no_noise)[2].tolist())
+    names = {name for episode in range(3) for name, _ in env.steps(episode)}
+    begun = {name for episode in range(3) for name, _ in make_env(3, has_macros=False).steps(episode)}
+    assert names - begun <= set(PRIMITIVES.names)
+
+
+def test_another_order_of_the_library_changes_nothing() -> None:
+    seen = observe(make_env(3, has_macros=False))
+    plain = Choices(seen, len(LIBRARY))
+    turned = torch.arange(len(LIBRARY)).flip(0)
+    other = Choices(seen, len(LIBRARY), turned)
+    assert torch.equal(other.num_locations.flip(1), plain.num_locations)
+    for episode in range(3):
+        for substitution in torch.nonzero(plain.num_locations[episode]).flatten().tolist():
+            for rank in range(int(plain.num_locations[episode, substitution])):
+                action = torch.tensor([[substitution, rank]] * 3)
+                mirrored = torch.tensor([[int(turned[substitution]), rank]] * 3)
+                assert plain.rows_of(action)[episode] == other.rows_of(mirrored)[episode]
+
+
+def test_where_nothing_is_known_it_stops() -> None:
+    seen = observe(make_env(2, has_macros=False))
+    choices = Choices(seen, 4, torch.full((len(LIBRARY),), -1))
+    assert choices.mask.tolist() == [[False] * 4 + [True]] * 2
+    assert torch.equal(choices.rows_of(torch.tensor([[4, 0], [4, 0]])), seen.counts)

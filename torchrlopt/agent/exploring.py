@@ -1,0 +1,116 @@
+"""What the guided searches share: the best found so far, and greedy from where the networks stopped."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import time
+from collections.abc import Iterable
+
+from torchrlopt import _C
+from torchrlopt.env import OUTCOMES, Observer
+from torchrlopt.options import Options
+
+POLISH_SHARE = 0.2  # of the time: greedy goes on from where the networks ended
+MAX_STEPS = 10**9  # an episode that is not stepped counts a step too
+SMALLEST_GAIN = 1e-9  # relative; below it is rounding
+Steps = list[tuple[str, int]]
+
+
+@dataclasses.dataclass
+class Found:
+    """The best that a guided search has seen.
+
+    Attributes:
+        cost_us: predicted time of the cheapest graph.
+        steps: that lead to it.
+        expansions: graphs whose candidates were listed.
+        candidates: graphs that were priced.
+        is_exhausted: nothing was left to try.
+    """
+
+    cost_us: float
+    steps: Steps
+    expansions: int = 0
+    candidates: int = 0
+    is_exhausted: bool = False
+
+    def note(self, cost_us: float, steps: Steps) -> None:
+        """Keep a plan if it is cheaper."""
+        if cost_us < self.cost_us * (1 - SMALLEST_GAIN):
+            self.cost_us, self.steps = cost_us, steps
+
+
+class Explorer(abc.ABC):
+    """Episodes over one graph, played by networks.
+
+    Args:
+        graph: what to make faster.
+        library: the substitutions.
+        cost: prices.
+        options: budget_steps and numerics.
+        num_envs: episodes.
+        has_macros: whether symmetry classes are offered beside single locations.
+    """
+
+    def __init__(
+        self,
+        graph: _C.Graph,
+        library: _C.Library,
+        cost: _C.CostModel,
+        options: Options,
+        *,
+        num_envs: int,
+        has_macros: bool,
+    ) -> None:
+        exact_only = options.numerics == "strict"
+        self._greedy = functools.partial(
+            _C.search, library=library, cost=cost, searcher="greedy", exact_only=exact_only
+        )
+        self._max_expansions = options.budget_steps or 2**62
+        self._env = _C.VecRewriteEnv(
+            [graph],
+            library,
+            cost,
+            num_envs=num_envs,
+            max_steps=MAX_STEPS,
+            has_macros=has_macros,
+            exact_only=exact_only,
+        )
+        self._observer = Observer(self._env)
+
+    @abc.abstractmethod
+    def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
+        """Play until the deadline, the limit of expansions, or until nothing is left.
+
+        Args:
+            plan: a good one, to begin from too.
+            found: is kept up to date.
+            deadline: `time.perf_counter()` at the end.
+
+        Returns:
+            Episodes whose graphs are worth going on from.
+        """
+
+    def run(self, incumbent: Iterable[tuple[str, int]], deadline: float) -> Found:
+        """Explore, then let greedy go on from the last graphs: networks need not take what is obvious.
+
+        Args:
+            incumbent: a plan to begin from too.
+            deadline: `time.perf_counter()` at the end.
+        """
+        self._env.reset([0], [{}])
+        found = Found(float(self._env.outcomes()[0, OUTCOMES["initial_us"]]), [])
+        now = time.perf_counter()
+        ends = self.explore(list(incumbent), found, deadline - POLISH_SHARE * max(0.0, deadline - now))
+        for slot in ends:
+            left_ms = (deadline - time.perf_counter()) * 1000
+            left_steps = self._max_expansions - found.expansions
+            if left_ms <= 0 or left_steps <= 0:
+                break
+            after = self._greedy(self._env.graph(slot), budget_ms=left_ms, budget_steps=left_steps)
+            found.expansions += after["expansions"]
+            found.candidates += after["candidates"]
+            found.note(after["cost_after_us"], [*self._env.steps(slot), *after["steps"]])
+        return found

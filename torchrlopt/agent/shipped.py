@@ -1,0 +1,55 @@
+"""Which agent a searcher follows: the user's own, or one of those that come with the package."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.options import AGENT_SEARCHERS, Options
+from torchrlopt.search import Searcher
+
+FOLDER = Path(__file__).parent / "shipped"
+VARIABLE = "TORCHRLOPT_AGENT"
+#: The row that the searcher "agent" follows: the one that did best on graphs that training never saw.
+DEFAULT_ROW = "plan"
+
+
+def path_of(options: Options) -> Path:
+    """The checkpoint that these options mean: `agent`, else TORCHRLOPT_AGENT, else one of the package."""
+    if options.agent is not None:
+        return Path(options.agent)
+    own = os.environ.get(VARIABLE)
+    if own and options.searcher == "agent":
+        return Path(own)
+    row = DEFAULT_ROW if options.searcher == "agent" else options.searcher
+    return FOLDER / f"{row}.safetensors"
+
+
+def digest(options: Options) -> str:
+    """The manifest (with the SHA-256) of the checkpoint that the options mean; empty where there is none."""
+    if options.searcher not in AGENT_SEARCHERS:
+        return ""
+    try:
+        return checkpoint.manifest_path(path_of(options)).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def searcher_of(options: Options, library: _C.Library) -> Searcher:
+    """The searcher that follows the agent of these options; read once for each file and library.
+
+    Raises:
+        AgentError: see `checkpoint.load`.
+    """
+    path = path_of(options).absolute()
+    return _loaded(path, digest(options), library, options.searcher)
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(path: Path, manifest: str, library: _C.Library, name: str) -> AgentSearcher:
+    """`manifest` is part of the key: a file that was replaced is read again."""
+    return AgentSearcher(checkpoint.load(path, library), name)

@@ -1,0 +1,50 @@
+"""Search as a teacher: the best plan that the core's searches find within a number of expansions.
+
+What sampling finds by luck only, such as a chain that loses for several steps before it wins, is shown to the
+network once, as one of the episodes of its graph. Limits are expansions, never milliseconds: the same plan in
+every process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrlopt import _C
+
+_NO_LIMIT_MS = 1e12
+#: What searches, and with which part of the expansions.
+_SEARCHES: tuple[tuple[dict[str, Any], float], ...] = (
+    ({"searcher": "beam", "beam_width": 6}, 0.4),
+    ({"searcher": "taso", "alpha": 1.1}, 0.3),
+    ({"searcher": "annealing"}, 0.3),
+)
+
+
+def best_steps(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, expansions: int, max_length: int, seed: int
+) -> list[tuple[str, int]]:
+    """Steps of the cheapest plan; none where no search found one that saves.
+
+    Args:
+        graph: where the plan begins.
+        library: the substitutions.
+        cost: prices.
+        expansions: of all searches together, about.
+        max_length: most steps of the plan.
+        seed: of what walks at random.
+    """
+    found = [
+        _C.search(
+            graph,
+            library,
+            cost,
+            budget_ms=_NO_LIMIT_MS,
+            budget_steps=max(1, round(part * expansions)),
+            max_length=max_length,
+            seed=seed,
+            **settings,
+        )
+        for settings, part in _SEARCHES
+    ]
+    best = min(found, key=lambda each: float(each["cost_after_us"]))
+    return [(str(name), int(location)) for name, location in best["steps"]]
