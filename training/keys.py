@@ -43,7 +43,7 @@ def gumbel_of(source: torch.Generator) -> Draw:
     """Noise for imagined episodes, all from one generator of torch."""
 
     def draw(sizes: Sequence[int]) -> Tensor:
-        exponential = torch.empty(sum(sizes)).exponential_(generator=source)
-        return -exponential.clamp(min=1e-20).log()
+        uniform = torch.rand(sum(sizes), generator=source).clamp(min=1e-20)
+        return -(-uniform.log()).clamp(min=1e-20).log()
 
     return draw

@@ -12,12 +12,14 @@ from typing import Any
 from torchrlopt import _C
 
 _NO_LIMIT_MS = 1e12
-#: What searches, and with which part of the expansions.
+#: What searches, and with which part of the expansions of a round; greedy ends by itself long before.
 _SEARCHES: tuple[tuple[dict[str, Any], float], ...] = (
-    ({"searcher": "beam", "beam_width": 6}, 0.4),
-    ({"searcher": "taso", "alpha": 1.1}, 0.3),
-    ({"searcher": "annealing"}, 0.3),
+    ({"searcher": "greedy"}, 0.5),
+    ({"searcher": "beam", "beam_width": 6}, 0.15),
+    ({"searcher": "taso", "alpha": 1.1}, 0.15),
+    ({"searcher": "annealing"}, 0.2),
 )
+_ROUNDS = 2  # the second one begins where the best plan of the first one ended
 
 
 def best_steps(
@@ -29,22 +31,28 @@ def best_steps(
         graph: where the plan begins.
         library: the substitutions.
         cost: prices.
-        expansions: of all searches together, about.
+        expansions: of all searches together, at most.
         max_length: most steps of the plan.
         seed: of what walks at random.
     """
-    found = [
-        _C.search(
-            graph,
-            library,
-            cost,
-            budget_ms=_NO_LIMIT_MS,
-            budget_steps=max(1, round(part * expansions)),
-            max_length=max_length,
-            seed=seed,
-            **settings,
-        )
-        for settings, part in _SEARCHES
-    ]
-    best = min(found, key=lambda each: float(each["cost_after_us"]))
-    return [(str(name), int(location)) for name, location in best["steps"]]
+    steps: list[tuple[str, int]] = []
+    for number in range(_ROUNDS):
+        if len(steps) >= max_length:
+            break
+        found = [
+            _C.search(
+                graph,
+                library,
+                cost,
+                budget_ms=_NO_LIMIT_MS,
+                budget_steps=max(1, round(part * expansions / _ROUNDS)),
+                max_length=max_length - len(steps),
+                seed=seed + number,
+                **settings,
+            )
+            for settings, part in _SEARCHES
+        ]
+        best = min(found, key=lambda each: float(each["cost_after_us"]))
+        steps += [(str(name), int(location)) for name, location in best["steps"]]
+        graph = best["graph"]
+    return steps

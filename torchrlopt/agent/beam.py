@@ -67,8 +67,8 @@ class Beam(Explorer):
         self._ways = [0.0] * (2 * self._width)  # log-probability of the way to the graph in each slot
 
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
-        """See `Explorer`: from the graph, the plan's end and its middle."""
-        prefixes = sorted({0, len(plan), len(plan) // 2})[-self._width :]
+        """See `Explorer`: from the plan's end, the graph itself, the plan's middle; as many as it is wide."""
+        prefixes = list(dict.fromkeys((len(plan), 0, len(plan) // 2)))[: self._width]
         starts = [{"graph": 0, "prefix": plan[:length]} for length in prefixes]
         starts += [{"graph": 0}] * (2 * self._width - len(starts))
         self._env.reset(list(range(2 * self._width)), starts)

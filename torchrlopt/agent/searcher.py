@@ -10,7 +10,7 @@ from torchrlopt import _C, search
 from torchrlopt.agent.beam import Beam
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.controller import CandidateController
-from torchrlopt.agent.exploring import SMALLEST_GAIN, Explorer, Found
+from torchrlopt.agent.exploring import Explorer, Found
 from torchrlopt.agent.quiet import undisturbed_torch
 from torchrlopt.agent.rollouts import Rollouts
 from torchrlopt.errors import RlOptError
@@ -19,7 +19,8 @@ from torchrlopt.search import Plan
 
 logger = logging.getLogger("torchrlopt")
 
-GREEDY_SHARE = 0.4  # of the budget, at most
+FIRST_WIDTH = 1  # a narrow search reaches the end of a long plan, a wide one would not
+MAX_WIDTH = 64
 
 
 class AgentSearcher:
@@ -39,30 +40,57 @@ class AgentSearcher:
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """Greedy's plan, or a cheaper one. If the networks fail, the core's beam takes over."""
         begin = time.perf_counter()
-        greedy = _classic(
-            graph, library, cost, options, searcher="greedy", budget_ms=options.budget_ms * GREEDY_SHARE
-        )
+        greedy = _classic(graph, library, cost, options, searcher="greedy")
         deadline = begin + options.budget_ms / 1000
-        best = greedy
         try:
             with undisturbed_torch():
-                found = self._explorer(graph, library, cost, options).run(greedy.steps, deadline)
-            if found.cost_us < greedy.cost_after_ms * 1000 * (1 - SMALLEST_GAIN):
-                best = _plan_of(found, graph, library, cost, options)
-            expansions = greedy.expansions + found.expansions
-            candidates = greedy.candidates + found.candidates
-            is_exhausted = greedy.is_exhausted and found.is_exhausted
+                found = self._explore(graph, library, cost, options, greedy, deadline)
+            best = (
+                greedy
+                if found.steps == list(greedy.steps)
+                else _plan_of(found, graph, library, cost, options)
+            )
         except (RlOptError, RuntimeError, IndexError) as error:
             logger.warning("the agent failed, greedy and beam are used instead: %s", error)
             return _with_beam(greedy, begin, graph, library, cost, options)
         return dataclasses.replace(
             best,
             searcher=self._name,
-            expansions=expansions,
-            candidates=candidates,
-            is_exhausted=is_exhausted,
+            expansions=greedy.expansions + found.expansions,
+            candidates=greedy.candidates + found.candidates,
+            is_exhausted=greedy.is_exhausted and found.is_exhausted,
             seconds=time.perf_counter() - begin,
         )
+
+    def _explore(
+        self,
+        graph: _C.Graph,
+        library: _C.Library,
+        cost: _C.CostModel,
+        options: Options,
+        greedy: Plan,
+        deadline: float,
+    ) -> Found:
+        """One exploration after another, each twice as wide and from the best plan so far."""
+        best = Found(greedy.cost_after_ms * 1000, list(greedy.steps))
+        left_steps = options.budget_steps - greedy.expansions
+        own = dataclasses.replace(options, agent=None, searcher="greedy", beam_width=FIRST_WIDTH)
+        while own.beam_width <= MAX_WIDTH:
+            is_over = time.perf_counter() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
+            if is_over:
+                best.is_exhausted = False
+                break
+            own = dataclasses.replace(own, budget_steps=left_steps if options.budget_steps else 0)
+            found = self._explorer(graph, library, cost, own).run(best.steps, deadline)
+            best.note(found.cost_us, found.steps)
+            best.expansions += found.expansions
+            best.candidates += found.candidates
+            best.is_exhausted = found.is_exhausted
+            left_steps -= found.expansions
+            if not found.is_exhausted:
+                break
+            own = dataclasses.replace(own, beam_width=2 * own.beam_width)
+        return best
 
     def _explorer(
         self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
@@ -76,9 +104,7 @@ class AgentSearcher:
 def search_without_agent(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
     """Greedy, then beam with the rest of the budget: what is left where no agent can be had."""
     begin = time.perf_counter()
-    greedy = _classic(
-        graph, library, cost, options, searcher="greedy", budget_ms=options.budget_ms * GREEDY_SHARE
-    )
+    greedy = _classic(graph, library, cost, options, searcher="greedy")
     return _with_beam(greedy, begin, graph, library, cost, options)
 
 

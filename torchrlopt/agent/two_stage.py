@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from torchrlopt.agent.controller import Decision, Draw
 from torchrlopt.agent.encoder import mlp
@@ -51,7 +52,7 @@ class TwoStageController(nn.Module):
         self.stop = nn.Parameter(torch.zeros(rule_width))
         self.trunk = nn.Sequential(nn.Linear(feature_width, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
         self.key = nn.Linear(rule_width, hidden)
-        self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)
+        self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)  # used in parts: see `_second`
         self.value = ValueHead(hidden, hidden)
 
     def collate(self, states: Sequence[LatentState]) -> LatentState:
@@ -77,7 +78,7 @@ class TwoStageController(nn.Module):
         batch, choices = logits.shape
         substitution = (logits + draw([choices] * batch).view_as(logits)).argmax(-1)
         places = self._second(states, trunk, substitution)
-        rank = (places + draw([MAX_LOCATIONS] * batch).view_as(places)).argmax(-1)
+        rank = (places + draw([places.shape[1]] * batch).view_as(places)).argmax(-1)
         actions = torch.stack([substitution, rank], dim=-1)
         return actions, self._decision(trunk, logits, places, actions)
 
@@ -94,13 +95,18 @@ class TwoStageController(nn.Module):
         return trunk, masked_log_softmax(logits, states.mask)
 
     def _second(self, states: LatentState, trunk: Tensor, substitution: Tensor) -> Tensor:
-        """Log-probabilities of the ranks of the chosen substitutions, [B, L]."""
+        """Log-probabilities of the ranks of the chosen substitutions, [B, L]; L is as large as they need."""
         rules = torch.cat([self.rules, self.stop.unsqueeze(0)])[substitution]
         # Stop has one location, so that its second stage is certain.
         ones = states.num_locations.new_ones(len(trunk), 1)
         counts = torch.cat([states.num_locations, ones], dim=1).gather(1, substitution.unsqueeze(1))
-        legal = torch.arange(MAX_LOCATIONS) < counts.clamp(1, MAX_LOCATIONS)
-        return masked_log_softmax(self.location(torch.cat([trunk, rules], dim=-1)), legal)
+        counts = counts.clamp(1, MAX_LOCATIONS)
+        most = int(counts.max())
+        last = self.location[-1]
+        assert isinstance(last, nn.Linear)
+        hidden = self.location[:-1](torch.cat([trunk, rules], dim=-1))
+        logits = F.linear(hidden, last.weight[:most], last.bias[:most])
+        return masked_log_softmax(logits, torch.arange(most) < counts)
 
     def _decision(self, trunk: Tensor, logits: Tensor, places: Tensor, actions: Tensor) -> Decision:
         log_prob = logits.gather(1, actions[:, :1]) + places.gather(1, actions[:, 1:])
@@ -117,5 +123,6 @@ def masked_log_softmax(logits: Tensor, mask: Tensor) -> Tensor:
 
 def masked_entropy(log_probs: Tensor) -> Tensor:
     """Of distributions in the last dim, where illegal entries are -inf."""
-    finite = torch.where(log_probs.isfinite(), log_probs, 0.0)
-    return -(finite.exp() * finite * log_probs.isfinite()).sum(-1)
+    # The least float32 instead of -inf: its probability is 0, and 0 times it is 0 too.
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+    return -(finite.exp() * finite).sum(-1)

@@ -1,0 +1,82 @@
+"""The mode `--agent` of the comparison: baselines/agent_gap.py."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the comparison's command line needs typer")
+pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
+
+import typer
+from typer.testing import CliRunner
+
+from baselines.agent_gap import AGENTS, CLASSIC, RANDOM_NETWORK, STEPS, Result, Settings, gaps, verdicts
+from baselines.compare import compare
+from baselines.search_gap import CSV_COLUMNS, Point
+from torchrlopt.agent import shipped
+from torchrlopt.options import Options
+
+SETTINGS = Settings(seconds=(0.1,), seeds=2)
+
+
+def results(agent: float, control: tuple[float, float]) -> list[Result]:
+    """Two models, one agent and its control with two seeds; every limit alike."""
+    found = []
+    for model, best in (("a", 10.0), ("b", 20.0)):
+        for limit in ("0.1 s", *(f"{steps} steps" for steps in STEPS)):
+            found.append(Result(limit, Point(model, "agent", 0, 5, 0.1, agent * best)))
+            for seed, factor in enumerate(control):
+                found.append(Result(limit, Point(model, RANDOM_NETWORK, seed, 5, 0.1, factor * best)))
+        found.append(Result("", Point(model, "best_known", 0, 5, 1.0, best)))
+    return found
+
+
+def test_gaps_are_means_over_models_and_seeds_with_their_interval() -> None:
+    found = gaps(results(1.1, (1.2, 1.4)))
+    assert found["0.1 s", "agent"].mean == pytest.approx(0.1)
+    assert found["0.1 s", "agent"].interval == 0.0
+    control = found["0.1 s", RANDOM_NETWORK]
+    assert control.mean == pytest.approx(0.3)
+    # Two seeds: t of one degree of freedom times the standard error.
+    assert control.interval == pytest.approx(12.7062 * 0.2 / math.sqrt(2) / math.sqrt(2), rel=1e-4)
+    assert control.by_model == pytest.approx({"a": 0.3, "b": 0.3})
+
+
+def test_the_verdict_counts_wins_and_losses() -> None:
+    assert next(iter(verdicts(results(1.1, (1.2, 1.4)), SETTINGS))).startswith(
+        "0.1 s: the agent beats random networks on 2, loses on 0 of 2 models, p = 0.25"
+    )
+    assert "on 0, loses on 0" in next(iter(verdicts(results(1.2, (1.2, 1.2)), SETTINGS)))
+
+
+@pytest.mark.slow
+def test_agent_mode_compares_everything_that_is_there(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(compare)
+    file, plot = tmp_path / "agent.csv", tmp_path / "agent.png"
+    arguments = ["--agent", "--models", "ensemble_mlp", "--seconds", "0.05,0.1", "--seeds", "2"]
+    result = CliRunner().invoke(
+        app, [*arguments, "--best-known-s", "0.5", "--csv", str(file), "--plot", str(plot)]
+    )
+    assert result.exit_code == 0, result.output
+    with file.open(newline="") as rows:
+        table = list(csv.DictReader(rows))
+    assert tuple(table[0]) == CSV_COLUMNS
+    there = {name for name in AGENTS if shipped.path_of(Options.from_dict({"searcher": name})).exists()}
+    assert {row["searcher"] for row in table} == {*CLASSIC, RANDOM_NETWORK, *there, "best_known"}
+    assert {row["seed"] for row in table if row["searcher"] == RANDOM_NETWORK} == {"0", "1"}
+    assert all(float(row["cost_ms"]) > 0 for row in table)
+    assert plot.stat().st_size > 10_000
+    assert "the agent beats random networks" in result.output
+
+
+def test_wall_times_must_be_numbers() -> None:
+    app = typer.Typer()
+    app.command()(compare)
+    result = CliRunner().invoke(app, ["--agent", "--models", "ensemble_mlp", "--seconds", "soon"])
+    assert result.exit_code == 2
+    assert "seconds separated by commas" in result.output
