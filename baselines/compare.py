@@ -119,7 +119,9 @@ def compare(
     dtype: Annotated[str, typer.Option(help=f"Type of weights and inputs: {', '.join(DTYPES)}.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each peer.")] = 2,
     executor: Annotated[str, typer.Option(help="torchrlopt's executor.")] = "eager",
-    searcher: Annotated[str, typer.Option(help="torchrlopt's searcher.")] = "greedy",
+    searcher: Annotated[
+        str, typer.Option(help="torchrlopt's searcher.  [default: agent; with --library: greedy]", show_default=False)
+    ] = "",
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
@@ -215,7 +217,7 @@ def compare(
     settings = Settings(rounds=rounds, timeout_s=timeout)
     console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
     if library:
-        _compare_library(console, chosen_models, batch, searcher, csv, write_fires, alone)
+        _compare_library(console, chosen_models, batch, searcher or "greedy", csv, write_fires, alone)
         return
     console.print(f"{machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)
     load = os.getloadavg()[0]
@@ -234,7 +236,7 @@ def compare(
                     batch,
                     dtype,
                     threads,
-                    *([executor, searcher] if peer == "torchrlopt" else []),
+                    *([executor, searcher or "agent"] if peer == "torchrlopt" else []),
                 )
                 for peer in chosen_peers
             ]

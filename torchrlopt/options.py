@@ -90,7 +90,7 @@ class Options:
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
     """
 
-    searcher: Searcher = "greedy"
+    searcher: Searcher = "agent"
     executor: Executor = "default"
     autotune_s: float = 120.0
     executor_options: dict[str, Any] | None = None

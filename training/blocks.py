@@ -176,6 +176,22 @@ def low_rank(sketch: Sketch, x: Value, rng: Generator) -> Value:
     return sketch.op("Add", sketch.linear(x, width, bias=bool(rng.integers(2))), adapter)
 
 
+def linear_chain(sketch: Sketch, x: Value, rng: Generator) -> Value:
+    """Linear layers one after another and side by side, nothing in between, as factored weights leave them."""
+    width = sketch.shape(x)[2]
+    heads = []
+    for _ in range(int(rng.integers(1, 4))):
+        y = x
+        for _ in range(int(rng.integers(1, 4))):
+            inner = max(4, width * _pick(rng, 1, 2, 4) // 2)
+            y = sketch.linear(y, inner, bias=bool(rng.integers(2)))
+        heads.append(sketch.linear(y, width, bias=bool(rng.integers(2))))
+    total = heads[0]
+    for head in heads[1:]:
+        total = sketch.op("Mul" if rng.random() < 0.3 else "Add", total, head)
+    return sketch.op("Add", x, total) if rng.random() < 0.5 else sketch.op("Tanh", total)
+
+
 def experts(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Experts in a loop, weighted and summed."""
     width, count = sketch.shape(x)[2], _pick(rng, 2, 3, 4)
@@ -245,6 +261,7 @@ SEQUENCE_BLOCKS: dict[str, Block] = {
     "heads_loop": heads_loop,
     "gated_mlp": gated_mlp,
     "low_rank": low_rank,
+    "linear_chain": linear_chain,
     "experts": experts,
     "recurrent_cell": recurrent_cell,
 }

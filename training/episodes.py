@@ -91,7 +91,9 @@ def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Ke
             graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
         )
         steps = greedy["steps"]
-        return {"prefix": steps[: int(rng.integers(len(steps) + 1))]}
+        # Half of these at its end: what is to be learnt there is what greedy does not see.
+        length = len(steps) if rng.random() < 0.5 else int(rng.integers(len(steps) + 1))
+        return {"prefix": steps[:length]}
     return {"random_steps": int(rng.integers(1, MAX_WALK + 1)), "seed": int(rng.integers(2**32))}
 
 

@@ -41,7 +41,8 @@ class DiscreteModel(WorldModel):
         self.groups, self.classes = groups, classes
         self.posterior = mlp(feature_width, hidden, groups * classes)
         self.gru = nn.GRUCell(groups * classes + rules.shape[1] + 2, hidden)
-        self.priors = nn.ModuleList(mlp(hidden, hidden, groups * classes) for _ in range(members))
+        # Half as wide as the rest: there are four of them, in every imagined step.
+        self.priors = nn.ModuleList(mlp(hidden, hidden // 2, groups * classes) for _ in range(members))
         self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
         self.query = mlp(hidden, hidden, 2 * KEY_WIDTH)
         self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
