@@ -120,7 +120,7 @@ def compare(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each peer.")] = 2,
     executor: Annotated[str, typer.Option(help="torchrlopt's executor.")] = "eager",
     searcher: Annotated[
-        str, typer.Option(help="torchrlopt's searcher.  [default: agent; with --library: greedy]", show_default=False)
+        str, typer.Option(help="torchrlopt's searcher; empty for agent, with --library for greedy.")
     ] = "",
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,

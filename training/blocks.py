@@ -177,7 +177,7 @@ def low_rank(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def linear_chain(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Linear layers one after another and side by side, nothing in between, as factored weights leave them."""
+    """Linear layers one after another and side by side, nothing in between: factored weights."""
     width = sketch.shape(x)[2]
     heads = []
     for _ in range(int(rng.integers(1, 4))):

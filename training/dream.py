@@ -36,7 +36,7 @@ from training.graphs import manifest
 from training.keys import gumbel_of, torch_seed
 from training.latent import UniformPolicy, join, sequences
 from training.prices import Prices, cost_of, prices_of
-from training.train import STATE, add_arguments, config_of, log, summary, updates
+from training.train import AGENT, STATE, add_arguments, config_of, log, summary, updates
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
@@ -218,9 +218,8 @@ class DreamTrainer:
         model_losses = {f"model_{name}": value for name, value in losses.items()}
         return {**logs, **model_losses, **scores, **summary(rollouts), **counts}
 
-    def export(self, folder: Path, scores: dict[str, Any] | None = None) -> Path:
+    def export(self, path: Path, scores: dict[str, Any] | None = None) -> Path:
         """Write the agent; where it is."""
-        path = folder / "agent.safetensors"
         extra = {
             "row": self.config.row,
             "manifest": manifest(self.config.seed),
@@ -298,7 +297,7 @@ def main() -> None:
     prices = prices_of(device_model("eager", "cpu"))  # before the trainer sets the number of threads
     trainer = DreamTrainer(config_of(given), prices=prices)
     trainer.run(given.out, resume=given.resume)
-    print(trainer.export(given.out))
+    print(trainer.export(given.out / AGENT))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from training.keys import torch_seed
 from training.prices import Prices, prices_of
 
 STATE = "state.pt"
+AGENT = "agent.safetensors"
 ORDER = 4  # first number of the key of the order of minibatches
 SAVE_SECONDS = 60.0
 
@@ -136,9 +137,9 @@ class Trainer:
         self.update, self.real_steps = int(state["update"]), int(state["real_steps"])
         self.seconds = float(state["seconds"])
 
-    def export(self, scores: dict[str, Any] | None = None) -> Path:
-        """Write the agent; where it is."""
-        path = self.folder / "agent.safetensors"
+    def export(self, scores: dict[str, Any] | None = None, path: Path | None = None) -> Path:
+        """Write the agent, into the folder of the run if no path is given; where it is."""
+        path = path or self.folder / AGENT
         extra = {
             "row": self.config.row,
             "manifest": manifest(self.config.seed),

@@ -1,0 +1,68 @@
+"""From finished runs to the agents of the package: training/ship.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.agent_cases import LIBRARY
+from torchrlopt.agent import checkpoint
+from torchrlopt.substitutions import load_library
+from training.collect import Collector
+from training.config import Config
+from training.dream import DreamTrainer
+from training.ship import ship
+from training.train import Trainer
+
+SMALL = Config(
+    groups=1,
+    rollouts=2,
+    max_steps=3,
+    width=16,
+    rounds=2,
+    epochs=1,
+    teacher_expansions=20,
+    dream_batch=8,
+    dream_horizon=2,
+    dream_updates=1,
+    model_epochs=1,
+)
+
+
+def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
+    plan = Trainer(SMALL, tmp_path / "plan")
+    with Collector(SMALL) as collector:
+        plan.step(collector)
+    plan.save()
+    config = dataclasses.replace(SMALL, row="wm", encoder="graph_network")
+    dream = DreamTrainer(config)
+    dream.begin()
+    dream.step()
+    (tmp_path / "wm").mkdir()
+    dream.save(tmp_path / "wm")
+    target = tmp_path / "shipped"
+    scores = ship([tmp_path / "plan", tmp_path / "wm"], target, graphs=2, expansions=12)
+    assert set(scores) == {"the full library", "primitives only"}
+    for entries in scores.values():
+        assert set(entries) == {"greedy", "beam", "taso", "annealing", "random_network", "plan", "wm"}
+        assert entries["plan"].to_greedy <= 1.0
+        assert entries["wm"].to_greedy <= 1.0
+    for row, trainer in (("plan", plan), ("wm", dream)):
+        agent = checkpoint.load(target / f"{row}.safetensors", LIBRARY)
+        for name, tensor in trainer.controller.state_dict().items():
+            assert torch.equal(agent.controller.state_dict()[name], tensor)
+        stored = json.loads(agent.metadata["scores"])
+        assert stored["primitives only"] == dataclasses.asdict(scores["primitives only"][row])
+        assert agent.metadata["library_hash"] == load_library().hash
+    card = (target / "CARD.md").read_text()
+    assert "| plan | 1 |" in card
+    assert "2 held-out graphs, primitives only, at most 12 expansions each" in card
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ship([tmp_path], tmp_path / "shipped", graphs=1, expansions=1)

@@ -1,0 +1,154 @@
+"""Score finished runs on graphs that training never saw, and write their agents into the package.
+
+    python -m training.ship runs/plan runs/mf runs/wm runs/wm_plus
+
+Each run becomes `torchrlopt/agent/shipped/ROW.safetensors` with its manifest; `CARD.md` says where they come
+from and what they can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint, shipped
+from torchrlopt.agent.checkpoint import Agent, random_control
+from torchrlopt.agent.controller import CandidateController
+from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.agent.substitution_encoder import SubstitutionGraphs
+from torchrlopt.cost import device_model
+from torchrlopt.search import Searcher
+from torchrlopt.substitutions import load_library
+from training.config import Config
+from training.dream import DreamTrainer
+from training.evaluate import Score, held_out_graphs, plans_of, scores_of
+from training.prices import Prices, cost_of, prices_of
+from training.train import STATE, Trainer
+
+TEST_GRAPHS = 60
+TEST_EXPANSIONS = 150
+LIBRARIES = {"the full library": False, "primitives only": True}
+
+Scores = dict[str, dict[str, Score]]  # by library and searcher
+
+
+def run_of(folder: Path, prices: Prices) -> Trainer | DreamTrainer:
+    """A run as it was saved last.
+
+    Raises:
+        FileNotFoundError: the folder holds no run.
+    """
+    config = Config.from_json(torch.load(folder / STATE, weights_only=True)["config"])
+    if config.row in ("mf", "plan"):
+        return Trainer(config, folder, resume=True, prices=prices)
+    trainer = DreamTrainer(config, prices=prices)
+    trainer.load(folder)
+    return trainer
+
+
+def scores_of_runs(
+    runs: Mapping[str, Trainer | DreamTrainer], cost: _C.CostModel, graphs: int, expansions: int
+) -> Scores:
+    """Scores of the agents, of the core's searches and of random networks on held-out graphs."""
+    samples = [sample.graph for sample in held_out_graphs(graphs)]
+    found = {}
+    for title, primitives_only in LIBRARIES.items():
+        library = load_library(primitives_only=primitives_only)
+        searchers: dict[str, Searcher] = {}
+        for row, trainer in runs.items():
+            controller = trainer.controller.eval()
+            if isinstance(controller, CandidateController):
+                controller.use_library(SubstitutionGraphs.of(library, controller.schema))
+                control = random_control(Agent(controller, {}), library, 0)
+                searchers["random_network"] = AgentSearcher(control, "random_network")
+            searchers[row] = AgentSearcher(Agent(controller, {}), row)
+        found[title] = scores_of(plans_of(searchers, samples, library, cost, expansions))
+    return found
+
+
+def card(runs: Mapping[str, Trainer | DreamTrainer], scores: Scores, graphs: int, expansions: int) -> str:
+    """The model card of all agents."""
+    lines = [
+        "# The agents of the package",
+        "",
+        f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
+        f"PyTorch on a CPU; library {load_library().hash}. The searcher `agent` follows "
+        f"`{shipped.DEFAULT_ROW}`. No whole model was in any training; the families "
+        "`grouped_residual`, `separable_cell`, `recurrent_cell` and a tenth of all block structures are held "
+        "out and make the test graphs.",
+        "",
+        "| row | updates | real steps | imagined steps | hours | seed | schema |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row, trainer in runs.items():
+        imagined = trainer.imagined_steps if isinstance(trainer, DreamTrainer) else 0
+        lines.append(
+            f"| {row} | {trainer.update} | {trainer.real_steps} | {imagined} | {trainer.seconds / 3600:.2f} "
+            f"| {trainer.config.seed} | {trainer.controller.schema.hash} |"
+        )
+    for title, entries in scores.items():
+        lines += [
+            "",
+            f"{graphs} held-out graphs, {title}, at most {expansions} expansions each:",
+            "",
+            "| searcher | cost after / before | against greedy | better than greedy | expansions |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} "
+            f"| {score.expansions:.0f} |"
+            for name, score in entries.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) -> Scores:
+    """Score runs and write their agents.
+
+    Args:
+        folders: of the runs, one for each row.
+        target: where the agents go.
+        graphs: held-out graphs.
+        expansions: of each search.
+    """
+    prices = prices_of(device_model("eager", "cpu"))  # before a trainer sets the number of threads
+    runs = {}
+    for folder in folders:
+        trainer = run_of(folder, prices)
+        runs[trainer.config.row] = trainer
+    scores = scores_of_runs(runs, cost_of(prices), graphs, expansions)
+    target.mkdir(parents=True, exist_ok=True)
+    for row, trainer in runs.items():
+        if isinstance(trainer.controller, CandidateController):
+            full = load_library()
+            trainer.controller.use_library(SubstitutionGraphs.of(full, trainer.controller.schema))
+        own = {title: dataclasses.asdict(entries[row]) for title, entries in scores.items()}
+        trainer.export(path=target / f"{row}.safetensors", scores={"graphs": graphs, **own})
+    text = card(runs, scores, graphs, expansions)
+    checkpoint.write_whole(target / "CARD.md", text.encode())
+    return scores
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs, one for each row")
+    parser.add_argument("--out", type=Path, default=shipped.FOLDER, help="where the agents go")
+    parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
+    parser.add_argument("--expansions", type=int, default=TEST_EXPANSIONS, help="of each search")
+    given = parser.parse_args()
+    ship(given.runs, given.out, given.test_graphs, given.expansions)
+    Console().print((given.out / "CARD.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()
