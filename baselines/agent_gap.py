@@ -36,7 +36,7 @@ RANDOM_NETWORK = "random_network"
 AGENTS = ("mf", "wm", "wm_plus", "plan", "agent")
 #: What these do depends on the seed.
 SEEDED = ("annealing", RANDOM_NETWORK, "wm", "wm_plus")
-STEPS = (100, 1000)
+STEPS = (100, 500)
 _NO_LIMIT_MS = 600_000.0
 
 
@@ -138,8 +138,14 @@ def compare_model(model: str, agents: dict[str, Agent], settings: Settings) -> I
         control = AgentSearcher(random_control(agents["agent"], library, seed), RANDOM_NETWORK)
         yield from guided(model, graph, RANDOM_NETWORK, control, seed, settings)
     for name, agent in agents.items():
+        if name == shipped.DEFAULT_ROW:
+            continue  # it is the one called "agent"
         for seed in range(settings.seeds if name in SEEDED else 1):
-            yield from guided(model, graph, name, AgentSearcher(agent, name), seed, settings)
+            for result in guided(model, graph, name, AgentSearcher(agent, name), seed, settings):
+                yield result
+                if name == "agent" and shipped.DEFAULT_ROW in agents:
+                    point = dataclasses.replace(result.point, searcher=shipped.DEFAULT_ROW)
+                    yield dataclasses.replace(result, point=point)
     run = ClassicSettings(
         settings.executor, settings.primitives_only, best_known_seconds=settings.best_known_seconds
     )

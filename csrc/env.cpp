@@ -217,6 +217,7 @@ void VecRewriteEnv::reset(const std::vector<int>& envs, const std::vector<Start>
                      std::to_string(starts[i].graph));
     }
   }
+  is_prepared_ = false;
   const int num_threads = workers_.num_threads();
   workers_.run(num_envs(), [&](int i) {
     const Start* start = start_of[at(i)];
@@ -229,46 +230,63 @@ void VecRewriteEnv::copy(int source, int target) {
   if (source < 0 || source >= num_envs() || target < 0 || target >= num_envs()) {
     throw EnvError("episodes to copy must be numbers below " + std::to_string(num_envs()));
   }
+  is_prepared_ = false;
   episodes_[at(target)].copy_from(episodes_[at(source)]);
 }
 
 std::vector<StepOutcome> VecRewriteEnv::step(const std::vector<int64_t>& actions) {
   if (actions.size() != at(num_envs())) throw EnvError("one action for each episode");
+  is_prepared_ = false;
   std::vector<StepOutcome> outcomes(actions.size());
   workers_.run(num_envs(), [&](int i) { outcomes[at(i)] = episodes_[at(i)].step(actions[at(i)]); });
   return outcomes;
 }
 
-ObservationSizes VecRewriteEnv::sizes() {
-  observed_.assign(at(num_envs()), {});
-  workers_.run(num_envs(), [&](int i) {
-    observed_[at(i)] = episodes_[at(i)].observed();
+namespace {
+
+void count(ObservationSizes& sizes, const ObservedEpisode& episode) {
+  ++sizes.episodes;
+  sizes.nodes += episode.order.size();
+  sizes.edges += episode.num_edges;
+  sizes.candidates += episode.table->size();
+  sizes.matched += episode.num_matched;
+}
+
+}  // namespace
+
+ObservationSizes VecRewriteEnv::prepare(const std::vector<int>& envs) {
+  std::vector<bool> is_named(at(num_envs()), false);  // two threads must not look at one episode
+  for (const int env : envs) {
+    if (env < 0 || env >= num_envs() || is_named[at(env)]) {
+      throw EnvError("episodes to observe must be different numbers below " + std::to_string(num_envs()));
+    }
+    is_named[at(env)] = true;
+  }
+  const int number = envs.empty() ? num_envs() : static_cast<int>(envs.size());
+  observed_.assign(at(number), {});
+  workers_.run(number, [&](int i) {
+    observed_[at(i)] = episodes_[envs.empty() ? at(i) : at(envs[at(i)])].observed();
     measure(observed_[at(i)]);
   });
+  is_prepared_ = true;
+  return prepared();
+}
+
+ObservationSizes VecRewriteEnv::prepared() {
+  if (!is_prepared_) return prepare();
   ObservationSizes sizes;
-  for (const ObservedEpisode& episode : observed_) {
-    ++sizes.episodes;
-    sizes.nodes += episode.order.size();
-    sizes.edges += episode.num_edges;
-    sizes.candidates += episode.table->size();
-    sizes.matched += episode.num_matched;
-  }
+  for (const ObservedEpisode& episode : observed_) count(sizes, episode);
   return sizes;
 }
 
 void VecRewriteEnv::observe(const ObservationArrays& arrays) {
-  const ObservationSizes all = sizes();
+  const ObservationSizes all = prepared();
   std::vector<ObservationSizes> firsts(1);
   for (const ObservedEpisode& episode : observed_) {
-    ObservationSizes next = firsts.back();
-    ++next.episodes;
-    next.nodes += episode.order.size();
-    next.edges += episode.num_edges;
-    next.candidates += episode.table->size();
-    next.matched += episode.num_matched;
-    firsts.push_back(next);
+    firsts.push_back(firsts.back());
+    count(firsts.back(), episode);
   }
-  workers_.run(num_envs(),
+  workers_.run(static_cast<int>(observed_.size()),
                [&](int i) { write(observed_[at(i)], cost_.device(), firsts[at(i)], all.edges, arrays); });
   arrays.node_offsets[0] = arrays.edge_offsets[0] = arrays.candidate_offsets[0] = 0;
   arrays.matched_offsets[all.candidates] = static_cast<int64_t>(all.matched);

@@ -109,8 +109,11 @@ class VecRewriteEnv {
   void copy(int source, int target);
   const Episode& episode(int env) const { return episodes_[static_cast<size_t>(env)]; }
   Episode& episode(int env) { return episodes_[static_cast<size_t>(env)]; }
-  ObservationSizes sizes();
-  /// The arrays must have the sizes of `sizes()`.
+  /// What the next observation shows: these episodes, in this order; all of them for none.
+  ObservationSizes prepare(const std::vector<int>& envs = {});
+  /// Of what was prepared; of all episodes where anything has happened since.
+  ObservationSizes prepared();
+  /// The arrays must have the sizes of `prepared()`.
   void observe(const ObservationArrays& arrays);
   /// mask: [B, S + 1] with stop last; locations: [B, S, max_locations].
   void masks(bool* substitutions, bool* locations);
@@ -123,6 +126,7 @@ class VecRewriteEnv {
   std::vector<std::unique_ptr<RewriteState>> originals_;  // of each graph, one for each thread
   std::vector<Episode> episodes_;
   std::vector<ObservedEpisode> observed_;
+  bool is_prepared_ = false;
 };
 
 }  // namespace rlopt

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from baselines.models import NAMES, build
 from torchrlopt import _C, module_graph
+from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
 from torchrlopt.cost import machine_profile, profile_store
 from torchrlopt.cost.probe import probe_device
 from torchrlopt.device import fingerprint
 from torchrlopt.errors import RlOptError
-from torchrlopt.profiling import profile, trace
+from torchrlopt.profiling import profile, run_times, trace, variant
 from torchrlopt.substitutions import load_library
-from training.prices import Prices, measured_prices
+from training.prices import Prices, cost_of, measured_prices
 
 logger = logging.getLogger("torchrlopt")
+
+RUN_S = 0.5  # of running for each graph
+MAX_WALK = 32
 
 
 def check_names(models: Sequence[str]) -> None:
@@ -36,6 +42,13 @@ def graphs_of(models: Sequence[str]) -> dict[str, _C.Graph]:
         found[name] = module_graph.graph_of(*build(name))
     torch._dynamo.reset()
     return found
+
+
+def _built(name: str, where: torch.device) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    """A model of the suite and its inputs on a device."""
+    model, inputs = build(name)
+    moved = tuple(each.to(where) if isinstance(each, torch.Tensor) else each for each in inputs)
+    return model.to(where), moved
 
 
 def measure(device: str, executor: str, models: Sequence[str], seconds: float) -> Prices | None:
@@ -63,13 +76,67 @@ def measure(device: str, executor: str, models: Sequence[str], seconds: float) -
         progress.advance(bar)
         for name in models:
             progress.update(bar, description=f"timing {name}")
-            model, inputs = build(name)
-            model = model.to(where)
-            moved = tuple(each.to(where) if isinstance(each, torch.Tensor) else each for each in inputs)
-            for source in trace(model, moved):
+            for source in trace(*_built(name, where)):
                 try:
                     profile(source, executor, load_library(), store, seconds)
                 except RlOptError as error:
                     logger.warning("%s cannot be timed: %s", name, error)
             progress.advance(bar)
     return measured_prices(machine_profile(executor, where, store))
+
+
+def latency_of(
+    device: str, executor: str, models: Sequence[str], prices: Prices, graphs: int
+) -> tuple[LatencyModel, dict[str, float]]:
+    """Run some graphs around each model and learn from their times.
+
+    Args:
+        device: "cpu" or "cuda".
+        executor: that runs the graphs.
+        models: names in the suite; at least one.
+        prices: of the cost model that is corrected.
+        graphs: of each model.
+
+    Returns:
+        The model, and how well it does: error and rank correlation on models that it was not fitted to (or
+        on its own graphs where there is one model only), beside those of the cost model alone.
+    """
+    where, cost, library = torch.device(device), cost_of(prices), load_library()
+    samples: dict[str, list[tuple[Parts, float]]] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        bar = progress.add_task("", total=len(models) * graphs)
+        for name in models:
+            progress.update(bar, description=f"running {name}")
+            source = trace(*_built(name, where))[0]
+            original = source.program.graph
+            plan = _C.search(original, library, cost, searcher="greedy", budget_ms=5000)["steps"]
+            for number in range(graphs):
+                graph = variant(original, library, plan, number, MAX_WALK)[0] if number else original
+                lowered = source.lower(graph, executor)
+                run_us = run_times([lowered], source.inputs, RUN_S, min_rounds=5)[0]
+                samples.setdefault(name, []).append((parts_of(graph, cost), run_us))
+                progress.advance(bar)
+    return _fitted([each for own in samples.values() for each in own]), _quality(samples)
+
+
+def _fitted(samples: Sequence[tuple[Parts, float]]) -> LatencyModel:
+    return LatencyModel.fit([parts for parts, _ in samples], [us for _, us in samples])
+
+
+def _quality(samples: Mapping[str, Sequence[tuple[Parts, float]]]) -> dict[str, float]:
+    """Mean relative error and mean Kendall correlation within a model, learned and plain."""
+    from scipy import stats
+
+    errors: dict[str, list[float]] = {"plain": [], "learned": []}
+    ranks: dict[str, list[float]] = {"plain": [], "learned": []}
+    for name, own in samples.items():
+        others = [each for other, those in samples.items() if other != name for each in those]
+        models = {"plain": LatencyModel(), "learned": _fitted(others or own)}
+        measured = [us for _, us in own]
+        for kind, model in models.items():
+            expected = [model.latency_us(parts) for parts, _ in own]
+            errors[kind] += [abs(a - b) / b for a, b in zip(expected, measured, strict=True)]
+            ranks[kind].append(float(stats.kendalltau(expected, measured).statistic))
+    quality = {f"{kind}_error": statistics.fmean(each) for kind, each in errors.items()}
+    return quality | {f"{kind}_kendall": statistics.fmean(each) for kind, each in ranks.items()}

@@ -17,6 +17,7 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -41,6 +42,7 @@ from training.train import Trainer, add_arguments, claim, config_of
 TEST_GRAPHS = 24
 TEST_EXPANSIONS = 64
 PRICES = "prices.json"
+LATENCY = "latency.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +54,14 @@ class Target:
         executor: whose prices.
         models: of the suite; their nodes are timed, and the agent is tested on them too.
         profile_s: seconds of timing for each model.
+        latency_graphs: graphs around each model whose time as a whole is measured.
     """
 
     device: str = "cpu"
     executor: str = "eager"
     models: tuple[str, ...] = ()
     profile_s: float = 20.0
+    latency_graphs: int = 8
 
 
 def retrain(
@@ -90,6 +94,7 @@ def retrain(
     start = None if from_scratch else _start(config)
     claim(folder, resume)  # another run is refused before anything is measured
     prices = _prices(folder, target, typical)
+    latency = _latency(folder, target, prices)
     trainer = Trainer(config, folder, resume=resume, prices=prices, start=start)
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
@@ -104,9 +109,11 @@ def retrain(
         trainer.controller.load_state_dict(package.controller.state_dict())
     entries = {name: dataclasses.asdict(score) for name, score in scores.items()}
     summary = {"device": target.device, "graphs": len(samples), "searchers": entries}
-    path = trainer.export(summary)
+    if latency is not None:
+        summary["latency"] = latency["quality"]
+    path = trainer.export(summary, extra={"latency": latency["model"]} if latency is not None else None)
     (folder / "scores.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(card(trainer, scores, target, path), encoding="utf-8")
+    (folder / "CARD.md").write_text(card(trainer, scores, target, path, latency), encoding="utf-8")
     names = [f"held-out graph {i}" for i in range(test_graphs)] + list(graphs)
     report.write(folder, names, plans, scores)
     return scores
@@ -140,7 +147,29 @@ def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
     return prices
 
 
-def card(trainer: Trainer, scores: Mapping[str, Score], target: Target, path: Path) -> str:
+def _latency(folder: Path, target: Target, prices: Prices) -> dict[str, Any] | None:
+    """What was learnt of measured times, now or when the run began; None where nothing can be measured."""
+    path = folder / LATENCY
+    if path.exists():
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    is_there = target.device == "cpu" or torch.cuda.is_available()
+    if not target.models or not is_there:
+        return None
+    model, quality = measuring.latency_of(
+        target.device, target.executor, target.models, prices, target.latency_graphs
+    )
+    found = {"model": model.as_dict(), "quality": quality}
+    checkpoint.write_whole(path, json.dumps(found).encode())
+    return found
+
+
+def card(
+    trainer: Trainer,
+    scores: Mapping[str, Score],
+    target: Target,
+    path: Path,
+    latency: Mapping[str, Any] | None = None,
+) -> str:
     """The model card: where the agent comes from and what it can do."""
     rows = "\n".join(
         f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} "
@@ -148,6 +177,14 @@ def card(trainer: Trainer, scores: Mapping[str, Score], target: Target, path: Pa
         for name, score in scores.items()
     )
     measured = len(trainer.prices.measured)
+    learnt = ""
+    if latency is not None:
+        quality = latency["quality"]
+        learnt = (
+            "\nMeasured latency of whole graphs, on models that the fit did not see: error "
+            f"{quality['learned_error']:.1%} (cost model alone {quality['plain_error']:.1%}), Kendall "
+            f"{quality['learned_kendall']:.2f} ({quality['plain_kendall']:.2f}).\n"
+        )
     models = ", ".join(target.models) or "none"
     return f"""# {path.name}
 
@@ -155,7 +192,7 @@ Row `{trainer.config.row}`, {trainer.update} updates, {trainer.real_steps} real 
 {trainer.seconds / 3600:.2f} h on {platform.processor() or platform.machine()}, costs of `{target.device}`
 under `{target.executor}`, {measured} measured prices (models timed: {models}).
 Library {trainer.library.hash}, schema {trainer.controller.schema.hash}, seed {trainer.config.seed}.
-
+{learnt}
 Graphs that training never saw: families and structures that are held out, and the models named above. At most
 {TEST_EXPANSIONS} expansions each.
 
@@ -181,6 +218,7 @@ def main() -> None:
     parser.add_argument("--executor", default="eager", help="whose prices are learnt")
     parser.add_argument("--models", default="", help="models of the suite to time and to test on: a,b,c")
     parser.add_argument("--profile-s", type=float, default=20.0, help="seconds of timing for each model")
+    parser.add_argument("--latency-graphs", type=int, default=8, help="graphs around each model to run")
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
     parser.add_argument("--from-scratch", action="store_true", help="begin at random")
     add_arguments(parser)
@@ -194,7 +232,7 @@ def main() -> None:
     scores = retrain(
         config_of(given),
         given.out,
-        Target(given.device, given.executor, tuple(names), given.profile_s),
+        Target(given.device, given.executor, tuple(names), given.profile_s, given.latency_graphs),
         resume=given.resume,
         test_graphs=given.test_graphs,
         from_scratch=given.from_scratch,

@@ -137,10 +137,16 @@ class Trainer:
         self.update, self.real_steps = int(state["update"]), int(state["real_steps"])
         self.seconds = float(state["seconds"])
 
-    def export(self, scores: dict[str, Any] | None = None, path: Path | None = None) -> Path:
+    def export(
+        self,
+        scores: dict[str, Any] | None = None,
+        path: Path | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> Path:
         """Write the agent, into the folder of the run if no path is given; where it is."""
         path = path or self.folder / AGENT
-        extra = {
+        metadata = {
+            **(extra or {}),
             "row": self.config.row,
             "manifest": manifest(self.config.seed),
             "config": self.config.to_json(),
@@ -151,7 +157,7 @@ class Trainer:
             "measured_nodes": len(self.prices.measured),
             "scores": scores or {},
         }
-        checkpoint.save(path, self.controller, self.library, extra)
+        checkpoint.save(path, self.controller, self.library, metadata)
         return path
 
     def run(self) -> None:

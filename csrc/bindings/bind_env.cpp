@@ -60,7 +60,7 @@ void observe(VecRewriteEnv& env, const py::dict& arrays) {
   ObservationSizes sizes;
   {
     const py::gil_scoped_release release;
-    sizes = env.sizes();
+    sizes = env.prepared();
   }
   const auto width = [](const char* array) { return static_cast<size_t>(num_columns(array)); };
   const ObservationArrays out{data_of<int64_t>(arrays, "node_offsets", sizes.episodes + 1),
@@ -313,15 +313,18 @@ void bind_env(py::module_& m) {
           "The action of a (substitution, location), -1 where it is not legal.")
       .def(
           "sizes",
-          [](VecRewriteEnv& env) {
+          [](VecRewriteEnv& env, const std::vector<int>& envs) {
             const py::gil_scoped_release release;
-            const ObservationSizes sizes = env.sizes();
+            const ObservationSizes sizes = env.prepare(envs);
             const py::gil_scoped_acquire acquire;
             return sizes_to_dict(sizes);
           },
-          "Rows of the next observation: episodes, nodes, edges, candidates, matched.")
+          py::arg("envs") = std::vector<int>{},
+          "Rows of the next observation: episodes, nodes, edges, candidates, matched. It shows these episodes, "
+          "all of them for none.")
       .def("observe", &observe, py::arg("arrays"),
-           "Writes the observation into arrays of exactly those sizes.")
+           "Writes the observation into arrays of exactly those sizes. After anything but `sizes` it is one of "
+           "all episodes.")
       .def("masks", &masks, py::arg("substitutions").noconvert(), py::arg("locations").noconvert(),
            "Writes what is legal: bool [B, S + 1], stop last, and bool [B, S, max_locations].")
       .def(

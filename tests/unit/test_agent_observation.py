@@ -9,7 +9,7 @@ import torch
 
 from tests.unit.agent_cases import LIBRARY, make_env, make_observation
 from torchrlopt import _C
-from torchrlopt.agent.observation import Observation, Schema, collate, observe
+from torchrlopt.agent.observation import Observation, Schema, collate, observe, observe_in_place
 from torchrlopt.agent.ragged import (
     segment_argmax,
     segment_log_softmax,
@@ -18,7 +18,8 @@ from torchrlopt.agent.ragged import (
     segment_sum,
 )
 from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from torchrlopt.errors import AgentError
+from torchrlopt.env import Observer, allocate
+from torchrlopt.errors import AgentError, EnvError
 
 
 def assert_equal(one: Observation, other: Observation) -> None:
@@ -39,10 +40,26 @@ def test_an_episode_by_itself_is_what_an_environment_of_its_own_shows() -> None:
     assert_equal(observe(alone), make_observation(2).episode(1))
 
 
-def test_selected_episodes_come_in_the_order_given() -> None:
-    whole = make_observation(3)
-    assert_equal(whole.select([2, 0]), collate([whole.episode(2), whole.episode(0)]))
-    assert whole.select([0, 1, 2]) is whole
+@pytest.mark.parametrize("threads", [1, 2])
+def test_some_episodes_are_observed_in_the_order_given(threads: int) -> None:
+    env = make_env(3, num_threads=threads)
+    whole, observer = observe(env), Observer(env)
+    assert_equal(observe_in_place(observer, [2, 0]), collate([whole.episode(2), whole.episode(0)]))
+    assert_equal(observe_in_place(observer), whole)
+    # What was named is forgotten when something happens.
+    env.sizes([1])
+    env.step([-1, -1, -1])
+    arrays = allocate(env.sizes())
+    env.sizes([1])
+    env.step([-1, -1, -1])
+    env.observe(arrays)
+    assert arrays["globals"].shape[0] == 3
+
+
+@pytest.mark.parametrize("envs", [[3], [-1], [0, 0]])
+def test_episodes_that_are_not_there_are_not_observed(envs: list[int]) -> None:
+    with pytest.raises(EnvError, match="different numbers below 3"):
+        make_env(3).sizes(envs)
 
 
 def test_an_episode_keeps_no_memory_of_the_others() -> None:

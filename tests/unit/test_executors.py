@@ -122,6 +122,23 @@ def test_settings_reach_the_executor() -> None:
     check(ours, model, x)
 
 
+class PaddedKernel(nn.Module):
+    """A kernel that is enlarged in place, as substitutions do before they add kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (nn.functional.conv2d(x, nn.functional.pad(self.weight, (1, 1, 1, 1)), padding=1),)
+
+
+def test_onnxruntime_leaves_padded_kernels_alone() -> None:
+    torch.manual_seed(0)
+    model, x = PaddedKernel().eval(), torch.randn(2, 3, 12, 12)
+    check(optimised(model, x, executor="onnxruntime", searcher="none"), model, x)
+
+
 def test_onnxruntime_refuses_what_onnx_has_not(tmp_path: Path) -> None:
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

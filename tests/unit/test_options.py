@@ -47,7 +47,7 @@ def test_unknown_name_or_value_names_the_nearest(given: dict[str, Any], nearest:
         ({"budget_ms": float("inf")}, "finite"),
         ({"min_gain": 1.5}, "out of range"),
         ({"agent": 3}, "wrong type; expected: str"),
-        ({"agent": "agent.safetensors"}, "agent has no effect on this searcher"),
+        ({"searcher": "beam", "agent": "agent.safetensors"}, "agent has no effect on this searcher"),
     ],
 )
 def test_bad_values_raise(given: dict[str, Any], message: str) -> None:

@@ -68,7 +68,9 @@ class Beam(Explorer):
 
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
         """See `Explorer`: from the plan's end, the graph itself, the plan's middle; as many as it is wide."""
-        prefixes = list(dict.fromkeys((len(plan), 0, len(plan) // 2)))[: self._width]
+        lengths = list(dict.fromkeys((len(plan), 0, len(plan) // 2)))
+        prefixes = lengths[: self._width]
+        found.is_cut |= len(prefixes) < len(lengths)
         starts = [{"graph": 0, "prefix": plan[:length]} for length in prefixes]
         starts += [{"graph": 0}] * (2 * self._width - len(starts))
         self._env.reset(list(range(2 * self._width)), starts)
@@ -106,7 +108,7 @@ class Beam(Explorer):
 
     def _offers(self, alive: list[int], found: Found) -> list[Offer]:
         """The best steps from all graphs of the beam, the best first; more than it is wide."""
-        states = observe_in_place(self._observer).select(alive)
+        states = observe_in_place(self._observer, alive)
         found.expansions += len(alive)
         found.candidates += len(states.candidates)
         log_probs, _, value_logits = self._controller(states)
@@ -115,6 +117,7 @@ class Beam(Explorer):
         ways = way[states.candidate_episode] + log_probs[: len(states.candidates)]
         scores = self._scores(states, ways, values)
         count = min(OFFERS * self._width, len(scores))
+        found.is_cut |= count < len(scores)
         best = scores.topk(count)
         offers = []
         for score, row in zip(best.values.tolist(), best.indices.tolist(), strict=True):
@@ -150,4 +153,5 @@ class Beam(Explorer):
             new = self._note(list(placed), found)
             kept += new
             free = [slot for slot in free if slot not in new]
+        found.is_cut |= bool(todo)
         return kept

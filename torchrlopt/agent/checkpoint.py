@@ -24,6 +24,7 @@ from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
 from torchrlopt.agent.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.latency import LatencyModel
 from torchrlopt.agent.latent import LatentConfig, LatentController
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.quiet import undisturbed_torch
@@ -47,10 +48,13 @@ class Agent:
     Attributes:
         controller: the networks.
         metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
+        latency: what was learnt of measured times on the device of the training; None where nothing was
+            measured.
     """
 
     controller: Controller
     metadata: dict[str, str]
+    latency: LatencyModel | None = None
 
 
 def manifest_path(path: Path) -> Path:
@@ -121,7 +125,17 @@ def load(path: Path, library: _C.Library) -> Agent:
             library.hash,
         )
     controller.eval()
-    return Agent(controller, metadata)
+    return Agent(controller, metadata, _latency(path, metadata))
+
+
+def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
+    if "latency" not in metadata:
+        return None
+    try:
+        given = json.loads(metadata["latency"])
+    except ValueError as error:
+        raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)) from error
+    return LatencyModel.from_dict(given)
 
 
 def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> Controller:

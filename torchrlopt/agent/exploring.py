@@ -15,6 +15,7 @@ from torchrlopt.options import Options
 POLISH_SHARE = 0.2  # of the time: greedy goes on from where the networks ended
 MAX_STEPS = 10**9  # an episode that is not stepped counts a step too
 SMALLEST_GAIN = 1e-9  # relative; below it is rounding
+MAX_EARLIER = 4
 Steps = list[tuple[str, int]]
 
 
@@ -25,20 +26,25 @@ class Found:
     Attributes:
         cost_us: predicted time of the cheapest graph.
         steps: that lead to it.
+        earlier: (cost, steps) of those that were the cheapest before, the last ones.
         expansions: graphs whose candidates were listed.
         candidates: graphs that were priced.
         is_exhausted: nothing was left to try.
+        is_cut: something was left out that a wider search would try.
     """
 
     cost_us: float
     steps: Steps
+    earlier: list[tuple[float, Steps]] = dataclasses.field(default_factory=list)
     expansions: int = 0
     candidates: int = 0
     is_exhausted: bool = False
+    is_cut: bool = False
 
     def note(self, cost_us: float, steps: Steps) -> None:
         """Keep a plan if it is cheaper."""
         if cost_us < self.cost_us * (1 - SMALLEST_GAIN):
+            self.earlier = [*self.earlier, (self.cost_us, self.steps)][-MAX_EARLIER:]
             self.cost_us, self.steps = cost_us, steps
 
 

@@ -154,12 +154,6 @@ class Observation:
         """Each episode by itself, in memory of its own."""
         return [self.episode(i) for i in range(self.num_episodes)]
 
-    def select(self, indices: Sequence[int]) -> Observation:
-        """Some of the episodes, in the order given."""
-        if list(indices) == list(range(self.num_episodes)):
-            return self
-        return collate([self.episode(i) for i in indices])
-
     def episode(self, index: int) -> Observation:
         """One episode, its rows counted from 0, in memory of its own."""
 
@@ -203,9 +197,9 @@ def observe(env: _C.VecRewriteEnv) -> Observation:
     return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
 
 
-def observe_in_place(observer: Observer) -> Observation:
-    """The same in memory that the next observation overwrites."""
-    arrays = observer.observe()
+def observe_in_place(observer: Observer, envs: Sequence[int] = ()) -> Observation:
+    """The same, of some episodes or of all, in memory that the next observation overwrites."""
+    arrays = observer.observe(envs)
     return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
 
 

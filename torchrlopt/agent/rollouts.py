@@ -47,6 +47,7 @@ class Rollouts(Explorer):
         """See `Explorer`: every other episode begins at the plan's end or middle."""
         prefixes = (0, len(plan), 0, len(plan) // 2)
         starts = [{"graph": 0, "prefix": plan[: prefixes[i % 4]]} for i in range(self._width)]
+        found.is_cut = True  # drawn episodes never show that there are no others
         is_first = True
         while is_first or self._may_go_on(found, deadline):
             self._env.reset(list(range(self._width)), starts)

@@ -11,6 +11,7 @@ from torchrlopt.agent.beam import Beam
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.controller import CandidateController
 from torchrlopt.agent.exploring import Explorer, Found
+from torchrlopt.agent.latency import parts_of
 from torchrlopt.agent.quiet import undisturbed_torch
 from torchrlopt.agent.rollouts import Rollouts
 from torchrlopt.errors import RlOptError
@@ -45,11 +46,9 @@ class AgentSearcher:
         try:
             with undisturbed_torch():
                 found = self._explore(graph, library, cost, options, greedy, deadline)
-            best = (
-                greedy
-                if found.steps == list(greedy.steps)
-                else _plan_of(found, graph, library, cost, options)
-            )
+                self._choose(found, graph, library, cost)
+            is_greedy = found.steps == list(greedy.steps)
+            best = greedy if is_greedy else _plan_of(found, graph, library, cost, options)
         except (RlOptError, RuntimeError, IndexError) as error:
             logger.warning("the agent failed, greedy and beam are used instead: %s", error)
             return _with_beam(greedy, begin, graph, library, cost, options)
@@ -61,6 +60,19 @@ class AgentSearcher:
             is_exhausted=greedy.is_exhausted and found.is_exhausted,
             seconds=time.perf_counter() - begin,
         )
+
+    def _choose(self, found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
+        """Among the last few best plans, the one that the learned latency model thinks fastest."""
+        latency = self._agent.latency
+        if latency is None or not found.earlier:
+            return
+        plans = [*found.earlier, (found.cost_us, found.steps)]
+        expected = [
+            latency.latency_us(parts_of(_C.replay(graph, library, steps), cost)) for _, steps in plans
+        ]
+        # Of equals the cheaper one, which is the later one.
+        fastest = min(range(len(plans)), key=lambda i: (expected[i], -i))
+        found.cost_us, found.steps = plans[fastest]
 
     def _explore(
         self,
@@ -87,7 +99,7 @@ class AgentSearcher:
             best.candidates += found.candidates
             best.is_exhausted = found.is_exhausted
             left_steps -= found.expansions
-            if not found.is_exhausted:
+            if not found.is_exhausted or not found.is_cut:
                 break
             own = dataclasses.replace(own, beam_width=2 * own.beam_width)
         return best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,9 +84,13 @@ class Observer:
         self._env = env
         self._memory: Arrays = {name: np.empty(0, dtype) for name, (_, _, dtype) in _LAYOUT.items()}
 
-    def observe(self) -> Arrays:
-        """The arrays of `allocate`, filled. They are valid until the next call."""
-        sizes = self._env.sizes()
+    def observe(self, envs: Sequence[int] = ()) -> Arrays:
+        """The arrays of `allocate`, filled. They are valid until the next call.
+
+        Args:
+            envs: episodes to observe, in this order; all of them for none.
+        """
+        sizes = self._env.sizes(list(envs))
         arrays: Arrays = {}
         for name, (rows, kind, dtype) in _LAYOUT.items():
             count = _rows(rows, sizes)

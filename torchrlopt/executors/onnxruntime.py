@@ -71,6 +71,17 @@ def _check(model: onnx_ir.Model, captured: Captured) -> None:
         raise UnsupportedError("the ONNX Runtime executor runs on the CPU", got=", ".join(elsewhere))
 
 
+def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
+    """Passes of ONNX Runtime that would break the model.
+
+    Pad_Fusion takes every Pad before a convolution for one of the image, also one that enlarges the kernel,
+    and leaves a model behind that the session refuses.
+    """
+    pads = (node.outputs[0] for node in model.graph if node.op_type == "Pad")
+    feeds_kernel = any(use.idx > 0 and use.node.op_type == "Conv" for pad in pads for use in pad.uses())
+    return ["Pad_Fusion"] if feeds_kernel else []
+
+
 class _Callable:
     """A lowered graph: arguments to feeds, fetches to outputs."""
 
@@ -112,7 +123,12 @@ class _Callable:
         values = {name: OrtValue.from_dlpack(tensor) for name, tensor in held.items() if tensor.numel()}
         settings.add_external_initializers(list(values), list(values.values()))
         try:
-            session = InferenceSession(proto, settings, providers=["CPUExecutionProvider"])
+            session = InferenceSession(
+                proto,
+                settings,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=_wrong_optimisers(self._model),
+            )
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise LoweringError("ONNX Runtime refuses the model", got=str(error)) from error
         feeds = [name for name, _ in self._feeds]

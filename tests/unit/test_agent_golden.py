@@ -1,0 +1,70 @@
+"""What the agent of the package says of three graphs, and what the package promises of it.
+
+`python -m tests.unit.test_agent_golden` writes the golden file anew, after another agent was shipped.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
+from tests.unit.test_search import THREE
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint, shipped
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.controller import CandidateController
+from torchrlopt.agent.observation import observe
+from torchrlopt.options import AGENT_SEARCHERS, Options
+
+GOLDEN = Path(__file__).with_name("agent_golden.json")
+MAX_BYTES = 8 * 2**20
+
+
+def agent(name: str = "agent") -> Agent:
+    return checkpoint.load(shipped.path_of(Options.from_dict({"searcher": name})), LIBRARY)
+
+
+def opinions() -> list[dict[str, object]]:
+    """Log-probabilities of all actions and the value, graph by graph."""
+    controller = agent().controller
+    assert isinstance(controller, CandidateController)
+    found: list[dict[str, object]] = []
+    for graph in (*GRAPHS, _C.parse_graph(THREE)):
+        env = _C.VecRewriteEnv([graph], LIBRARY, COST)
+        env.reset([0], [{}])
+        with torch.no_grad():
+            log_probs, _, value_logits = controller(observe(env))
+            value = float(controller.value.mean(value_logits)[0])
+        found.append({"log_probs": [round(each, 5) for each in log_probs.tolist()], "value": round(value, 6)})
+    return found
+
+
+def test_golden_opinions() -> None:
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    for mine, expected in zip(opinions(), golden, strict=True):
+        assert mine["log_probs"] == pytest.approx(expected["log_probs"], abs=2e-4)
+        assert mine["value"] == pytest.approx(expected["value"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", AGENT_SEARCHERS)
+def test_every_agent_is_there_small_and_says_where_it_comes_from(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = agent(name)
+    assert shipped.path_of(Options.from_dict({"searcher": name})).stat().st_size < MAX_BYTES
+    assert not caplog.records, "trained with this library"
+    metadata = given.metadata
+    assert metadata["row"] == (shipped.DEFAULT_ROW if name == "agent" else name)
+    assert float(metadata["hours"]) > 0
+    assert int(metadata["real_steps"]) > 0
+    assert json.loads(metadata["manifest"])["held_out_families"]
+    assert json.loads(metadata["scores"])["the full library"]["to_greedy"] <= 1.0
+    assert f"| {metadata['row']} | {metadata['updates']} |" in (shipped.FOLDER / "CARD.md").read_text()
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(opinions(), indent=1) + "\n", encoding="utf-8")
