@@ -92,6 +92,8 @@ def retrain(
     typical = prices_of(device_model(target.executor, target.device))
     graphs = measuring.graphs_of(target.models)
     start = None if from_scratch else _start(config)
+    if start is not None:  # it knows the fragments that a curriculum begins with
+        config = dataclasses.replace(config, warm_up=1)
     claim(folder, resume)  # another run is refused before anything is measured
     prices = _prices(folder, target, typical)
     latency = _latency(folder, target, prices)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import time
+from collections.abc import Sequence
 
 from torchrlopt import _C, search
 from torchrlopt.agent.beam import Beam
@@ -22,6 +24,8 @@ logger = logging.getLogger("torchrlopt")
 
 FIRST_WIDTH = 1  # a narrow search reaches the end of a long plan, a wide one would not
 MAX_WIDTH = 64
+#: In turns: where the policy is sure of itself and wrong, only a value that counts for more leads elsewhere.
+VALUE_WEIGHTS = (60.0, 20.0)
 
 
 class AgentSearcher:
@@ -30,13 +34,16 @@ class AgentSearcher:
     Args:
         agent: the networks; an untrained one makes the control of a comparison.
         name: what plans are signed with.
-        value_weight: how much the predicted further improvement counts against the likelihood of the steps.
+        value_weights: how much the predicted further improvement counts against the likelihood of the steps,
+            in one exploration after another.
     """
 
-    def __init__(self, agent: Agent, name: str = "agent", value_weight: float = 20.0) -> None:
+    def __init__(
+        self, agent: Agent, name: str = "agent", value_weights: Sequence[float] = VALUE_WEIGHTS
+    ) -> None:
         self._agent = agent
         self._name = name
-        self._value_weight = value_weight
+        self._value_weights = value_weights
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """Greedy's plan, or a cheaper one. If the networks fail, the core's beam takes over."""
@@ -87,13 +94,14 @@ class AgentSearcher:
         best = Found(greedy.cost_after_ms * 1000, list(greedy.steps))
         left_steps = options.budget_steps - greedy.expansions
         own = dataclasses.replace(options, agent=None, searcher="greedy", beam_width=FIRST_WIDTH)
+        weights = itertools.cycle(self._value_weights)
         while own.beam_width <= MAX_WIDTH:
             is_over = time.perf_counter() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
             if is_over:
                 best.is_exhausted = False
                 break
             own = dataclasses.replace(own, budget_steps=left_steps if options.budget_steps else 0)
-            found = self._explorer(graph, library, cost, own).run(best.steps, deadline)
+            found = self._explorer(graph, library, cost, own, next(weights)).run(best.steps, deadline)
             best.note(found.cost_us, found.steps)
             best.expansions += found.expansions
             best.candidates += found.candidates
@@ -105,11 +113,16 @@ class AgentSearcher:
         return best
 
     def _explorer(
-        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
+        self,
+        graph: _C.Graph,
+        library: _C.Library,
+        cost: _C.CostModel,
+        options: Options,
+        value_weight: float,
     ) -> Explorer:
         controller = self._agent.controller
         if isinstance(controller, CandidateController):
-            return Beam(controller, graph, library, cost, options, self._value_weight)
+            return Beam(controller, graph, library, cost, options, value_weight)
         return Rollouts(controller, graph, library, cost, options)
 
 
