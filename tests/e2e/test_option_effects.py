@@ -10,6 +10,7 @@ import torch
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
 from torchrlopt import backend, optimise, profiling, search
 from torchrlopt.cost import profile_store
+from torchrlopt.options import AGENT_SEARCHERS
 from torchrlopt.report import Report
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.records import origin_of
@@ -26,11 +27,25 @@ def report_of(**options: Any) -> Report:
     return optimised.report
 
 
-@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random"])
-def test_searcher(searcher: str) -> None:
+@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random", *AGENT_SEARCHERS])
+def test_searcher(searcher: str, caplog: pytest.LogCaptureFixture) -> None:
     report = report_of(searcher=searcher, budget_ms=100)
     assert report.searcher == searcher
     assert report.steps
+    assert "are used instead" not in caplog.text, "the agent itself planned"
+
+
+def test_the_agent_is_the_default_and_leaves_torch_as_it_was() -> None:
+    model = build(Branches)
+    threads, state = torch.get_num_threads(), torch.random.get_rng_state()
+    compiled = torch.compile(model, backend="rlopt", options={**STRICT, "cache": False})
+    with torch.no_grad():
+        compiled(X)
+    (report,) = backend.reports()
+    assert report.searcher == "agent"
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_no_search_means_no_steps() -> None:
