@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import json, sys, torch
 from tests.e2e.models import STRICT, Branches, assert_same, build
-from torchrlopt import optimise, search
+from torchrlopt import optimise, planning
 calls = []
-plain_search = search.search
-search.search = lambda *a, **k: calls.append(1) or plain_search(*a, **k)
+plain_search = planning.search_plan
+planning.search_plan = lambda *a, **k: calls.append(1) or plain_search(*a, **k)
 model = build(Branches)
 optimised = optimise(model, torch.randn(5, 16), **{**STRICT, **json.loads(sys.argv[1])})
 assert_same(model, optimised, torch.randn(5, 16))

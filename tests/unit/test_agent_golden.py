@@ -46,8 +46,8 @@ def opinions() -> list[dict[str, object]]:
 def test_golden_opinions() -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     for mine, expected in zip(opinions(), golden, strict=True):
-        assert mine["log_probs"] == pytest.approx(expected["log_probs"], abs=2e-4)
-        assert mine["value"] == pytest.approx(expected["value"], abs=1e-4)
+        assert mine["log_probs"] == pytest.approx(expected["log_probs"], rel=1e-4, abs=2e-3)
+        assert mine["value"] == pytest.approx(expected["value"], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", AGENT_SEARCHERS)
