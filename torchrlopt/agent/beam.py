@@ -18,7 +18,7 @@ from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 
 ILLEGAL = -1  # an action that changes nothing
-MAX_ALIKE = 3  # graphs with equal costs that are followed
+MIN_ALIKE = 3  # graphs with equal costs that are followed; a wider beam follows more
 OFFERS = 4  # times the width of the beam: what many offers lead to is known already
 
 
@@ -99,11 +99,13 @@ class Beam(Explorer):
             # Graphs with the same costs in all respects are mostly images of each other: a few are enough.
             alike = tuple(round(float(outcomes[slot, column]) * 1e3) for column in columns)
             key = self._env.hash(slot)
-            is_new = key not in self._seen and self._alike[alike] < MAX_ALIKE
-            if is_new and not outcomes[slot, OUTCOMES["terminated"]]:
+            is_new = key not in self._seen and not outcomes[slot, OUTCOMES["terminated"]]
+            self._seen.add(key)
+            if is_new and self._alike[alike] < max(MIN_ALIKE, self._width):
                 kept.append(slot)
                 self._alike[alike] += 1
-            self._seen.add(key)
+            else:
+                found.is_cut |= is_new
         return kept
 
     def _offers(self, alive: list[int], found: Found) -> list[Offer]:

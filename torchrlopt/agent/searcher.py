@@ -25,7 +25,7 @@ logger = logging.getLogger("torchrlopt")
 FIRST_WIDTH = 1  # a narrow search reaches the end of a long plan, a wide one would not
 MAX_WIDTH = 64
 #: In turns: where the policy is sure of itself and wrong, only a value that counts for more leads elsewhere.
-VALUE_WEIGHTS = (60.0, 20.0)
+VALUE_WEIGHTS = (20.0, 60.0)
 
 
 class AgentSearcher:
