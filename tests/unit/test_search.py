@@ -62,7 +62,9 @@ HILL = "graph (x: f32[1024,1024]) { y = Relu(x) return y }"
 
 def run(text: str, **options: object) -> tuple[_C.Graph, Plan]:
     graph, library, cost = _C.parse_graph(text), _C.Library(LIBRARY), _C.CostModel()
-    plan = search(graph, library, cost, Options.from_dict({"budget_ms": 2000.0, **options}))
+    plan = search(
+        graph, library, cost, Options.from_dict({"searcher": "greedy", "budget_ms": 2000.0, **options})
+    )
     result = replay(graph, library, plan)
     result.check()
     # The sum of the steps' differences is the difference of the totals.
