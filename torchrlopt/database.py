@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torchrlopt.directory import check_private, make_private
 logger = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT_S = 2.0
+_LOCK_PAUSE_S = 0.01
 
 
 class Database:
@@ -75,7 +77,7 @@ class Database:
         connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
         try:
             if writable:
-                connection.execute("pragma journal_mode=wal")
+                _write_ahead(connection)
                 connection.execute("pragma synchronous=normal")  # safe with a write-ahead log, and quicker
                 connection.execute(self._schema)
                 connection.commit()
@@ -100,6 +102,19 @@ class Database:
         if what not in self._warned:
             self._warned.add(what)
             logger.warning("%s (%s)", what, detail)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log; SQLite does not wait for its lock when several processes do so at once."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("pragma journal_mode=wal")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOCK_PAUSE_S)
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
