@@ -121,7 +121,7 @@ def agents_of(settings: Settings) -> dict[str, Agent]:
     library = _library(settings)
     found = {}
     for name in AGENTS:
-        path = shipped.path_of(Options(searcher=name))  # type: ignore[arg-type]
+        path = shipped.path_of(Options.from_dict({"searcher": name}))
         if name == "agent" or path.exists():
             found[name] = load(path, library)
     return found

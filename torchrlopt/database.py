@@ -105,14 +105,18 @@ class Database:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log; SQLite does not wait for its lock when several processes do so at once."""
+    """Switch to a write-ahead log.
+
+    Where several connections switch a new database at once, SQLite refuses some of them without waiting.
+    """
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             connection.execute("pragma journal_mode=wal")
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+        except sqlite3.OperationalError as error:
+            # The low byte is the kind of the error, the others say more.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_LOCK_PAUSE_S)
 

@@ -23,9 +23,13 @@ def make_private(directory: Path) -> None:
     Raises:
         OSError: it cannot be made.
     """
-    if not directory.exists():
+    if directory.exists():
+        return
+    try:
         directory.mkdir(parents=True, mode=0o700)
-        directory.chmod(0o700)  # whatever the umask
+    except FileExistsError:  # another process was first; what it made is looked at before use
+        return
+    directory.chmod(0o700)  # whatever the umask
 
 
 def check_private(directory: Path) -> None:

@@ -32,11 +32,20 @@ from training import ppo
 from training.config import Config
 from training.episodes import Key, play_group
 from training.features import train_encoder
-from training.graphs import manifest
 from training.keys import gumbel_of, torch_seed
 from training.latent import UniformPolicy, join, sequences
 from training.prices import Prices, cost_of, prices_of
-from training.train import AGENT, STATE, add_arguments, config_of, log, summary, updates
+from training.train import (
+    AGENT,
+    STATE,
+    add_arguments,
+    claim,
+    config_of,
+    log,
+    provenance,
+    summary,
+    updates,
+)
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
@@ -220,19 +229,8 @@ class DreamTrainer:
 
     def export(self, path: Path, scores: dict[str, Any] | None = None) -> Path:
         """Write the agent; where it is."""
-        extra = {
-            "row": self.config.row,
-            "manifest": manifest(self.config.seed),
-            "config": self.config.to_json(),
-            "updates": self.update,
-            "real_steps": self.real_steps,
-            "imagined_steps": self.imagined_steps,
-            "hours": round(self.seconds / 3600, 4),
-            "prices": dict(self.prices.rates),
-            "measured_nodes": len(self.prices.measured),
-            "scores": scores or {},
-        }
-        checkpoint.save(path, self.controller, self.library, extra)
+        metadata = {**provenance(self, scores), "imagined_steps": self.imagined_steps}
+        checkpoint.save(path, self.controller, self.library, metadata)
         return path
 
     def _parts(self) -> dict[str, Any]:
@@ -269,12 +267,12 @@ class DreamTrainer:
         # Imported here: it takes a second, and tests of the rest do not need it.
         from torch.utils.tensorboard import SummaryWriter
 
-        folder.mkdir(parents=True, exist_ok=True)
+        holds_run = claim(folder, resume)
         begin = time.perf_counter()
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with SummaryWriter(str(folder)) as writer, Progress(*columns) as progress:
             bar = progress.add_task(f"{self.config.row}: encoder", total=1.0)
-            if resume and (folder / STATE).exists():
+            if holds_run:
                 self.load(folder)
             else:
                 self.begin()

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 
 from torchrlopt import _C
-from torchrlopt.cost import MachineProfile, device_model
-from torchrlopt.cost.prices import scales, table
+from torchrlopt.cost import MachineProfile
+from torchrlopt.cost.prices import table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,8 @@ def prices_of(device: _C.DeviceModel) -> Prices:
 
 def measured_prices(profile: MachineProfile) -> Prices:
     """Prices of this machine, as planning takes them."""
-    rates = prices_of(device_model(profile.executor, profile.device_type, profile.probe)).rates
-    kinds = {str(op["name"]): str(op["cost_class"]) for op in _C.ops()}
-    factors = scales(profile.prices, kinds) if profile.prices else {}
-    return Prices(rates, table(profile.prices), factors)
+    rates = prices_of(profile.device_model()).rates
+    return Prices(rates, table(profile.prices), profile.factors())
 
 
 def cost_of(prices: Prices) -> _C.CostModel:

@@ -145,18 +145,7 @@ class Trainer:
     ) -> Path:
         """Write the agent, into the folder of the run if no path is given; where it is."""
         path = path or self.folder / AGENT
-        metadata = {
-            **(extra or {}),
-            "row": self.config.row,
-            "manifest": manifest(self.config.seed),
-            "config": self.config.to_json(),
-            "updates": self.update,
-            "real_steps": self.real_steps,
-            "hours": round(self.seconds / 3600, 4),
-            "prices": dict(self.prices.rates),
-            "measured_nodes": len(self.prices.measured),
-            "scores": scores or {},
-        }
+        metadata = {**(extra or {}), **provenance(self, scores)}
         checkpoint.save(path, self.controller, self.library, metadata)
         return path
 
@@ -192,15 +181,33 @@ def claim(folder: Path, resume: bool) -> bool:
     return holds_run
 
 
-class Updating(Protocol):
-    """What `updates` needs of one."""
+class Run(Protocol):
+    """What `updates` and `provenance` need of one."""
 
     config: Config
     update: int
+    real_steps: int
+    seconds: float
+    prices: Prices
+
+
+def provenance(trainer: Run, scores: dict[str, Any] | None) -> dict[str, Any]:
+    """What a checkpoint says of its making."""
+    return {
+        "row": trainer.config.row,
+        "manifest": manifest(trainer.config.seed),
+        "config": trainer.config.to_json(),
+        "updates": trainer.update,
+        "real_steps": trainer.real_steps,
+        "hours": round(trainer.seconds / 3600, 4),
+        "prices": dict(trainer.prices.rates),
+        "measured_nodes": len(trainer.prices.measured),
+        "scores": scores or {},
+    }
 
 
 def updates(
-    trainer: Updating,
+    trainer: Run,
     step: Callable[[], dict[str, float]],
     save: Callable[[], object],
     begin: float,

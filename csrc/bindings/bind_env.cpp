@@ -320,13 +320,11 @@ void bind_env(py::module_& m) {
             return sizes_to_dict(sizes);
           },
           py::arg("envs") = std::vector<int>{},
-          "Rows of the next observation: episodes, nodes, edges, candidates, matched. It shows these "
-          "episodes, "
-          "all of them for none.")
+          "Rows of the next observation: episodes, nodes, edges, candidates, matched. It shows these\n"
+          "episodes, all of them for none.")
       .def("observe", &observe, py::arg("arrays"),
-           "Writes the observation into arrays of exactly those sizes. After anything but `sizes` it is one "
-           "of "
-           "all episodes.")
+           "Writes the observation into arrays of exactly those sizes. After anything but `sizes` it is\n"
+           "one of all episodes.")
       .def("masks", &masks, py::arg("substitutions").noconvert(), py::arg("locations").noconvert(),
            "Writes what is legal: bool [B, S + 1], stop last, and bool [B, S, max_locations].")
       .def(

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,24 @@ def test_processes_write_at_once(store: PlanStore) -> None:
     assert [run.wait(timeout=120) for run in runs] == [0, 0, 0]
     for name in ("one", "two", "three"):
         assert [store.get(f"{name} {i}") for i in range(40)] == [{"i": i} for i in range(40)]
+
+
+def test_a_new_store_is_opened_by_several_at_once(tmp_path: Path) -> None:
+    # SQLite refuses some of those that make a new database at the same moment; no entry may be lost.
+    for number in range(60):
+        begin = threading.Barrier(4)
+
+        def put(name: str, folder: Path = tmp_path / str(number), begin: threading.Barrier = begin) -> None:
+            begin.wait()
+            PlanStore(folder).put(name, {"name": name})
+
+        threads = [threading.Thread(target=put, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        opened = PlanStore(tmp_path / str(number))
+        assert [opened.get(name) for name in "abcd"] == [{"name": name} for name in "abcd"]
 
 
 def test_kill_while_writing_loses_nothing_written_before(store: PlanStore) -> None:

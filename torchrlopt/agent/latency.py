@@ -8,7 +8,6 @@ graphs; with no measurement the factors are 1. It chooses among the last candida
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from torchrlopt import _C
+from torchrlopt.cost import COST_CLASSES
 from torchrlopt.errors import AgentError
 
 #: Kinds of operators that are told apart one by one: they take most of the time.
@@ -26,17 +26,12 @@ _ITERATIONS = 200
 Parts = dict[str, float]
 
 
-@functools.cache
-def _kinds() -> dict[str, str]:
-    return {str(op["name"]): str(op["cost_class"]) for op in _C.ops()}
-
-
 def parts_of(graph: _C.Graph, cost: _C.CostModel) -> Parts:
     """Predicted microseconds of a run by kind of operator."""
     parts: Parts = {}
     for id_ in graph.topological_order():
         op = str(graph.node(id_)["op"])
-        kind = op if op in _APART else _kinds()[op]
+        kind = op if op in _APART else COST_CLASSES[op]
         us = float(cost.node(graph, id_)["time_us"])
         if us > 0:
             parts[kind] = parts.get(kind, 0.0) + us

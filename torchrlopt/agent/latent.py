@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -16,8 +16,8 @@ from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, TwoStageContr
 from torchrlopt.agent.world_model import MixtureModel, WorldModel, WorldState
 from torchrlopt.agent.world_model_discrete import DiscreteModel
 
-#: World models by row.
-MODELS: dict[str, type[WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
+#: World models by row, made of the width of graph embeddings and the embeddings of substitutions.
+MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LatentController(nn.Module):
         self.names = tuple(names)
         given = torch.zeros(len(names), config.rule_width) if rules is None else rules
         self.encoder = ENCODERS[config.encoder](schema, config.width)
-        self.model = MODELS[config.row](config.width, given)  # type: ignore[call-arg]
+        self.model = MODELS[config.row](config.width, given)
         self.policy = TwoStageController(self.model.state_width, given)
 
     def rows_of(self, names: Sequence[str]) -> Tensor:

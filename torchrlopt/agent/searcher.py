@@ -48,7 +48,7 @@ class AgentSearcher:
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """Greedy's plan, or a cheaper one. If the networks fail, the core's beam takes over."""
         begin = time.perf_counter()
-        greedy = _classic(graph, library, cost, options, searcher="greedy")
+        greedy = _classic("greedy", graph, library, cost, options)
         deadline = begin + options.budget_ms / 1000
         try:
             with undisturbed_torch():
@@ -93,7 +93,7 @@ class AgentSearcher:
         """One exploration after another, each twice as wide and from the best plan so far."""
         best = Found(greedy.cost_after_ms * 1000, list(greedy.steps))
         left_steps = options.budget_steps - greedy.expansions
-        own = dataclasses.replace(options, agent=None, searcher="greedy", beam_width=FIRST_WIDTH)
+        own = dataclasses.replace(options.with_searcher("greedy"), beam_width=FIRST_WIDTH)
         weights = itertools.cycle(self._value_weights)
         while own.beam_width <= MAX_WIDTH:
             is_over = time.perf_counter() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
@@ -129,7 +129,7 @@ class AgentSearcher:
 def search_without_agent(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
     """Greedy, then beam with the rest of the budget: what is left where no agent can be had."""
     begin = time.perf_counter()
-    greedy = _classic(graph, library, cost, options, searcher="greedy")
+    greedy = _classic("greedy", graph, library, cost, options)
     return _with_beam(greedy, begin, graph, library, cost, options)
 
 
@@ -142,7 +142,7 @@ def _with_beam(
     options: Options,
 ) -> Plan:
     left_ms = max(0.0, options.budget_ms - (time.perf_counter() - begin) * 1000)
-    beam = _classic(graph, library, cost, options, searcher="beam", budget_ms=left_ms)
+    beam = _classic("beam", graph, library, cost, dataclasses.replace(options, budget_ms=left_ms))
     best = min(greedy, beam, key=lambda plan: plan.cost_after_ms)
     return dataclasses.replace(
         best,
@@ -153,11 +153,8 @@ def _with_beam(
     )
 
 
-def _classic(
-    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options, **changes: object
-) -> Plan:
-    own = dataclasses.replace(options, agent=None, **changes)  # type: ignore[arg-type]
-    return search.ClassicSearcher().search(graph, library, cost, own)
+def _classic(name: str, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+    return search.search(graph, library, cost, options.with_searcher(name))
 
 
 def _plan_of(

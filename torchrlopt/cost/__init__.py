@@ -152,9 +152,15 @@ class MachineProfile:
         Args:
             sizes: example sizes of symbols.
         """
-        model = device_model(self.executor, self.device_type, self.probe)
-        factors = scales(self.prices, _COST_CLASSES) if self.prices else {}
-        return _C.CostModel(model, table(self.prices), factors, dict(sizes or {}))
+        return _C.CostModel(self.device_model(), table(self.prices), self.factors(), dict(sizes or {}))
+
+    def device_model(self) -> _C.DeviceModel:
+        """Rates and overheads, those that the probe found where it has run."""
+        return device_model(self.executor, self.device_type, self.probe)
+
+    def factors(self) -> dict[str, float]:
+        """On the analytic price of what was not measured, by operator."""
+        return scales(self.prices, COST_CLASSES) if self.prices else {}
 
 
 def machine_profile(executor: str, device: torch.device, store: ProfileStore | None = None) -> MachineProfile:
@@ -181,4 +187,5 @@ def _store_in(_: str) -> ProfileStore:
     return ProfileStore()
 
 
-_COST_CLASSES: dict[str, str] = {str(op["name"]): str(op["cost_class"]) for op in _C.ops()}
+#: Cost class of every operator.
+COST_CLASSES: dict[str, str] = {str(op["name"]): str(op["cost_class"]) for op in _C.ops()}
