@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import sys
 import tempfile
+import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,11 +21,12 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from baselines.measure import Row, Settings, measure_model
-from baselines.peers import DTYPES, PEERS, Case, installed_peers
+from baselines.peers import DTYPES, OURS, PEERS, Case, installed_peers
 from baselines.table import failures, machine, render, write_csv, write_plot
+from torchrlopt.options import Executor, Searcher, Weights
 
 #: Characters that the table needs, for output that has no width of its own.
-_PLAIN_WIDTH = 140
+_PLAIN_WIDTH = 200
 
 
 def choose(text: str, known: Sequence[str], what: str, usual: Sequence[str] | None = None) -> list[str]:
@@ -56,11 +59,12 @@ def _summary(rows: Sequence[Row]) -> str:
     parts = []
     for row in rows:
         if row.reason:
-            parts.append(f"{row.case.peer} failed")
+            parts.append(f"{row.case.label} failed")
         elif row.case.peer == PEERS[0]:
             parts.append(f"{PEERS[0]} {row.median_ms:.1f} ms")
         else:
-            parts.append(f"{row.case.peer} " + ("-" if row.ratio is None else f"{row.ratio:.2f}x"))
+            kept = f" ({row.kept})" if row.kept else ""
+            parts.append(f"{row.case.label} " + ("-" if row.ratio is None else f"{row.ratio:.2f}x") + kept)
     return f"{rows[0].case.model}: {', '.join(parts)}"
 
 
@@ -92,6 +96,10 @@ def _compare_library(
         library_gain.write_fires(gains)
 
 
+def _values(literal: object) -> tuple[str, ...]:
+    return typing.get_args(literal)
+
+
 def _suite() -> Sequence[str]:
     from baselines.models import NAMES  # imports torch
 
@@ -118,10 +126,19 @@ def compare(
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     dtype: Annotated[str, typer.Option(help=f"Type of weights and inputs: {', '.join(DTYPES)}.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each peer.")] = 2,
-    executor: Annotated[str, typer.Option(help="torchrlopt's executor.")] = "eager",
+    executor: Annotated[
+        str, typer.Option(help="torchrlopt's executors, separated by commas; 'auto' times all of them.")
+    ] = "eager",
     searcher: Annotated[
-        str, typer.Option(help="torchrlopt's searcher; empty for agent, with --library for greedy.")
+        str,
+        typer.Option(
+            help="torchrlopt's searchers, separated by commas, 'none' for the executor without a plan; empty "
+            "for agent, with --library for greedy."
+        ),
     ] = "",
+    weights: Annotated[
+        str, typer.Option(help=f"torchrlopt's option of that name: {', '.join(typing.get_args(Weights))}.")
+    ] = "check",
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
@@ -175,7 +192,8 @@ def compare(
     Eager always runs. Peers compile one after the other, then take turns, round by round. The speed-up is the
     median of the rounds' ratios to eager PyTorch. The first call counts compilation, from caches that do not
     know the model, but not imports. Errors are against float64; a result that is further from it
-    than eager's own rounding explains is reported as wrong and does not count.
+    than eager's own rounding explains is reported as wrong and does not count. "kept" is the executor whose
+    graph was the fastest, with its searcher where that is not the agent, or the original.
 
     One model takes about a minute, most of it inductor's compilations; all of them less than 40 minutes.
     """
@@ -183,12 +201,17 @@ def compare(
         raise typer.BadParameter(f"no dtype named {dtype!r}; choose from: {', '.join(DTYPES)}")
     chosen_peers = choose(peers, PEERS, "peer", installed_peers())
     chosen_peers = [PEERS[0], *(peer for peer in chosen_peers if peer != PEERS[0])]
+    executors = choose(executor, _values(Executor), "executor")
+    (chosen_weights,) = choose(weights, _values(Weights), "weights")[:1]
+    searchers = choose(searcher or "agent", _values(Searcher), "searcher")
     for path in (csv, plot):
         if path is not None and not path.parent.is_dir():
             raise typer.BadParameter(f"no folder {str(path.parent)!r} to write {path.name!r} into")
     from baselines.models import NAMES  # imports torch: not before the arguments are known to be good
 
     chosen_models = choose(models, NAMES, "model")
+    if len(executors) > 1 and (search or agent or env or fidelity):
+        raise typer.BadParameter("--search, --agent, --env and --fidelity are for one executor at a time")
     if search:
         from baselines import search_gap
 
@@ -224,22 +247,17 @@ def compare(
     if load > 0.5:
         console.print(f"The machine is busy (load {load:.1f}): expect wide quartiles.", style="yellow")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    settings_of_cases: list[tuple[Any, ...]] = [
+        (peer, batch, dtype, threads, *own)
+        for peer in chosen_peers
+        for own in (itertools.product(executors, searchers, [chosen_weights]) if peer == OURS else [()])
+    ]
     rows: list[Row] = []
     bar = Progress(*columns, console=console, transient=True)
     with tempfile.TemporaryDirectory() as caches, bar as progress:
-        task = progress.add_task("starting", total=len(chosen_models) * (len(chosen_peers) + rounds))
+        task = progress.add_task("starting", total=len(chosen_models) * (len(settings_of_cases) + rounds))
         for model in chosen_models:
-            cases = [
-                Case(
-                    model,
-                    peer,
-                    batch,
-                    dtype,
-                    threads,
-                    *([executor, searcher or "agent"] if peer == "torchrlopt" else []),
-                )
-                for peer in chosen_peers
-            ]
+            cases = [Case(model, *each) for each in settings_of_cases]
             done = progress.tasks[task].completed
 
             def announce(phase: str) -> None:
@@ -247,7 +265,7 @@ def compare(
 
             model_rows = measure_model(cases, settings, Path(caches), announce)
             # A step is announced when it begins, so the count is set right at the end.
-            progress.update(task, completed=done + len(chosen_peers) + rounds)
+            progress.update(task, completed=done + len(settings_of_cases) + rounds)
             progress.console.print(_summary(model_rows), highlight=False, soft_wrap=True)
             rows += model_rows
             if csv is not None:

@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from baselines.peers import PEERS, Case
+from baselines.peers import OURS, PEERS, Case
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,10 +50,13 @@ class Row:
         median_ms: Median time of a call over all rounds, milliseconds; `q1_ms` and `q3_ms` are its quartiles.
         ratio: Median over the rounds of eager's median time by this peer's; above 1 is faster than eager.
         ratio_q1: First quartile of that; `ratio_q3` is the third.
+        over_best: The same ratio to the peer whose median is the smallest, torchrlopt not counted, with its
+            quartiles `over_best_q1` and `over_best_q3`; for torchrlopt only.
         peak_mb: Largest resident size of the peer's process, MB.
         first_call_s: Seconds from the model in hand to its first result; it was in no cache.
         max_error: Largest error against float64, in units of the largest output.
         eager_error: The same of eager PyTorch.
+        kept: What torchrlopt has kept; empty for the others.
         reason: Empty where all is well.
     """
 
@@ -64,10 +67,14 @@ class Row:
     ratio: float | None = None
     ratio_q1: float | None = None
     ratio_q3: float | None = None
+    over_best: float | None = None
+    over_best_q1: float | None = None
+    over_best_q3: float | None = None
     peak_mb: float | None = None
     first_call_s: float | None = None
     max_error: float | None = None
     eager_error: float | None = None
+    kept: str = ""
     reason: str = ""
 
 
@@ -84,15 +91,16 @@ class WorkerProcess:
     def __init__(self, case: Case, folder: Path, caches: Path, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._log = (folder / "log.txt").open("w+")
+        own = caches / case.label
         # OpenMP threads wait as by default. Sleeping at once (OMP_WAIT_POLICY=PASSIVE) would spare the
         # others milliseconds of spinning, but was seen to make eager PyTorch itself up to 1.8 times slower.
         environment = os.environ | {
             "OMP_NUM_THREADS": str(case.threads),
             "MKL_NUM_THREADS": str(case.threads),
             "PYTHONPATH": os.pathsep.join([str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
-            "TORCHINDUCTOR_CACHE_DIR": str(caches / case.peer / "inductor"),
+            "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": str(case.threads),
-            "TORCHRLOPT_CACHE_DIR": str(caches / case.peer / "torchrlopt"),
+            "TORCHRLOPT_CACHE_DIR": str(own / "torchrlopt"),
         }
         command = [sys.executable, "-m", "baselines.worker", json.dumps(asdict(case)), str(folder)]
         # A session of its own, so that compilers it has started end with it.
@@ -147,7 +155,8 @@ class WorkerProcess:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what was written to a dead process
+                    pipe.close()
         self._log.close()
 
 
@@ -194,12 +203,27 @@ class _Run:
     rounds_ms: list[list[float]]
     first_call_s: float | None = None
     peak_mb: float | None = None
+    kept: str = ""
     reason: str = ""
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     q1, median, q3 = np.percentile(values, [25, 50, 75])
     return float(q1), float(median), float(q3)
+
+
+def _ratios(base: _Run, run: _Run) -> list[float]:
+    """How many times faster than the base, round by round."""
+    rounds = zip(base.rounds_ms, run.rounds_ms, strict=True)
+    return [float(np.median(base_ms) / np.median(own_ms)) for base_ms, own_ms in rounds]
+
+
+def _over_best(row: Row, run: _Run, best: _Run) -> Row:
+    """With the ratio to the best peer, where the row is one of torchrlopt's and counts."""
+    if row.case.peer != OURS or row.reason:
+        return row
+    q1, median, q3 = _quartiles(_ratios(best, run))
+    return replace(row, over_best=median, over_best_q1=q1, over_best_q3=q3)
 
 
 def _sum_up(run: _Run, eager: _Run, reference: list[np.ndarray] | None) -> Row:
@@ -209,9 +233,7 @@ def _sum_up(run: _Run, eager: _Run, reference: list[np.ndarray] | None) -> Row:
     q1, median, q3 = _quartiles([ms for times in run.rounds_ms for ms in times])
     row: dict[str, Any] = {"median_ms": median, "q1_ms": q1, "q3_ms": q3}
     if not eager.reason:
-        rounds = zip(eager.rounds_ms, run.rounds_ms, strict=True)
-        ratios = [float(np.median(base) / np.median(own)) for base, own in rounds]
-        row["ratio_q1"], row["ratio"], row["ratio_q3"] = _quartiles(ratios)
+        row["ratio_q1"], row["ratio"], row["ratio_q3"] = _quartiles(_ratios(eager, run))
     reason = ""
     if reference is not None:
         error = relative_error(_load(run.folder / "outputs.npz"), reference)
@@ -220,7 +242,8 @@ def _sum_up(run: _Run, eager: _Run, reference: list[np.ndarray] | None) -> Row:
         limit = error_limit(eager_error, run.case.dtype)
         if not error <= limit:
             reason = f"wrong result: error {error:.1e} of the largest output, limit {limit:.1e}"
-    return Row(run.case, peak_mb=run.peak_mb, first_call_s=run.first_call_s, reason=reason, **row)
+    row |= {"peak_mb": run.peak_mb, "first_call_s": run.first_call_s, "kept": run.kept}
+    return Row(run.case, reason=reason, **row)
 
 
 def measure_model(
@@ -248,7 +271,7 @@ def measure_model(
     with ExitStack() as stack:
         runs: list[_Run] = []
         for case in cases:
-            on_progress(f"{case.model}: {case.peer} compiles")
+            on_progress(f"{case.model}: {case.label} compiles")
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             worker = WorkerProcess(case, folder, caches, settings.timeout_s)
             stack.callback(worker.close)
@@ -266,7 +289,12 @@ def measure_model(
         if not eager.reason:
             eager.worker.ask("reference")
             reference = _load(eager.folder / "reference.npz")
-        return [_sum_up(run, eager, reference) for run in runs]
+        rows = [_sum_up(run, eager, reference) for run in runs]
+        others = [i for i, row in enumerate(rows) if row.case.peer != OURS and not row.reason]
+        if not others:
+            return rows
+        best = runs[min(others, key=lambda i: rows[i].median_ms or float("inf"))]
+        return [_over_best(row, run, best) for row, run in zip(rows, runs, strict=True)]
 
 
 def _attempt(run: _Run, act: Callable[[_Run], None]) -> None:
@@ -281,7 +309,8 @@ def _attempt(run: _Run, act: Callable[[_Run], None]) -> None:
 
 
 def _prepare(run: _Run) -> None:
-    run.first_call_s = run.worker.ask("prepare")["first_call_s"]
+    reply = run.worker.ask("prepare")
+    run.first_call_s, run.kept = reply["first_call_s"], reply["kept"]
 
 
 def _time(run: _Run, seconds: float) -> None:

@@ -19,8 +19,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+OURS = "torchrlopt"
+
 #: Names of the peers, in the order of reports; the first is the base of every ratio.
-PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "openvino", "torchrlopt")
+PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "openvino", OURS)
 
 # Peers that need a package which torchrlopt's own extras do not bring.
 _OPTIONAL = {"openvino": "openvino"}
@@ -41,6 +43,7 @@ class Case:
         threads: Threads of the peer's kernels.
         executor: torchrlopt's executor; empty for the others.
         searcher: torchrlopt's searcher; empty for the others.
+        weights: torchrlopt's option of that name.
         device: "cpu", or "cuda" for a peer of `baselines.cuda_peers`.
     """
 
@@ -51,7 +54,14 @@ class Case:
     threads: int
     executor: str = ""
     searcher: str = ""
+    weights: str = "check"
     device: str = "cpu"
+
+    @property
+    def label(self) -> str:
+        """The peer's name, for torchrlopt with what it was told to use."""
+        parts = (self.peer, self.executor, "" if self.searcher == "agent" else self.searcher)
+        return "/".join(part for part in parts if part)
 
 
 class Peer(Protocol):
@@ -59,6 +69,9 @@ class Peer(Protocol):
 
     def first_call(self) -> float:
         """Compiles and runs once; returns the seconds from the model in hand to its first result."""
+
+    def kept(self) -> str:
+        """What runs after the first call, where the peer had a choice; else empty."""
 
     def call(self) -> Any:
         """Runs the model once."""
@@ -105,31 +118,33 @@ class TorchPeer:
         import torch
 
         self._torch = torch
+        self._case = case
         self._model, self._inputs = build_case(case)
         self._callable = self._model
         if case.peer == "inductor_freezing":
             import torch._inductor.config
 
             torch._inductor.config.freezing = True
-        options: dict[str, Any] = {}
-        if case.peer == "torchrlopt":
-            options = {
-                "backend": "rlopt",
-                "options": {"executor": case.executor, "searcher": case.searcher, "on_error": "raise"},
-            }
         if case.peer != "eager":
             # Imports, and what a compiler prepares once on a machine (inductor: 10 s for a C++ header), are
             # no part of this model's first call.
-            torch.compile(torch.sin, **options)(torch.ones(8))
+            self._prepare()
             # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
             torch._dynamo.reset()
-            self._callable = torch.compile(self._model, **options)
+
+    def _prepare(self) -> None:
+        self._torch.compile(self._torch.sin)(self._torch.ones(8))
+        self._callable = self._torch.compile(self._model)
 
     def first_call(self) -> float:
         """Compiles and runs once; returns the seconds that took."""
         start = time.perf_counter()
         self.call()
         return time.perf_counter() - start
+
+    def kept(self) -> str:
+        """Nothing: there is no choice."""
+        return ""
 
     def call(self) -> Any:
         """Runs the model once."""
@@ -149,6 +164,34 @@ class TorchPeer:
         self._callable = self._model = self._model.double()
         self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
         return self.outputs()
+
+
+class RlOptPeer(TorchPeer):
+    """torchrlopt."""
+
+    def _prepare(self) -> None:
+        self._optimise(self._torch.nn.ReLU().eval(), (self._torch.ones(8),))
+
+    def _optimise(self, model: Any, inputs: tuple[Any, ...]) -> Any:
+        import torchrlopt
+
+        case = self._case
+        settings = {"executor": case.executor, "searcher": case.searcher, "weights": case.weights}
+        return torchrlopt.optimise(model, inputs, on_error="raise", **settings)
+
+    def first_call(self) -> float:
+        """Optimises and runs once; returns the seconds that took."""
+        start = time.perf_counter()
+        self._callable = self._optimise(self._model, self._inputs)
+        self.call()
+        return time.perf_counter() - start
+
+    def kept(self) -> str:
+        """The executor that runs the model now, and the searcher where it is not the agent."""
+        report = self._callable.report
+        if report.kept == "original":
+            return "original"
+        return str(report.executor if report.searcher == "agent" else f"{report.executor}, {report.searcher}")
 
 
 def _export(case: Case, folder: str) -> float:
@@ -187,6 +230,10 @@ class ExportedPeer(abc.ABC):
             self._feed = dict(zip(names, arrays.values(), strict=True))
         self.call()
         return export_s + time.perf_counter() - start
+
+    def kept(self) -> str:
+        """Nothing: there is no choice."""
+        return ""
 
     def call(self) -> Any:
         """Runs the model once."""
@@ -257,7 +304,9 @@ def make_peer(case: Case, folder: str) -> Peer:
         raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(PEERS)}")
     if case.peer == "onnxruntime":
         return OnnxRuntimePeer(case, folder)
-    return OpenVinoPeer(case, folder) if case.peer == "openvino" else TorchPeer(case)
+    if case.peer == "openvino":
+        return OpenVinoPeer(case, folder)
+    return RlOptPeer(case) if case.peer == OURS else TorchPeer(case)
 
 
 def installed_peers() -> tuple[str, ...]:

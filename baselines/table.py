@@ -62,7 +62,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def ratios_by_peer(rows: Sequence[Row]) -> dict[str, list[float]]:
     """Speed-ups over eager of each peer's good rows; in the order of `PEERS`, peers of a GPU after them."""
-    good = [(row.case.peer, row.ratio) for row in rows if row.ratio is not None and not row.reason]
+    good = [(row.case.label, row.ratio) for row in rows if row.ratio is not None and not row.reason]
     order = dict.fromkeys([*PEERS, *(peer for peer, _ in good)])
     ratios = {peer: [ratio for owner, ratio in good if owner == peer] for peer in order}
     return {peer: values for peer, values in ratios.items() if values}
@@ -79,7 +79,11 @@ def _spread(q1: float | None, q3: float | None) -> str:
 def _speed(row: Row) -> str:
     if row.median_ms is None:
         return "failed"
-    return "wrong" if row.reason else "-" if row.ratio is None else f"{row.ratio:.2f}x"
+    return "wrong" if row.reason else _times(row.ratio)
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
 
 
 def render(rows: Sequence[Row]) -> Table:
@@ -92,27 +96,33 @@ def render(rows: Sequence[Row]) -> Table:
     table = Table(title=title, box=box.SIMPLE)
     table.add_column("model", no_wrap=True)
     table.add_column("peer", no_wrap=True)
-    measures = ("median ms", "quartiles", "speed-up", "quartiles", "peak MB", "first call s", "max error")
+    measures = (
+        "median ms", "quartiles", "speed-up", "quartiles", "peak MB", "first call s", "max error",
+        "over best peer", "quartiles", "kept",
+    )  # fmt: skip
     for heading in measures:
         table.add_column(heading, justify="right", no_wrap=True)
     for row, next_row in zip(rows, [*rows[1:], None], strict=True):
         table.add_row(
-            row.case.model, row.case.peer, _format(row.median_ms, ".2f"), _spread(row.q1_ms, row.q3_ms),
+            row.case.model, row.case.label, _format(row.median_ms, ".2f"), _spread(row.q1_ms, row.q3_ms),
             _speed(row), _spread(row.ratio_q1, row.ratio_q3), _format(row.peak_mb, ".0f"),
             _format(row.first_call_s, ".1f"), _format(row.max_error, ".1e"),
+            _times(row.over_best), _spread(row.over_best_q1, row.over_best_q3), row.kept,
             end_section=next_row is None or next_row.case.model != row.case.model,
             style="red" if row.reason else "",
         )  # fmt: skip
     num_models = len({row.case.model for row in rows})
     for peer, ratios in ratios_by_peer(rows).items():
         name = "geomean" if len(ratios) == num_models else f"geomean, {len(ratios)} of {num_models}"
-        table.add_row(name, peer, "", "", f"{geometric_mean(ratios):.2f}x")
+        over_best = [row.over_best for row in rows if row.case.label == peer and row.over_best is not None]
+        last = f"{geometric_mean(over_best):.2f}x" if over_best else ""
+        table.add_row(name, peer, "", "", f"{geometric_mean(ratios):.2f}x", "", "", "", "", last)
     return table
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """One line for each row that does not count: what failed and why."""
-    return [f"{row.case.model}, {row.case.peer}: {row.reason}" for row in rows if row.reason]
+    return [f"{row.case.model}, {row.case.label}: {row.reason}" for row in rows if row.reason]
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
@@ -154,7 +164,7 @@ def write_plot(rows: Sequence[Row], path: Path) -> None:
     axes = figure.add_subplot()
     for index, peer in enumerate(peers):
         offset = (index - (len(peers) - 1) / 2) * height
-        good = [row for row in rows if row.case.peer == peer and row.ratio is not None and not row.reason]
+        good = [row for row in rows if row.case.label == peer and row.ratio is not None and not row.reason]
         positions = [labels.index(row.case.model) + offset for row in good] + [len(labels) - 1 + offset]
         ratios = [row.ratio or 0.0 for row in good] + [geometric_mean(by_peer[peer])]
         below = [(row.ratio or 0.0) - (row.ratio_q1 or 0.0) for row in good] + [0.0]

@@ -85,7 +85,7 @@ class Worker:
             case "prepare":
                 first_call_s = self._peer.first_call()
                 np.savez(self._folder / "outputs.npz", *self._peer.outputs())
-                return {"first_call_s": first_call_s}
+                return {"first_call_s": first_call_s, "kept": self._peer.kept()}
             case "time":
                 return {"times_ms": time_round(self._peer, command["seconds"])}
             case "peak":

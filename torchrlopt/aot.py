@@ -6,6 +6,7 @@ The private names of torch that the backend leans on are here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -105,6 +106,29 @@ def input_roles() -> tuple[list[int], frozenset[int]]:
         return [], frozenset()
     mutated = frozenset(metadata.mutated_inp_runtime_indices)
     return [i for i in metadata.static_input_indices if i not in mutated], mutated
+
+
+def skip_module_guards(guards: Sequence[Any]) -> list[bool]:
+    """For `torch.compile(options={"guard_filter_fn": ...})`: nobody looks whether modules have changed.
+
+    A look at each of 1,300 weights, whose memory no cache holds any more, takes milliseconds.
+    """
+    return list(torch.compiler.skip_guard_on_all_nn_modules_unsafe(guards))
+
+
+def weights_as_attributes() -> AbstractContextManager[Any]:
+    """While Dynamo traces in here, weights become attributes of its graph: no call passes them any more."""
+    patch: AbstractContextManager[Any] = torch._dynamo.config.patch(prepare_freezing=True)
+    return patch
+
+
+def lifted_weights() -> list[torch.Tensor]:
+    """The weights that AOTAutograd has put before the inputs of Dynamo's graph, whose attributes they are.
+
+    Asked inside `compile_inference`, about the graph at hand.
+    """
+    context = TracingContext.try_get()
+    return list(context.params_flat or ()) if context is not None else []
 
 
 def real_inputs(examples: Sequence[Any], fakes: Sequence[Any]) -> tuple[list[Any], str | None]:

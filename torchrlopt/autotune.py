@@ -27,14 +27,21 @@ CHOICE_FORMAT = 1  # raised when the meaning of a stored choice changes
 Attempt = Callable[[Options, Report], Lowered | None]
 """Builds the graph with the plan and executor that the options name; None where the original is faster."""
 
+Duel = Callable[[Lowered, Lowered], float]
+"""Times two graphs in alternation; the part of the first one's time that the second saves."""
+
+_NEAR = 1.35
+"""Two graphs duel where their times, each taken beside the original's, differ by less than this factor."""
+
 
 def fastest(
-    attempt: Attempt, options: Options, report: Report, graph_hash: str, where: torch.device
+    attempt: Attempt, duel: Duel, options: Options, report: Report, graph_hash: str, where: torch.device
 ) -> tuple[Lowered | None, Report]:
     """Try every executor and keep the fastest.
 
     Args:
         attempt: builds, checks and times one of them.
+        duel: decides between two that are about as fast.
         options: the user's, with `executor="auto"`.
         report: what is known so far; not changed.
         graph_hash: of the graph before any plan.
@@ -56,7 +63,8 @@ def fastest(
     variants = _remembered(key, options) or _all_variants(options, where)
     start = time.perf_counter()
     choices: list[Choice] = []
-    best: tuple[float, Lowered | None, Report] | None = None
+    best: tuple[Lowered, Report] | None = None
+    first: Report | None = None
     errors: list[RlOptError | MemoryError] = []
     for variant in variants:
         if choices and time.perf_counter() - start > options.autotune_s:
@@ -71,19 +79,26 @@ def fastest(
             errors.append(error)
             lowered, own.fallback_reason = None, str(error) or type(error).__name__
         seconds = time.perf_counter() - begin
-        ratio = _ratio(own)
-        choices.append(Choice(variant.executor, variant.searcher, ratio, seconds, own.fallback_reason))
-        rank = ratio if lowered is not None and ratio is not None else float("inf")
-        if best is None or rank < best[0]:
-            best = rank, lowered, own
-    assert best is not None, "eager PyTorch is always there to try"
-    _, lowered, chosen = best
+        choices.append(Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason))
+        first = first or own
+        if lowered is not None and (best is None or _is_faster(lowered, own, best, duel)):
+            best = lowered, own
+    assert first is not None, "eager PyTorch is always there to try"
+    lowered, chosen = best or (None, first)
     if lowered is None and len(errors) == len(choices):
         raise errors[0]
     chosen.choices = tuple(choices)
     if options.cache and lowered is not None:
         plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher})
     return lowered, chosen
+
+
+def _is_faster(lowered: Lowered, report: Report, best: tuple[Lowered, Report], duel: Duel) -> bool:
+    """Whether a graph is faster than the best one so far."""
+    old, new = _ratio(best[1]), _ratio(report)
+    if old is None or new is None or not 1 / _NEAR < new / old < _NEAR:
+        return new is not None and (old is None or new < old)
+    return duel(best[0], lowered) > 0
 
 
 def _all_variants(options: Options, where: torch.device) -> list[Options]:

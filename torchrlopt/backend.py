@@ -157,6 +157,8 @@ class _Compilation:
         self.options = options
         self.report = Report(searcher=options.searcher, executor=options.executor)
         self._saved: Path | None = None
+        # Takes the inputs of the ATen graph.
+        self._original: Callable[..., Any] = gm.forward
 
     def run(self) -> Callable[..., Any]:
         """Trace and rewrite; Dynamo's graph where a stage fails and the user did not ask for the error."""
@@ -191,7 +193,8 @@ class _Compilation:
     def _answer(self, aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> _Compiled | None:
         """The compiled graph from memory or anew; None where the original is kept."""
         static, mutated = aot.input_roles()
-        inputs, reason = aot.real_inputs(self.example_inputs, fakes)
+        weights = aot.lifted_weights()
+        inputs, reason = aot.real_inputs([*weights, *self.example_inputs], fakes)
         reason = reason or reason_to_leave_alone(aten)
         if reason is not None:
             self.report.fallback_reason = reason
@@ -205,6 +208,8 @@ class _Compilation:
             self.report = dataclasses.replace(report, phases_ms={}, is_cache_hit=True)
             return known
         inputs = [x.clone() if i in mutated else x for i, x in enumerate(inputs)]
+        if weights:
+            self._original = lambda *args: self.gm.forward(*args[len(weights) :])
         lowered = self._rewrite(aten, inputs, static)
         if lowered is None:
             _memory.kept_original[key] = self.report
@@ -228,8 +233,13 @@ class _Compilation:
             return self._first_that_works(attempt, executors.defaults(device_of(aten).type))
         if self.options.executor != "auto":
             return attempt(self.options, self.report)
+
+        def duel(first: executors.Lowered, second: executors.Lowered) -> float:
+            return check.measure(first, second, inputs, self.options.measure_ms, 0.0, settle=True).gain
+
+        graph_hash = search.graph_hash(program.graph)
         lowered, self.report = autotune.fastest(
-            attempt, self.options, self.report, search.graph_hash(program.graph), device_of(aten)
+            attempt, duel, self.options, self.report, graph_hash, device_of(aten)
         )
         return lowered
 
@@ -293,7 +303,7 @@ class _Compilation:
         if options.measure and planned.timing is None:
             planned.is_stored = False
             planned.timing = check.measure(
-                self.gm.forward,
+                self._original,
                 lowered,
                 inputs,
                 options.measure_ms,

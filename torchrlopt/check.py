@@ -52,6 +52,12 @@ TOLERANCES: dict[torch.dtype, Tolerance] = {
 }
 
 
+# Calls are timed together until they take so long; longer where runtimes that wake up differently compete.
+_BLOCK_MS, _SETTLED_MS = 0.5, 4.0
+# After this, threads that the last call has left spinning have gone to sleep.
+_REST_S = 0.02
+
+
 @dataclasses.dataclass(frozen=True)
 class Timing:
     """Alternated timing of two callables on the same inputs.
@@ -274,8 +280,8 @@ def measure(
         limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
             two where even those would take twice as long.
         min_gain: the gain that the verdict is about.
-        settle: call each once more before its time is taken. Threads of one runtime may spin for
-            milliseconds after its call, and would slow the first call of another one down.
+        settle: rest and call each once more before its time is taken, and take longer times. Threads of one
+            runtime spin for milliseconds after its call, and would slow another one down.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
     start = time.perf_counter()
@@ -283,7 +289,8 @@ def measure(
     with torch.no_grad():
         after(*inputs)  # evaluates expressions over these weights, which is not to be timed
         rough_ms = max(_time_ms(call, inputs, 1, cuda) for call in (before, after))
-        repeats = max(1, min(50, int(0.5 / max(rough_ms, 1e-3))))
+        block_ms = _SETTLED_MS if settle else _BLOCK_MS
+        repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
         for number in range(41):
             spent = (time.perf_counter() - start) * 1e3 / limit_ms
             if (number >= 2 and spent > 2) or (number >= 3 and spent > 1):
@@ -292,6 +299,7 @@ def measure(
                 break
             for which in (0, 1) if number % 2 == 0 else (1, 0):
                 if settle:
+                    time.sleep(_REST_S)
                     _time_ms((before, after)[which], inputs, 1, cuda)
                 times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
     ratios = _ratios(times)

@@ -42,6 +42,8 @@ def _expand(node: onnx_ir.Node, parts: Parts) -> None:
         attributes = [a for a in node.attributes.values() if a.name not in _EPILOGUE_ATTRIBUTES]
         attributes = [a for a in attributes if a.type != onnx_ir.AttributeType.INTS or len(a.as_ints())]
         value = parts.add("Conv", [x, w, bias] if bias is not None else [x, w], attributes)
+    elif bias is not None and x is not None and w is not None and _ranks(x, w, bias) == [2, 2, 1]:
+        value = parts.add("Gemm", [x, w, bias])  # ONNX Runtime has one kernel for it and its activation
     else:
         value = parts.add("MatMul", [x, w])
         if bias is not None:
@@ -49,6 +51,10 @@ def _expand(node: onnx_ir.Node, parts: Parts) -> None:
     if addend is not None:
         value = parts.add("Add", [value, addend])
     _activate(node, parts, value)
+
+
+def _ranks(*values: onnx_ir.Value) -> list[int | None]:
+    return [None if value.shape is None else len(value.shape) for value in values]
 
 
 def _activate(node: onnx_ir.Node, parts: Parts, value: onnx_ir.Value) -> None:

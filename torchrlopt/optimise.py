@@ -10,6 +10,7 @@ import copy
 import itertools
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def optimise(
     if isinstance(example_inputs, torch.Tensor):
         example_inputs = (example_inputs,)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _for_weights(checked):
             if isinstance(example_inputs, Mapping):
                 optimised(**example_inputs)
             else:
@@ -185,7 +186,20 @@ def _compiled(
     name = f"optimised_{next(_serial)}"
     code = run.__code__.replace(co_name=name, co_qualname=name)
     isolated = types.FunctionType(code, run.__globals__, name, None, run.__closure__)
+    if options.weights == "frozen":
+        from torchrlopt.aot import skip_module_guards  # heavy
+
+        return torch.compile(isolated, backend=backend, options={"guard_filter_fn": skip_module_guards})
     return torch.compile(isolated, backend=backend)
+
+
+def _for_weights(options: Options) -> AbstractContextManager[Any]:
+    """Around the first call."""
+    if options.weights != "frozen":
+        return nullcontext()
+    from torchrlopt.aot import weights_as_attributes  # heavy
+
+    return weights_as_attributes()
 
 
 def reports() -> list[Report]:

@@ -31,7 +31,7 @@ Searcher = Literal[
     "none",
 ]
 AGENT_SEARCHERS = ("agent", "mf", "wm", "wm_plus", "plan")
-Executor = Literal["default", "eager", "inductor", "onnxruntime", "tensorrt", "auto"]
+Executor = Literal["default", "eager", "inductor", "onnxruntime", "openvino", "tensorrt", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
@@ -52,13 +52,15 @@ class Options:
             uniformly, both keep the best; "best_known" unites them all and is worth a budget of minutes;
             "none" changes nothing.
         executor: what runs the rewritten graph. "eager" is PyTorch itself, "inductor" its compiler,
-            "onnxruntime" a session of ONNX Runtime (needs the extra of that name; CPU), "tensorrt" an engine
-            of TensorRT (needs the extra of that name; CUDA). "auto" plans for each of them, times all on the
-            example inputs and keeps the fastest. "default" is eager on the CPU; on CUDA it is TensorRT where
-            that is installed and takes the graph, else eager.
+            "onnxruntime" a session of ONNX Runtime, "openvino" a model compiled by OpenVINO (each needs the
+            extra of its name; CPU), "tensorrt" an engine of TensorRT (needs the extra of that name; CUDA).
+            "auto" plans for each of them that is installed, times all on the example inputs and keeps the
+            fastest. "default" is eager on the CPU; on CUDA it is TensorRT where that is installed and takes
+            the graph, else eager.
         autotune_s: "auto" begins no further executor after so many seconds.
         executor_options: settings of the executor by name: of `torch._inductor.config` for "inductor",
-            session configuration entries for "onnxruntime", `tensorrt_model.TensorRtOptions` for "tensorrt".
+            session configuration entries for "onnxruntime", properties of the CPU device for "openvino",
+            `tensorrt_model.TensorRtOptions` for "tensorrt".
         cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and
             replay them. For "eager" and "inductor" on CUDA; without effect elsewhere.
         budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
@@ -66,8 +68,8 @@ class Options:
         beam_width: graphs that the "beam" searcher keeps per step.
         alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.
         weights: "check" caches expressions over weights and looks at every call whether a weight changed,
-            "live" evaluates them at every call, "frozen" promises that weights never change and that no
-            other instance of the model shares the compiled code.
+            "live" evaluates them at every call, "frozen" promises that neither weights nor other attributes
+            of the model ever change and that no other instance of it shares the compiled code.
         numerics: "real" allows substitutions that are equal over the reals (rounding may differ), "strict"
             only those that give the same bits.
         prices: "measured" plans by what `torchrlopt profile` and `torchrlopt device` found on this machine,

@@ -100,7 +100,7 @@ def test_only_good_rows_count() -> None:
 
 
 def test_table_and_reasons() -> None:
-    console = Console(width=140)
+    console = Console(width=200)
     with console.capture() as capture:
         console.print(render(ROWS))
     text = capture.get()

@@ -56,6 +56,14 @@ _EXECUTORS: dict[str, dict[str, float | bool]] = {
         "view_us": 0.5,
         "fuses_epilogues": True,
     },
+    "openvino": {
+        "launch_us": 0.5,
+        "contraction_launch_us": 2.0,
+        "view_us": 0.0,
+        "views_are_free": True,
+        "fuses_elementwise": True,
+        "fuses_epilogues": True,
+    },
     "tensorrt": {
         "launch_us": 0.5,
         "contraction_launch_us": 2.5,

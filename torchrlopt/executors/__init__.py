@@ -26,13 +26,14 @@ _MODULES = {
     "eager": "torchrlopt.executors.eager",
     "inductor": "torchrlopt.executors.inductor",
     "onnxruntime": "torchrlopt.executors.onnxruntime",
+    "openvino": "torchrlopt.executors.openvino",
     "tensorrt": "torchrlopt.executors.tensorrt",
 }
 
 NAMES: tuple[str, ...] = tuple(_MODULES)
 
 # Packages that an executor needs beyond PyTorch.
-_PACKAGES = {"onnxruntime": "onnxruntime", "tensorrt": "tensorrt"}
+_PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tensorrt": "tensorrt"}
 
 
 class Executor(Protocol):
@@ -66,7 +67,8 @@ def available(device_type: str) -> tuple[str, ...]:
     Args:
         device_type: where the tensors of the graph are, "cpu" or "cuda".
     """
-    order = ("eager", "onnxruntime" if device_type == "cpu" else "tensorrt", "inductor")
+    others = ("onnxruntime", "openvino") if device_type == "cpu" else ("tensorrt",)
+    order = ("eager", *others, "inductor")
     return tuple(
         name
         for name in order

@@ -13,9 +13,11 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.fx_values import static_stride
 from torchrlopt.executors.layout import reorder, restride
 from torchrlopt.executors.outputs import dense_order
+from torchrlopt.executors.prologue_cache import PrologueCache
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
+    from torchrlopt.options import Options
 
 _OPAQUE_DOMAIN = "rlopt.aten"
 
@@ -39,6 +41,17 @@ def devices_of(captured: Captured) -> set[torch.device]:
         for value in values
         if isinstance(value, torch.Tensor) and (value.dim() > 0 or value.device.type != "cpu")
     }
+
+
+def refuse_elsewhere(captured: Captured) -> None:
+    """Raise where tensors are not in CPU memory.
+
+    Raises:
+        UnsupportedError: they are elsewhere.
+    """
+    elsewhere = {device.type for device in devices_of(captured)} - {"cpu"}
+    if elsewhere:
+        raise UnsupportedError("this executor runs on the CPU", got=", ".join(elsewhere))
 
 
 def positions(captured: Captured) -> dict[str, int]:
@@ -77,6 +90,55 @@ def proto_without_weights(model: onnx_ir.Model, shapes: Mapping[str, Sequence[in
             entry.key, entry.value = "location", "weights are given in memory"
     data: bytes = proto.SerializeToString()
     return data
+
+
+Session = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+"""Feeds in order to fetches in order."""
+
+Opener = Callable[
+    [onnx_ir.Model, Mapping[str, torch.Tensor], Sequence[str], Mapping[str, object]],
+    Session,
+]
+"""Makes a session: of a model, weights by name (contiguous; they are read in place), names of the feeds in
+order, and the user's settings."""
+
+
+class SessionCallable:
+    """A lowered graph that runs in a session of another runtime: a session for each set of weights.
+
+    Args:
+        model: what runs; weights are graph inputs.
+        captured: names and order of the arguments.
+        options: the user's choices; with live weights these stay inputs.
+        opener: makes the sessions.
+    """
+
+    def __init__(self, model: onnx_ir.Model, captured: Captured, options: Options, opener: Opener) -> None:
+        position = positions(captured)
+        is_static = captured.static_inputs if options.weights != "live" else frozenset[str]()
+        names = [str(value.name) for value in model.graph.inputs]
+        self._model = model
+        self._opener = opener
+        self._constants = captured.constants
+        self._settings = options.executor_options or {}
+        self._weight_names = [name for name in names if name in is_static]
+        self._weights = [position[name] for name in self._weight_names]
+        self._feed_names = [name for name in names if name in position and name not in is_static]
+        self._feeds = [position[name] for name in self._feed_names]
+        self._outputs = Outputs(captured.aten, position)
+        self._cache = PrologueCache(self._open, options.weights)
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run on the inputs of the captured graph, in its order."""
+        (session,) = self._cache.get([args[at] for at in self._weights])
+        return self._outputs(session([as_tensor(args[at]) for at in self._feeds]), args)
+
+    def _open(self, *weights: torch.Tensor) -> tuple[Session]:
+        """A session with these weights."""
+        held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
+        # Runtimes read rows one after the other.
+        held = {name: tensor.detach().contiguous() for name, tensor in held.items()}
+        return (self._opener(self._model, held, self._feed_names, self._settings),)
 
 
 class Outputs:
