@@ -24,7 +24,7 @@ from torchrlopt.options import Options
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
 
-# The precision to compute in, by the type of the weights: OpenVINO's own choice for float32 models is bfloat16
+# The precision to compute in, by the type of the weights: for float32 models OpenVINO itself takes bfloat16
 # on processors that have it.
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
