@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import os
 import sys
@@ -104,16 +105,6 @@ def _suite() -> Sequence[str]:
     from baselines.models import NAMES  # imports torch
 
     return NAMES
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or not all(0.001 <= each <= 86_400 for each in found):
-        raise typer.BadParameter(f"expected seconds separated by commas, got {text!r}")
-    return found
 
 
 def compare(
@@ -222,10 +213,12 @@ def compare(
         return
     if agent:
         from baselines import agent_gap
+        from baselines.graphs import graph_of
 
-        wall_times = tuple(sorted(_numbers(seconds)))
+        wall_times = tuple(sorted(agent_gap.numbers(seconds)))
         duel = agent_gap.Settings(executor, primitives_only, wall_times, best_known_s, seeds)
-        agent_gap.run(chosen_models, duel, csv, plot)
+        graphs = {model: functools.partial(graph_of, model) for model in chosen_models}
+        agent_gap.run(graphs, duel, csv, plot)
         return
     if env:
         from baselines import env_speed

@@ -1,4 +1,7 @@
-"""What a comparison shows and keeps: a table, a CSV file and a plot of its rows."""
+"""What a comparison shows and keeps: a table, a CSV file and a plot of its rows.
+
+`python -m baselines.table FILE.csv` prints the table of a CSV file in Markdown.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import csv
 import math
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from baselines.measure import Row
-from baselines.peers import PEERS
+from baselines.peers import OURS, PEERS, Case
 
 #: Columns of the CSV file, in order.
 CSV_COLUMNS: tuple[str, ...] = (
@@ -147,6 +151,48 @@ def _csv_value(row: Row, column: str) -> object:
     return "" if value is None else f"{value:.4f}"
 
 
+def markdown(path: Path) -> str:
+    """The table of a CSV file that `write_csv` wrote, for a page of text: a row for each model.
+
+    Speed-ups are ratios of medians. For torchrlopt also its speed-up over the best of the other peers.
+    """
+    with path.open(newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["median_ms"]]
+    cases = [(_label(line), line["model"], float(line["median_ms"]), line) for line in lines]
+    base = {model: ms for label, model, ms, _ in cases if label == PEERS[0]}
+    best = {m: min(ms for label, model, ms, _ in cases if model == m and not _is_ours(label)) for m in base}
+    ratios: dict[str, dict[str, float]] = {}
+    for label, model, ms, _ in cases:
+        ratios.setdefault(label, {})[model] = base[model] / ms
+    for label in [label for label in ratios if _is_ours(label)]:
+        over = {model: best[model] / ms for own, model, ms, _ in cases if own == label}
+        ratios[f"{label} / best peer"] = over
+    columns = [label for label in ratios if label != PEERS[0]]
+    labels = [PEERS[0], *(label for label in columns if label in {each for each, *_ in cases})]
+    of = {(label, model): line for label, model, _, line in cases}
+    rows = [["model", f"{PEERS[0]} ms", *columns, "peak MB", "first call s"]]
+    rows.append(["---"] * len(rows[0]))
+    for model, ms in base.items():
+        cells = [f"{ratios[column][model]:.2f}x" if model in ratios[column] else "-" for column in columns]
+        own = [of.get((label, model)) for label in labels]
+        peaks, calls = (
+            " / ".join("-" if line is None else format(float(line[name]), spec) for line in own)
+            for name, spec in (("peak_mb", ".0f"), ("first_call_s", ".1f"))
+        )
+        rows.append([model, f"{ms:.1f}", *cells, peaks, calls])
+    means = [f"**{geometric_mean(list(ratios[column].values())):.2f}x**" for column in columns]
+    rows.append(["**geomean**", "", *means, f"({' / '.join(labels)})", "(the same)"])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _label(line: dict[str, str]) -> str:
+    return Case(line["model"], line["peer"], 1, "", 1, line["executor"], line["searcher"]).label
+
+
+def _is_ours(label: str) -> bool:
+    return label.partition("/")[0] == OURS
+
+
 def write_plot(rows: Sequence[Row], path: Path) -> None:
     """Draws each peer's speed-up over eager on each model, with its quartiles, and the geometric means.
 
@@ -183,3 +229,7 @@ def write_plot(rows: Sequence[Row], path: Path) -> None:
     if peers:
         figure.legend(loc="outside lower center", ncols=len(peers), fontsize=8)
     figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    print(markdown(Path(sys.argv[1])))

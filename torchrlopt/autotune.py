@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 
 from torchrlopt import device, executors
+from torchrlopt.check import Timing
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors import Lowered
 from torchrlopt.options import Options
@@ -27,8 +28,8 @@ CHOICE_FORMAT = 1  # raised when the meaning of a stored choice changes
 Attempt = Callable[[Options, Report], Lowered | None]
 """Builds the graph with the plan and executor that the options name; None where the original is faster."""
 
-Duel = Callable[[Lowered, Lowered], float]
-"""Times two graphs in alternation; the part of the first one's time that the second saves."""
+Duel = Callable[[Lowered, Lowered], Timing]
+"""Times two graphs in alternation."""
 
 _NEAR = 1.35
 """Two graphs duel where their times, each taken beside the original's, differ by less than this factor."""
@@ -98,7 +99,7 @@ def _is_faster(lowered: Lowered, report: Report, best: tuple[Lowered, Report], d
     old, new = _ratio(best[1]), _ratio(report)
     if old is None or new is None or not 1 / _NEAR < new / old < _NEAR:
         return new is not None and (old is None or new < old)
-    return duel(best[0], lowered) > 0
+    return duel(best[0], lowered).gain > 0
 
 
 def _all_variants(options: Options, where: torch.device) -> list[Options]:

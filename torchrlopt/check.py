@@ -231,13 +231,7 @@ def verify(
         raise UnsupportedError(
             "the original graph cannot be run on the inputs of the check", where=where, got=repr(error)
         ) from error
-    try:
-        with torch.no_grad():
-            new = tuple(rewritten(*inputs))
-    except RlOptError:
-        raise
-    except Exception as error:  # a wrong lowering may fail in any way inside torch
-        raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
+    new = run(rewritten, inputs, where)
     if _sharing(old, inputs) != _sharing(new, inputs):
         raise VerificationError(
             "outputs share memory with other tensors than the original's do",
@@ -246,6 +240,22 @@ def verify(
             got=_sharing(new, inputs),
         )
     return compare(reference, old, new, where or "outputs")
+
+
+def run(rewritten: Callee, inputs: Sequence[Any], where: str = "") -> tuple[Any, ...]:
+    """Outputs of the rewritten graph.
+
+    Raises:
+        VerificationError: it fails.
+        RlOptError: what the executor itself raises.
+    """
+    try:
+        with torch.no_grad():
+            return tuple(rewritten(*inputs))
+    except RlOptError:
+        raise
+    except Exception as error:  # a wrong lowering may fail in any way inside torch
+        raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
 
 
 def _sharing(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:

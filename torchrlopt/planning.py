@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from torchrlopt import _C, device, search
 from torchrlopt.agent import shipped
 from torchrlopt.agent.searcher import search_without_agent
+from torchrlopt.aten_graph import content_key
 from torchrlopt.check import Timing
 from torchrlopt.cost import MachineProfile, machine_profile
 from torchrlopt.directory import default_directory
@@ -25,7 +26,20 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-PLAN_FORMAT = 1  # raised when the meaning of a stored plan changes
+PLAN_FORMAT = 2  # raised when the meaning of a stored plan changes
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """A check that was passed with random weights and inputs.
+
+    Attributes:
+        stamp: see `verification_stamp`.
+        error: of the rewritten graph, see `Report.numerical_error`.
+    """
+
+    stamp: str
+    error: float
 
 
 @dataclasses.dataclass
@@ -38,6 +52,7 @@ class Planned:
         key: under which the plan store keeps it; None with `cache=False`.
         plan: the steps.
         timing: of the rewritten graph against the original, in an earlier process or in this one.
+        verified: the check of its numbers, in an earlier process or in this one.
         is_stored: whether the plan store has all of this already.
     """
 
@@ -46,6 +61,7 @@ class Planned:
     key: str | None
     plan: search.Plan
     timing: Timing | None = None
+    verified: Verified | None = None
     is_stored: bool = False
 
     def settle(self, options: Options, report: Report) -> bool:
@@ -55,8 +71,12 @@ class Planned:
             timing = self.timing
             if timing is not None and abs(timing.gain - options.min_gain) <= timing.spread:
                 timing = None
-            entry = dataclasses.asdict(timing) if timing is not None else None
-            plan_store().put(self.key, {"plan": self.plan.as_dict(), "timing": entry})
+            entry = {
+                "plan": self.plan.as_dict(),
+                "timing": _as_dict(timing),
+                "verified": _as_dict(self.verified),
+            }
+            plan_store().put(self.key, entry)
         if self.timing is None or not options.measure:
             return True
         report.measured_before_ms = self.timing.before_ms
@@ -159,11 +179,32 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
         if timing is not None:
             rounds = int(timing.pop("num_rounds"))
             timing = Timing(num_rounds=rounds, **{name: float(value) for name, value in timing.items()})
+        verified = entry["verified"]
+        if verified is not None:
+            verified = Verified(str(verified["stamp"]), float(verified["error"]))
         graph = search.replay(program.graph, library, plan)
     except (SearchError, AttributeError, KeyError, TypeError, ValueError) as error:
         logger.debug("a stored plan does not fit: %s", error)
         return None
-    return Planned(graph, graph_hash, key, plan, timing, is_stored=True)
+    return Planned(graph, graph_hash, key, plan, timing, verified, is_stored=True)
+
+
+def _as_dict(value: Timing | Verified | None) -> dict[str, object] | None:
+    return None if value is None else dataclasses.asdict(value)
+
+
+def verification_stamp(aten: torch.fx.GraphModule, static: Sequence[int]) -> str:
+    """What the check of a plan depends on, beside what the store's key says: the whole graph, and code."""
+    return make_key({"graph": content_key(aten, static), "code": _installation()})
+
+
+@functools.cache
+def _installation() -> str:
+    """Changes whenever a file of the package does."""
+    folder = Path(__file__).parent
+    files = sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}"))
+    stats = [(str(path.relative_to(folder)), path.stat()) for path in files]
+    return make_key({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats})
 
 
 def opaque_operators(program: Program) -> tuple[str, ...]:

@@ -34,9 +34,14 @@ class Score:
     expansions: float
 
 
+def held_out_graph(number: int, seed: int = 0) -> Sample:
+    """One graph of the held-out split."""
+    return sample_graph(HELD_OUT, seed, number, split="held_out")
+
+
 def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
     """The first graphs of the held-out split."""
-    return [sample_graph(HELD_OUT, seed, i, split="held_out") for i in range(count)]
+    return [held_out_graph(number, seed) for number in range(count)]
 
 
 def searchers_of(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
-from torchrlopt import backend, optimise, profiling, search
+from torchrlopt import backend, optimise, planning, profiling, search
 from torchrlopt.cost import profile_store
 from torchrlopt.options import AGENT_SEARCHERS
 from torchrlopt.report import Report
@@ -139,3 +139,38 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(backend.check, "measure", recorded)
     report_of(measure=True, measure_ms=7, min_gain=0.25)
     assert limits == [(7.0, 0.25)]
+
+
+def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until options or the package change; the rewritten graph is still run."""
+    verified, run = [], []
+    plain_verify, plain_run = backend.check.verify, backend.check.run
+
+    def verify(*args: Any) -> float:
+        verified.append(args)
+        return plain_verify(*args)
+
+    def run_rewritten(*args: Any) -> tuple[Any, ...]:
+        run.append(args)
+        return plain_run(*args)
+
+    monkeypatch.setattr(backend.check, "verify", verify)
+    monkeypatch.setattr(backend.check, "run", run_rewritten)
+
+    def optimised(**options: Any) -> tuple[float | None, int, int]:
+        backend.reset()
+        torch._dynamo.reset()
+        verified.clear()
+        run.clear()
+        report = report_of(cache=True, **options)
+        return report.numerical_error, len(verified), len(run)
+
+    error, *calls = optimised()
+    assert calls == [1, 1]  # `verify` runs it, too
+    assert optimised() == (error, 0, 1)
+    assert optimised(weights="live")[1] == 1
+    # Frozen weights are the user's: what holds for these says nothing of the next ones.
+    assert [optimised(weights="frozen")[1] for _ in range(2)] == [1, 1]
+    monkeypatch.setattr(planning, "_installation", lambda: "a file has changed")
+    assert optimised()[1] == 1
+    assert optimised(verify=False)[1:] == (0, 0)

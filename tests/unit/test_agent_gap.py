@@ -14,7 +14,18 @@ pytest.importorskip("transformers", reason="the suite's transformers come from t
 import typer
 from typer.testing import CliRunner
 
-from baselines.agent_gap import AGENTS, CLASSIC, RANDOM_NETWORK, STEPS, Result, Settings, gaps, verdicts
+from baselines.agent_gap import (
+    AGENTS,
+    CLASSIC,
+    RANDOM_NETWORK,
+    STEPS,
+    TASO,
+    TASO_STEPS,
+    Result,
+    Settings,
+    gaps,
+    verdicts,
+)
 from baselines.compare import compare
 from baselines.search_gap import CSV_COLUMNS, Point
 from torchrlopt.agent import shipped
@@ -31,6 +42,10 @@ def results(agent: float, control: tuple[float, float]) -> list[Result]:
             found.append(Result(limit, Point(model, "agent", 0, 5, 0.1, agent * best)))
             for seed, factor in enumerate(control):
                 found.append(Result(limit, Point(model, RANDOM_NETWORK, seed, 5, 0.1, factor * best)))
+            found.append(Result(limit, Point(model, "greedy", 0, 5, 0.1, 1.3 * best)))
+        found.append(
+            Result(f"{TASO_STEPS} steps", Point(model, TASO, 0, 5, 1.0, best if model == "a" else 30.0))
+        )
         found.append(Result("", Point(model, "best_known", 0, 5, 1.0, best)))
     return found
 
@@ -51,6 +66,14 @@ def test_the_verdict_counts_wins_and_losses() -> None:
         "0.1 s: the agent beats random networks on 2, loses on 0 of 2 models, p = 0.25"
     )
     assert "on 0, loses on 0" in next(iter(verdicts(results(1.2, (1.2, 1.2)), SETTINGS)))
+
+
+def test_the_verdict_names_greedy_and_the_long_search() -> None:
+    *_, last = verdicts(results(1.1, (1.2, 1.4)), SETTINGS)
+    assert last.endswith("steps on 1 of 2 models")  # 20 * 1.1 is less than 30
+    assert not any("greedy" in line for line in verdicts(results(1.3, (1.2, 1.4)), SETTINGS))
+    lines = list(verdicts(results(1.4, (1.2, 1.4)), SETTINGS))
+    assert sum("greedy is cheaper than the agent on 2 models" in line for line in lines) == len(STEPS) + 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -10,15 +11,9 @@ from torch import distributions
 
 from torchrlopt import _C
 from torchrlopt.agent.two_stage import TwoStageController
-from torchrlopt.agent.world_model import (
-    MixtureModel,
-    Sequences,
-    WorldModel,
-    mixture_log_prob,
-    sample_mixture,
-    total,
-)
+from torchrlopt.agent.world_model import Sequences, WorldModel, total
 from torchrlopt.agent.world_model_discrete import DiscreteModel
+from torchrlopt.agent.world_model_mixture import MixtureModel, mixture_log_prob, sample_mixture
 from training.keys import gumbel_of
 
 NUM_RULES, WIDTH = 5, 6
@@ -171,6 +166,30 @@ def test_following_real_episodes_goes_through_the_states_of_the_loss(kind: str) 
     )
     same = model.step(start(model, seen), seen.actions[:, 0], generator)[0]
     assert (changed.hidden - same.hidden).abs().max() > 1e-4, "the action matters"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_legal_stays_so_until_its_locations_are_used_up(kind: str) -> None:
+    model = make(kind)
+    counts = torch.tensor([[0, 1, 1, 3, 7]])
+    legal, log_counts = model.carried(counts, torch.tensor([[2, 0]]))
+    assert (legal > 0).tolist() == [[False, True, False, True, True]]
+    torch.testing.assert_close(log_counts.exp2() - 1, torch.tensor([[1.0, 1, 1, 3, 7]]))
+    _, log_counts = model.carried(counts, torch.tensor([[3, 1]]))
+    torch.testing.assert_close(log_counts.exp2() - 1, torch.tensor([[1.0, 1, 1, 2, 7]]))
+    stopped, _ = model.carried(counts, torch.tensor([[NUM_RULES, 0]]))
+    assert (stopped > 0).tolist() == (counts > 0).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_tells_its_controller_what_is_legal(kind: str) -> None:
+    model, seen = make(kind), world()
+    state = start(model, seen)
+    assert state.observed().features.shape == (16, model.state_width)
+    fewer = model.start(seen.features[:, 0], seen.mask[:, 0], seen.num_locations[:, 0] // 2)
+    # One location of each instead of two; the masks are the same.
+    ratio = math.log2(2) / math.log2(3)
+    torch.testing.assert_close(fewer.situation, ratio * state.situation)
 
 
 @pytest.mark.parametrize("kind", KINDS)

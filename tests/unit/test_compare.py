@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 import os
 import subprocess
@@ -33,6 +34,7 @@ from baselines.table import (
     CSV_COLUMNS,
     failures,
     geometric_mean,
+    markdown,
     ratios_by_peer,
     render,
     write_csv,
@@ -237,3 +239,17 @@ def test_runs_as_a_module_and_refuses_by_name() -> None:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 2
     assert "did you mean" in result.stderr
+
+
+def test_the_markdown_table_of_a_csv_file(tmp_path: Path) -> None:
+    ours = dataclasses.replace(row("torchrlopt", 4.0, "nasrnn"), case=dataclasses.replace(
+        case("torchrlopt", "nasrnn"), executor="auto", searcher="agent"))  # fmt: skip
+    path = tmp_path / "rows.csv"
+    write_csv([ROWS[0], ROWS[1], ours, ROWS[3], ROWS[4]], path)
+    lines = markdown(path).splitlines()
+    assert lines[0].startswith(
+        "| model | eager ms | inductor | torchrlopt/auto | torchrlopt/auto / best peer |"
+    )
+    assert lines[2].startswith("| nasrnn | 8.0 | 2.00x | 4.00x | 2.00x | 300 / 300 / 300 | 1.5 / 1.5 / 1.5")
+    assert lines[3].startswith("| ensemble_mlp | 8.0 | 8.00x | - | - | 300 / 300 / - |")
+    assert lines[4].startswith("| **geomean** |  | **4.00x** | **4.00x** | **2.00x** |")

@@ -13,6 +13,7 @@ from torch import nn
 
 import torchrlopt
 from torchrlopt import autotune, backend, executors
+from torchrlopt.check import Timing
 from torchrlopt.errors import LoweringError, OptionsError, UnsupportedError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
@@ -233,7 +234,7 @@ def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: py
     assert [(c.executor, c.searcher) for c in again.report.choices] == [(best.executor, best.searcher)]
 
 
-def no_duel(first: Any, second: Any) -> float:
+def no_duel(first: Any, second: Any) -> Timing:
     raise AssertionError("there are no two to choose from")
 
 
@@ -246,7 +247,9 @@ def test_auto_goes_on_when_executors_fail() -> None:
 
     auto = Options(executor="auto", cache=False)
     where = torch.device("cpu")
-    _, report = autotune.fastest(attempt, lambda *_: 0.0, auto, Report(), "hash", where)
+    _, report = autotune.fastest(
+        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), "hash", where
+    )
     assert report.executor == "inductor"
     assert [choice.reason for choice in report.choices[:3]] == [
         "cannot; got: eager", "cannot; got: onnxruntime", "cannot; got: onnxruntime",
@@ -270,9 +273,9 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
 
     seen = []
 
-    def duel(first: Any, second: Any) -> float:
+    def duel(first: Any, second: Any) -> Timing:
         seen.append((first, second))
-        return -0.01  # the first is faster, whatever the other times said
+        return Timing(1.0, 1.01, -0.01, 0.0, 3)  # the first is faster, whatever the other times said
 
     auto = Options(executor="auto", cache=False)
     lowered, report = autotune.fastest(attempt, duel, auto, Report(), "hash", torch.device("cpu"))

@@ -13,8 +13,9 @@ from torchrlopt.agent.controller import Decision, Draw, no_noise
 from torchrlopt.agent.encoder import ENCODERS
 from torchrlopt.agent.observation import Observation, Schema
 from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, TwoStageController
-from torchrlopt.agent.world_model import MixtureModel, WorldModel, WorldState
+from torchrlopt.agent.world_model import WorldModel, WorldState
 from torchrlopt.agent.world_model_discrete import DiscreteModel
+from torchrlopt.agent.world_model_mixture import MixtureModel
 
 #: World models by row, made of the width of graph embeddings and the embeddings of substitutions.
 MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}

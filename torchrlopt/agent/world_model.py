@@ -1,4 +1,4 @@
-"""World models, one interface: encode, step, imagine, loss. Here the dissertation's MDN-RNN (section 3.4).
+"""World models, one interface: encode, step, imagine, loss.
 
 A latent world has the graph embedding of a frozen encoder as its observation, and tells after each step the
 next latent, the reward, whether the episode is over, which substitutions are legal and at how many locations.
@@ -21,8 +21,8 @@ from torchrlopt.agent.encoder import mlp
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState
 
-LOG_SIGMA = (-6.0, 2.0)
 RARE = -3.0  # logit of what is seldom legal
+KEPT = 6.0  # added where it was legal a step before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +70,7 @@ class WorldState:
         hidden: [B, H], what the recurrent network's heads read; 0 at the beginning of an episode.
         memory: the recurrent network's own state.
         mask, num_locations: see `LatentState`.
+        situation: [B, D], both of them in brief; see `WorldModel.situation`.
     """
 
     z: Tensor
@@ -77,10 +78,12 @@ class WorldState:
     memory: tuple[Tensor, ...]
     mask: Tensor
     num_locations: Tensor
+    situation: Tensor
 
     def observed(self) -> LatentState:
         """What a controller sees."""
-        return LatentState(torch.cat([self.z, self.hidden], dim=-1), self.mask, self.num_locations)
+        features = torch.cat([self.z, self.hidden, self.situation], dim=-1)
+        return LatentState(features, self.mask, self.num_locations)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +129,8 @@ class WorldModel(nn.Module, abc.ABC):
         # Heads read the memory after the action and nothing else: it knows latent and action, and rewriting
         # is deterministic. A head that sees the true next latent leans on it, and fails on an imagined one.
         self.reward_head = mlp(hidden, hidden, 1)
+        # How much likelier what was legal is to stay legal, as a logit; learnt.
+        self.kept = nn.Parameter(torch.tensor(KEPT))
         self.done_head = mlp(hidden, 64, 1)
 
     @property
@@ -136,7 +141,7 @@ class WorldModel(nn.Module, abc.ABC):
     @property
     def state_width(self) -> int:
         """F, of `WorldState.observed`."""
-        return self.latent_width + self.hidden
+        return self.latent_width + self.hidden + self.rules.shape[1]
 
     def fit_scales(self, sequences: Sequences) -> None:
         """Take means and deviations of features and rewards from recorded episodes."""
@@ -151,6 +156,37 @@ class WorldModel(nn.Module, abc.ABC):
         place = torch.log2(1 + rank.to(self.rules.dtype)) / 8
         stop = (substitution == self.num_substitutions).to(self.rules.dtype)
         return torch.cat([self.rules[substitution], place.unsqueeze(-1), stop.unsqueeze(-1)], dim=-1)
+
+    def situation(self, mask: Tensor, num_locations: Tensor) -> Tensor:
+        """What is legal in brief: [..., D], embeddings of substitutions summed by log2(1 + locations) / 8.
+
+        Args:
+            mask: [..., S + 1].
+            num_locations: [..., S].
+        """
+        weights = torch.log2(1.0 + num_locations) * mask[..., :-1] / 8
+        return weights @ self.rules[:-1]
+
+    def given(self, z: Tensor, situation: Tensor, actions: Tensor) -> Tensor:
+        """What the recurrent network reads, [..., Z + 2 D + 2]."""
+        return torch.cat([z, situation, self.action_input(actions)], dim=-1)
+
+    def carried(self, num_locations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """What is legal if an action uses up its own location and changes nothing else.
+
+        A step changes little of what is legal; the heads say what.
+
+        Args:
+            num_locations: [..., S], before the action.
+            actions: [..., 2].
+
+        Returns:
+            Addends of the mask's logits and of log2(1 + locations), [..., S] each.
+        """
+        used = F.one_hot(actions[..., 0], len(self.rules))[..., :-1]
+        left = (num_locations - used).clamp(min=0)
+        # What becomes legal does so at one location, as a rule.
+        return self.kept * (left > 0), torch.log2(1.0 + left.clamp(min=1))
 
     @abc.abstractmethod
     def encode(self, features: Tensor) -> Tensor:
@@ -174,7 +210,9 @@ class WorldModel(nn.Module, abc.ABC):
         """Imagined episodes that begin at real graphs: [B, G], [B, S + 1], [B, S]. Nothing is remembered."""
         batch = len(features)
         blank = features.new_zeros(batch, self.hidden)
-        return WorldState(self.encode(features), blank, self.blank_memory(batch), mask, num_locations)
+        memory = self.blank_memory(batch)
+        situation = self.situation(mask, num_locations)
+        return WorldState(self.encode(features), blank, memory, mask, num_locations, situation)
 
     def follow(
         self,
@@ -187,7 +225,9 @@ class WorldModel(nn.Module, abc.ABC):
     ) -> WorldState:
         """After real actions [B, 2], with what was really seen then: the memory goes on."""
         imagined, _ = self.step(state, actions, generator)
-        return dataclasses.replace(imagined, z=self.encode(features), mask=mask, num_locations=num_locations)
+        situation = self.situation(mask, num_locations)
+        z = self.encode(features)
+        return dataclasses.replace(imagined, z=z, mask=mask, num_locations=num_locations, situation=situation)
 
     def imagine(
         self,
@@ -238,7 +278,8 @@ class WorldModel(nn.Module, abc.ABC):
         mask = mask_logits > 0
         counts = torch.exp2(log_counts).sub(1).round().clamp(1, MAX_LOCATIONS).to(torch.int64)
         stop = mask.new_ones(len(mask), 1)
-        state = WorldState(z, hidden, memory, torch.cat([mask, stop], dim=1), counts * mask)
+        mask, counts = torch.cat([mask, stop], dim=1), counts * mask
+        state = WorldState(z, hidden, memory, mask, counts, self.situation(mask, counts))
         reward = self.reward_head(hidden).squeeze(-1) * self.reward_std
         done = self.done_head(hidden).squeeze(-1).sigmoid()
         return state, Prediction(reward, done, doubt)
@@ -260,101 +301,6 @@ class WorldModel(nn.Module, abc.ABC):
             "mask": mask_loss.sum(-1).mean() / math.sqrt(self.num_substitutions),
             "count": count_error.sum(-1).mean(),
         }
-
-
-class MixtureModel(WorldModel):
-    """MDN-RNN (Ha and Schmidhuber 2018): an LSTM and a mixture of Gaussians over the change of the latent.
-
-    The latent is the standardised embedding itself. The temperature divides the logits of the mixture and
-    multiplies the variance of the noise.
-
-    Args:
-        feature_width: G, which is Z too.
-        rules: [S, D].
-        hidden: H.
-        mixtures: K.
-    """
-
-    def __init__(self, feature_width: int, rules: Tensor, hidden: int = 256, mixtures: int = 8) -> None:
-        super().__init__(feature_width, rules, feature_width, hidden)
-        self.mixtures = mixtures
-        self.lstm = nn.LSTM(feature_width + rules.shape[1] + 2, hidden, batch_first=True)
-        self.mixture_head = nn.Linear(hidden, mixtures * (2 * feature_width + 1))
-        self.mask_head = mlp(hidden, hidden, len(rules))
-        self.count_head = mlp(hidden, hidden, len(rules))
-        # A few dozen of hundreds are legal: "none" is where the head begins.
-        last = self.mask_head[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.constant_(last.bias, RARE)
-
-    def encode(self, features: Tensor) -> Tensor:
-        """See `WorldModel`: standardised features."""
-        return (features - self.feature_mean) / self.feature_std
-
-    def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
-        """Hidden and cell state of the LSTM, [1, B, H] each."""
-        blank = self.rules.new_zeros(1, batch, self.hidden)
-        return blank, blank
-
-    def mixture(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits [..., K], means and log sigmas [..., K, Z] of the change of the latent."""
-        out = self.mixture_head(hidden)
-        logits = out[..., : self.mixtures]
-        means, log_sigmas = (
-            out[..., self.mixtures :].unflatten(-1, (2, self.mixtures, self.latent_width)).unbind(-3)
-        )
-        return logits, means, log_sigmas.clamp(*LOG_SIGMA)
-
-    def step(
-        self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
-    ) -> tuple[WorldState, Prediction]:
-        """See `WorldModel`. Temperature 0 takes the mean of the likeliest component."""
-        given = torch.cat([state.z, self.action_input(actions)], dim=-1).unsqueeze(1)
-        out, memory = self.lstm(given, state.memory)
-        hidden = out.squeeze(1)
-        change = sample_mixture(*self.mixture(hidden), generator, temperature)
-        z = state.z + change
-        doubt = torch.zeros(len(z))
-        return self._next(z, hidden, memory, self.mask_head(hidden), self.count_head(hidden), doubt)
-
-    def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """See `WorldModel`: mixture, reward, done, mask, count."""
-        z = self.encode(sequences.features)
-        given = torch.cat([z[:, :-1], self.action_input(sequences.actions)], dim=-1)
-        hidden = self.lstm(given, self.blank_memory(len(given)))[0][sequences.valid]
-        change = z.diff(dim=1)[sequences.valid]
-        likelihood = mixture_log_prob(*self.mixture(hidden), change)
-        heads = self._head_losses(hidden, self.mask_head(hidden), self.count_head(hidden), sequences)
-        return {"mixture": -likelihood.mean() / self.latent_width, **heads}
-
-
-def mixture_log_prob(logits: Tensor, means: Tensor, log_sigmas: Tensor, values: Tensor) -> Tensor:
-    """Log-likelihood of values [..., Z] under mixtures of diagonal Gaussians, [...].
-
-    Args:
-        logits: [..., K].
-        means: [..., K, Z].
-        log_sigmas: [..., K, Z].
-        values: [..., Z].
-    """
-    scaled = (values.unsqueeze(-2) - means) * torch.exp(-log_sigmas)
-    each = (-0.5 * scaled.square() - log_sigmas - 0.5 * math.log(2 * math.pi)).sum(-1)
-    return torch.logsumexp(logits.log_softmax(-1) + each, dim=-1)
-
-
-def sample_mixture(
-    logits: Tensor, means: Tensor, log_sigmas: Tensor, generator: torch.Generator, temperature: float
-) -> Tensor:
-    """Draw [B, Z] from mixtures; see `MixtureModel` for the temperature."""
-    if temperature > 0:
-        probabilities = (logits / temperature).softmax(-1)
-        component = torch.multinomial(probabilities, 1, generator=generator)
-    else:
-        component = logits.argmax(-1, keepdim=True)
-    index = component.unsqueeze(-1).expand(-1, 1, means.shape[-1])
-    mean, sigma = means.gather(1, index).squeeze(1), log_sigmas.exp().gather(1, index).squeeze(1)
-    noise = torch.randn(mean.shape, generator=generator)
-    return mean + sigma * noise * math.sqrt(temperature)
 
 
 def total(losses: Mapping[str, Tensor]) -> Tensor:

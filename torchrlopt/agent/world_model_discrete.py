@@ -40,7 +40,7 @@ class DiscreteModel(WorldModel):
         super().__init__(feature_width, rules, groups * classes, hidden)
         self.groups, self.classes = groups, classes
         self.posterior = mlp(feature_width, hidden, groups * classes)
-        self.gru = nn.GRUCell(groups * classes + rules.shape[1] + 2, hidden)
+        self.gru = nn.GRUCell(groups * classes + 2 * rules.shape[1] + 2, hidden)
         # Half as wide as the rest: there are four of them, in every imagined step.
         self.priors = nn.ModuleList(mlp(hidden, hidden // 2, groups * classes) for _ in range(members))
         self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
@@ -56,63 +56,67 @@ class DiscreteModel(WorldModel):
         return self._one_hot(self._posterior(features).argmax(-1))
 
     def _posterior(self, features: Tensor) -> Tensor:
-        """Log-probabilities [..., groups, classes]; one in a hundred is uniform, so none is ever lost."""
+        """Probabilities [..., groups, classes]."""
         standard = (features - self.feature_mean) / self.feature_std
-        return self._log_probs(self.posterior(standard))
+        return self._probabilities(self.posterior(standard))
 
-    def _log_probs(self, logits: Tensor) -> Tensor:
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        """One in a hundred is uniform, so that none is ever lost."""
         probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
-        return probabilities.mul(0.99).add(0.01 / self.classes).log()
+        return probabilities.mul(0.99).add(0.01 / self.classes)
 
     def _one_hot(self, classes: Tensor) -> Tensor:
         hot: Tensor = F.one_hot(classes, self.classes)
         return hot.flatten(-2).to(self.rules.dtype)
 
-    def _prior(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of each member [members, ..., groups, classes], and their disagreement [...]."""
-        each = torch.stack([self._log_probs(prior(hidden)) for prior in self.priors])
-        opinions = each.exp()
-        # By hand: torch.var over the outermost dim is slower than all the rest of a step.
-        spread = opinions.square().mean(0) - opinions.mean(0).square()
-        return each, spread.clamp(min=0).sum(-1).mean(-1)
+    def _prior(self, hidden: Tensor) -> Tensor:
+        """Probabilities that each member gives, [members, ..., groups, classes]."""
+        return torch.stack([self._probabilities(prior(hidden)) for prior in self.priors])
 
-    def _rule_heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of legality and log2(1 + locations), [..., S] each."""
+    def _rule_heads(self, hidden: Tensor, num_locations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of legality and log2(1 + locations) after actions [..., 2], [..., S] each."""
         keys = self.key(self.rules[:-1]).T / KEY_WIDTH**0.5
         first, second = self.query(hidden).chunk(2, dim=-1)
-        return first @ keys + RARE, second @ keys + 1
+        legal, log_counts = self.carried(num_locations, actions)
+        return first @ keys + RARE + legal, second @ keys + log_counts
 
     def step(
         self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
     ) -> tuple[WorldState, Prediction]:
         """See `WorldModel`. The temperature divides the logits; 0 takes the likeliest classes."""
-        hidden = self.gru(torch.cat([state.z, self.action_input(actions)], dim=-1), state.hidden)
-        each, doubt = self._prior(hidden)
-        mean = each.exp().mean(0)
+        hidden = self.gru(self.given(state.z, state.situation, actions), state.hidden)
+        each = self._prior(hidden)
+        mean = each.mean(0)
+        # By hand: torch.var over the outermost dim is slower than all the rest of a step.
+        spread = (each.square().mean(0) - mean.square()).clamp(min=0)
+        doubt = spread.sum(-1).mean(-1)
         if temperature > 0:
-            weights = (mean.log() / temperature).softmax(-1).flatten(0, 1)
-            classes = torch.multinomial(weights, 1, generator=generator).view(len(hidden), self.groups)
+            weights = mean if temperature == 1 else (mean.log() / temperature).softmax(-1)
+            # By inverse transform, which draws one number for each category, not one for each class.
+            drawn = torch.rand((*weights.shape[:-1], 1), generator=generator)
+            classes = (weights.cumsum(-1) < drawn).sum(-1).clamp(max=self.classes - 1)
         else:
             classes = mean.argmax(-1)
         z = self._one_hot(classes)
-        return self._next(z, hidden, (), *self._rule_heads(hidden), doubt)
+        return self._next(z, hidden, (), *self._rule_heads(hidden, state.num_locations, actions), doubt)
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: prior, posterior, features, reward, done, mask, count."""
-        log_probs = self._posterior(sequences.features)
+        posterior = self._posterior(sequences.features)
         # Straight through: forwards the likeliest classes, backwards the probabilities.
-        probabilities = log_probs.exp().flatten(-2)
-        z = self._one_hot(log_probs.argmax(-1)) + probabilities - probabilities.detach()
-        given = torch.cat([z[:, :-1], self.action_input(sequences.actions)], dim=-1)
+        flat = posterior.flatten(-2)
+        z = self._one_hot(posterior.argmax(-1)) + flat - flat.detach()
+        valid, actions = sequences.valid, sequences.actions
+        before = sequences.num_locations[:, :-1]
+        given = self.given(z[:, :-1], self.situation(sequences.mask[:, :-1], before), actions)
         hidden = given.new_zeros(len(given), self.hidden)
         steps = []
         for t in range(given.shape[1]):
             hidden = self.gru(given[:, t], hidden)
             steps.append(hidden)
-        valid = sequences.valid
         states = torch.stack(steps, dim=1)[valid]
-        target, nearest = log_probs[:, 1:][valid], z[:, 1:][valid]
-        each, _ = self._prior(states)
+        target, nearest = posterior[:, 1:][valid].log(), z[:, 1:][valid]
+        each = self._prior(states).log()
         both = torch.cat([states, nearest], dim=-1)
         # What the latent says of the graph must not hang on the history: half of the time there is none.
         alone = torch.cat([torch.zeros_like(states), nearest], dim=-1)
@@ -122,7 +126,7 @@ class DiscreteModel(WorldModel):
             "prior": _divergence(target.detach(), each),
             "posterior": 0.1 * _divergence(target, each.detach()).clamp(min=FREE_NATS),
             "features": torch.stack(seen).mean(),
-            **self._head_losses(states, *self._rule_heads(states), sequences),
+            **self._head_losses(states, *self._rule_heads(states, before[valid], actions[valid]), sequences),
         }
 
 
