@@ -198,6 +198,24 @@ def test_openvino_refuses_64_bits(executor: str) -> None:
         optimised(Wide().eval(), torch.randn(2, 4, dtype=torch.float64), executor=executor)
 
 
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("executor", ["openvino"])
+def test_openvino_takes_bfloat16(executor: str, is_dynamic: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 16), nn.ReLU(), nn.Linear(16, 4)).eval().bfloat16()
+    torch._dynamo.reset()
+    options = {"executor": executor, "on_error": "raise", "cache": False, "min_gain": -10.0}
+    ours = torch.compile(model, backend="rlopt", options=options, dynamic=is_dynamic)
+    for rows in (3, 5):
+        x = torch.randn(rows, 7).bfloat16()
+        with torch.no_grad():
+            first = ours(x)
+            torch.testing.assert_close(first, model(x), rtol=2e-2, atol=2e-2)
+            kept = first.clone()
+            ours(-x)
+        torch.testing.assert_close(first, kept, rtol=0, atol=0)  # a result is the caller's own
+
+
 @pytest.mark.parametrize("executor", ["openvino"])
 def test_openvino_serves_threads_at_once(executor: str) -> None:
     model, _ = build()

@@ -11,8 +11,10 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir
 import torch
+from numpy.typing import NDArray
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
@@ -101,25 +103,54 @@ def _open(
     # Inputs that nothing reads are not the network's any more.
     ports = {name: port for port in compiled.inputs for name in port.get_names()}
     read = [(index, ports[name]) for index, name in enumerate(feeds) if name in ports]
-    idle = collections.deque([compiled.create_infer_request()])
+    idle = collections.deque([_Request(compiled, read)])
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         # A request serves one thread at a time.
         try:
             request = idle.pop()
         except IndexError:
-            request = compiled.create_infer_request()
-        for index, port in read:
-            request.set_tensor(port, _shared(tensors[index]))
-        request.infer()
-        # The request's own memory is written anew at its next call.
-        results = [_copied(tensor) for tensor in request.output_tensors]
-        idle.append(request)
-        return results
+            request = _Request(compiled, read)
+        try:
+            return request(tensors)
+        finally:
+            idle.append(request)
 
     # The model reads the weights where they are: they live as long as it does.
     run.__dict__["weights"] = held
     return run
+
+
+class _Request:
+    """A request; what has one size for ever is set up once.
+
+    Copies are numpy's: PyTorch's would wake its threads, which then spin while OpenVINO computes (resnet18:
+    12.1 instead of 8.2 ms).
+
+    Args:
+        compiled: the model.
+        read: index among the feeds, and port, of each input.
+    """
+
+    def __init__(self, compiled: Any, read: Sequence[tuple[int, Any]]) -> None:
+        self._request = compiled.create_infer_request()
+        self._read = read
+        ports = [*(port for _, port in read), *compiled.outputs]
+        self._is_static = all(port.partial_shape.is_static for port in ports)
+        self._inputs = [_bits(self._request.get_tensor(port))[0] for _, port in read if self._is_static]
+        self._outputs = [_bits(tensor) for tensor in self._request.output_tensors if self._is_static]
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Feeds to fetches."""
+        if self._is_static:
+            for (index, _), own in zip(self._read, self._inputs, strict=True):
+                np.copyto(own, _array(tensors[index]), casting="no")
+            self._request.infer(share_outputs=True)
+            return [_copied(*own) for own in self._outputs]
+        for index, port in self._read:
+            self._request.set_tensor(port, _shared(tensors[index]))
+        self._request.infer(share_outputs=True)
+        return [_copied(*_bits(tensor)) for tensor in self._request.output_tensors]
 
 
 def _hold(network: Any, held: Mapping[str, torch.Tensor]) -> None:
@@ -134,22 +165,32 @@ def _hold(network: Any, held: Mapping[str, torch.Tensor]) -> None:
     network.validate_nodes_and_infer_types()
 
 
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    """The memory of a tensor; numpy has no bfloat16, whose bits are shown as integers."""
+    array: NDArray[Any] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    return array
+
+
 def _shared(tensor: torch.Tensor) -> Any:
     """An OpenVINO tensor of the same memory."""
     import openvino
 
-    if tensor.dtype is torch.bfloat16:  # numpy has no such type
-        array = tensor.view(torch.int16).numpy()
-        return openvino.Tensor(array, tensor.shape, openvino.Type.bf16)
-    return openvino.Tensor(tensor.numpy(), shared_memory=True)
+    if tensor.dtype is torch.bfloat16:
+        return openvino.Tensor(_array(tensor), tensor.shape, openvino.Type.bf16)
+    return openvino.Tensor(_array(tensor), shared_memory=True)
 
 
-def _copied(tensor: Any) -> torch.Tensor:
+def _bits(tensor: Any) -> tuple[NDArray[Any], bool]:
+    """The memory of an OpenVINO tensor, as `_array` shows it, and whether it is bfloat16."""
     import openvino
 
-    if tensor.element_type == openvino.Type.bf16:
-        return torch.from_numpy(tensor.data.view("int16")).view(torch.bfloat16).clone()
-    return torch.from_numpy(tensor.data).clone()
+    is_bfloat16 = tensor.element_type == openvino.Type.bf16
+    return tensor.data.view("int16") if is_bfloat16 else tensor.data, is_bfloat16
+
+
+def _copied(array: NDArray[Any], is_bfloat16: bool) -> torch.Tensor:
+    tensor = torch.from_numpy(array.copy())
+    return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
 
 
 EXECUTOR = OpenVinoExecutor()
