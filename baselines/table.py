@@ -154,7 +154,8 @@ def _csv_value(row: Row, column: str) -> object:
 def markdown(path: Path) -> str:
     """The table of a CSV file that `write_csv` wrote, for a page of text: a row for each model.
 
-    Speed-ups are ratios of medians. For torchrlopt also its speed-up over the best of the other peers.
+    Speed-ups are ratios of medians. For torchrlopt also its speed-up over the best of the other peers. Memory
+    and first call are those of eager PyTorch, inductor and torchrlopt.
     """
     with path.open(newline="") as file:
         lines = [line for line in csv.DictReader(file) if line["median_ms"]]
@@ -168,7 +169,7 @@ def markdown(path: Path) -> str:
         over = {model: best[model] / ms for own, model, ms, _ in cases if own == label}
         ratios[f"{label} / best peer"] = over
     columns = [label for label in ratios if label != PEERS[0]]
-    labels = [PEERS[0], *(label for label in columns if label in {each for each, *_ in cases})]
+    labels = [label for label in ratios if label in PEERS[:2] or (_is_ours(label) and "/ best" not in label)]
     of = {(label, model): line for label, model, _, line in cases}
     rows = [["model", f"{PEERS[0]} ms", *columns, "peak MB", "first call s"]]
     rows.append(["---"] * len(rows[0]))
