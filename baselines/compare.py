@@ -128,7 +128,7 @@ def compare(
         ),
     ] = "",
     weights: Annotated[
-        str, typer.Option(help=f"torchrlopt's option of that name: {', '.join(typing.get_args(Weights))}.")
+        str, typer.Option(help=f"torchrlopt's option of that name: {', '.join(_values(Weights))}.")
     ] = "check",
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
@@ -190,10 +190,11 @@ def compare(
     """
     if dtype not in DTYPES:
         raise typer.BadParameter(f"no dtype named {dtype!r}; choose from: {', '.join(DTYPES)}")
+    if weights not in _values(Weights):
+        raise typer.BadParameter(f"no weights {weights!r}; choose from: {', '.join(_values(Weights))}")
     chosen_peers = choose(peers, PEERS, "peer", installed_peers())
     chosen_peers = [PEERS[0], *(peer for peer in chosen_peers if peer != PEERS[0])]
     executors = choose(executor, _values(Executor), "executor")
-    (chosen_weights,) = choose(weights, _values(Weights), "weights")[:1]
     searchers = choose(searcher or "agent", _values(Searcher), "searcher")
     for path in (csv, plot):
         if path is not None and not path.parent.is_dir():
@@ -243,7 +244,7 @@ def compare(
     settings_of_cases: list[tuple[Any, ...]] = [
         (peer, batch, dtype, threads, *own)
         for peer in chosen_peers
-        for own in (itertools.product(executors, searchers, [chosen_weights]) if peer == OURS else [()])
+        for own in (itertools.product(executors, searchers, [weights]) if peer == OURS else [()])
     ]
     rows: list[Row] = []
     bar = Progress(*columns, console=console, transient=True)

@@ -165,11 +165,11 @@ def markdown(path: Path) -> str:
     ratios: dict[str, dict[str, float]] = {}
     for label, model, ms, _ in cases:
         ratios.setdefault(label, {})[model] = base[model] / ms
-    for label in [label for label in ratios if _is_ours(label)]:
+    labels = [label for label in ratios if label in PEERS[:2] or _is_ours(label)]
+    for label in filter(_is_ours, labels):
         over = {model: best[model] / ms for own, model, ms, _ in cases if own == label}
         ratios[f"{label} / best peer"] = over
     columns = [label for label in ratios if label != PEERS[0]]
-    labels = [label for label in ratios if label in PEERS[:2] or (_is_ours(label) and "/ best" not in label)]
     of = {(label, model): line for label, model, _, line in cases}
     rows = [["model", f"{PEERS[0]} ms", *columns, "peak MB", "first call s"]]
     rows.append(["---"] * len(rows[0]))

@@ -59,6 +59,7 @@ def fastest(
             "library": load_library(with_generated=options.generated).hash,
             "options": options.search_key(),
             "device": device.fingerprint(where),
+            "executors": executors.available(where.type),
         }
     )
     variants = _remembered(key, options) or _all_variants(options, where)

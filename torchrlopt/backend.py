@@ -198,7 +198,8 @@ class _Compilation:
         if reason is not None:
             self.report.fallback_reason = reason
             return None
-        key = f"{content_key(aten, static)} {self.options}"
+        self._content = content_key(aten, static)
+        key = f"{self._content} {self.options}"
         if self.options.weights == "frozen":  # the weights are baked in: not for another instance
             key += f" {next(_memory.serial)}"
         known = _memory.compiled.get(key)
@@ -235,9 +236,8 @@ class _Compilation:
         duel = functools.partial(
             check.measure, inputs=inputs, limit_ms=self.options.measure_ms, min_gain=0.0, settle=True
         )
-        graph_hash = search.graph_hash(program.graph)
         lowered, self.report = autotune.fastest(
-            attempt, duel, self.options, self.report, graph_hash, device_of(aten)
+            attempt, duel, self.options, self.report, search.graph_hash(program.graph), device_of(aten)
         )
         return lowered
 
@@ -312,8 +312,8 @@ class _Compilation:
         planned: Planned,
         options: Options,
     ) -> float:
-        """The error of the rewritten graph; one that does not hang on the user's tensors is remembered."""
-        stamp, known = verification_stamp(aten, static), planned.verified
+        """The error; one that does not hang on the user's tensors is remembered."""
+        stamp, known = verification_stamp(self._content), planned.verified
         if known is not None and known.stamp == stamp:
             check.run(lowered, inputs)
             return known.error

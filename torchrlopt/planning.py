@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,7 +13,6 @@ import torch
 from torchrlopt import _C, device, search
 from torchrlopt.agent import shipped
 from torchrlopt.agent.searcher import search_without_agent
-from torchrlopt.aten_graph import content_key
 from torchrlopt.check import Timing
 from torchrlopt.cost import MachineProfile, machine_profile
 from torchrlopt.directory import default_directory
@@ -193,9 +192,13 @@ def _as_dict(value: Timing | Verified | None) -> dict[str, object] | None:
     return None if value is None else dataclasses.asdict(value)
 
 
-def verification_stamp(aten: torch.fx.GraphModule, static: Sequence[int]) -> str:
-    """What the check of a plan depends on, beside what the store's key says: the whole graph, and code."""
-    return make_key({"graph": content_key(aten, static), "code": _installation()})
+def verification_stamp(content: str) -> str:
+    """What the check of a plan depends on, beside what the store's key says.
+
+    Args:
+        content: key of the whole ATen graph, see `aten_graph.content_key`.
+    """
+    return make_key({"graph": content, "code": _installation()})
 
 
 @functools.cache

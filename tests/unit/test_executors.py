@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -99,27 +100,30 @@ def test_sizes_that_vary(executor: str) -> None:
 
 
 @pytest.mark.parametrize("executor", ["eager", *EXECUTORS])
-def test_frozen_weights_are_not_passed_and_modules_not_guarded(executor: str) -> None:
+def test_frozen_weights_are_not_passed_and_modules_not_guarded(
+    executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_inputs = []
+    compile_graph = backend.compile_graph
+
+    def counted(gm: Any, example_inputs: Any, *others: Any) -> Any:
+        num_inputs.append(len(example_inputs))
+        return compile_graph(gm, example_inputs, *others)
+
+    monkeypatch.setattr(backend, "compile_graph", counted)
     model, x = build()
     ours = optimised(model, x, executor=executor, weights="frozen")
-    arguments: list[int] = []
-    compiled = lowered()
-    compiled_call = type(compiled).__call__
-
-    def call(self: Any, *args: Any) -> Any:
-        arguments.append(len(args))
-        return compiled_call(self, *args)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(compiled), "__call__", call)
-        check(ours, model, x)
-    assert len(arguments) == 1
+    check(ours, model, x)
+    assert num_inputs == [1]
     expected = ours(x)[0]
     with torch.no_grad():
         model.left.weight.mul_(-1.0)  # the promise is broken: nobody looks
+    model.norm.eps *= 2
     torch.testing.assert_close(ours(x)[0], expected, rtol=0, atol=0)
+    assert num_inputs == [1], "nothing was compiled again"
     with torch.no_grad():
         model.left.weight.mul_(-1.0)
+    model.norm.eps /= 2
     other = torch.randn(3, 3, 9, 9)  # another graph, and the weights are passed to that one
     check(ours, model, other)
     check(ours, model, x)
@@ -186,6 +190,17 @@ def test_onnxruntime_refuses_what_onnx_has_not(tmp_path: Path) -> None:
         optimised(Odd().eval(), torch.randn(4, 4), executor="onnxruntime")
 
 
+class Apply(nn.Module):
+    """Any function as a module."""
+
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(x)
+
+
 @pytest.mark.parametrize("executor", ["openvino"])
 def test_openvino_refuses_64_bits(executor: str) -> None:
     class Wide(nn.Module):
@@ -196,6 +211,18 @@ def test_openvino_refuses_64_bits(executor: str) -> None:
         optimised(Wide().eval(), torch.arange(2**31, 2**31 + 8).reshape(2, 4), executor=executor)
     with pytest.raises(UnsupportedError, match="32 bits"):
         optimised(Wide().eval(), torch.randn(2, 4, dtype=torch.float64), executor=executor)
+    for compute in (
+        lambda x: x + 1,
+        lambda x: (x > 2**31).float(),
+        lambda x: x.double(),
+        lambda x: x.t()[:1],
+    ):
+        wide = Apply(compute).eval()
+        with pytest.raises(UnsupportedError, match="32 bits"):
+            optimised(wide, torch.arange(2**31, 2**31 + 8).reshape(2, 4), executor=executor)
+    table = nn.Embedding(9, 4).eval()
+    ours = optimised(table, torch.arange(9), executor=executor)
+    torch.testing.assert_close(ours(torch.arange(8, -1, -1)), table.weight.detach().flip(0))
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
@@ -299,6 +326,32 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
     lowered, report = autotune.fastest(attempt, duel, auto, Report(), "hash", torch.device("cpu"))
     assert (lowered, report.executor) == ("inductor", "inductor")
     assert seen == [*(("eager", name) for name in OTHERS for _ in range(2)), ("inductor", "inductor")]
+
+
+def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def attempt(options: Options, report: Report) -> Any:
+        tried.append(options.executor)
+        report.measured_before_ms, report.measured_after_ms = (
+            2.0,
+            1.0 - 0.9 * (options.executor == "inductor"),
+        )
+        return options.executor
+
+    def chosen() -> list[str]:
+        tried.clear()
+        where = torch.device("cpu")
+        autotune.fastest(
+            attempt, lambda *_: Timing(1, 1, 0, 0, 3), Options(executor="auto"), Report(), "h", where
+        )
+        return list(tried)
+
+    monkeypatch.setattr(executors, "available", lambda device_type: ("eager", "inductor"))
+    assert chosen() == ["eager", "inductor", "inductor"]
+    assert chosen() == ["inductor"]
+    monkeypatch.setattr(executors, "available", lambda device_type: ("eager",))
+    assert chosen() == ["eager"]
 
 
 def test_auto_stops_in_time() -> None:

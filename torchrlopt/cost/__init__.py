@@ -40,7 +40,7 @@ _CACHE_BYTES_PER_US_AND_THREAD = 50e3
 
 # How executors differ from eager PyTorch on the same kernels: none of them runs Python between two calls.
 # Inductor compiles chains of elementwise operators into one kernel; ONNX Runtime puts an activation into the
-# convolution or product before it.
+# convolution or product before it. What a launch takes there is assumed, not measured; a profile replaces it.
 _EXECUTORS: dict[str, dict[str, float | bool]] = {
     "eager": {},
     "inductor": {

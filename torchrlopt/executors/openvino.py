@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 # on processors that have it.
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
-# OpenVINO computes with 32 bits what has 64. Integers are indices and sizes as a rule; what could grow beyond
-# is left to others.
-_GROWING = ("CumSum", "MatMul", "Mul", "Pow", "ReduceProd", "BitShift")
+# OpenVINO computes with 32 bits what has 64. That is enough for places, sizes and axes, which these operators
+# read or move; what computes with 64-bit integers, compares or returns them is left to others.
+_READING_PLACES = (
+    "Constant Expand Gather GatherElements GatherND Pad ReduceMax ReduceMean ReduceMin ReduceSum Reshape "
+    "Resize ScatterElements ScatterND Slice Split Squeeze Tile Transpose Unsqueeze"
+)
+_READS_PLACES = frozenset(_READING_PLACES.split())
+_GIVES_PLACES = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
 
 
 class OpenVinoExecutor:
@@ -65,10 +70,14 @@ class OpenVinoExecutor:
 
 
 def _refuse_64_bits(model: onnx_ir.Model) -> None:
+    wide = onnx_ir.DataType.INT64
     for node in model.graph:
-        types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
-        grows = onnx_ir.DataType.INT64 in types and node.op_type in _GROWING
-        if grows or onnx_ir.DataType.DOUBLE in types:
+        given = {value.dtype for value in node.outputs}
+        types = given | {value.dtype for value in node.inputs if value is not None}
+        computes = node.op_type not in _READS_PLACES or (node.op_type.startswith("Reduce") and wide in given)
+        returns = any(value.is_graph_output() and value.dtype == wide for value in node.outputs)
+        is_refused = wide in types and (computes or returns) and node.op_type not in _GIVES_PLACES
+        if is_refused or onnx_ir.DataType.DOUBLE in types:
             raise UnsupportedError(
                 "OpenVINO computes with 32 bits", where=str(node.name), got=f"{node.op_type} of 64"
             )
