@@ -141,6 +141,20 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
     assert limits == [(7.0, 0.25)]
 
 
+def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd has every operator looked for in Python first, which only graphs of many calls pay for."""
+    seen = []
+    plain_measure = backend.check.measure
+
+    def seeing(*args: Any, **others: Any) -> Any:
+        seen.append(torch._C._dispatch_tls_local_include_set().has(torch._C.DispatchKey.PythonDispatcher))
+        return plain_measure(*args, **others)
+
+    monkeypatch.setattr(backend.check, "measure", seeing)
+    report_of(measure=True)
+    assert seen == [False]
+
+
 def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until options or the package change; the rewritten graph is still run."""
     verified, run = [], []
