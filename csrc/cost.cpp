@@ -14,23 +14,45 @@ bool is_elementwise(const Node& node) {
   return cost_class == CostClass::Elementwise || cost_class == CostClass::Transcendental;
 }
 
+/// The axes along which parts are cut out of a tensor; none for what cuts nothing.
+Ints cut_axes(const Node& node) {
+  if (node.op == Op::Split) return {node.attr_int("axis")};
+  if (node.op == Op::Slice) return node.attr_ints("axes");
+  return {};
+}
+
 }  // namespace
 
-/// True where a reshape cannot be a view of its operand: a permuted or expanded one, or a part cut out of an
-/// inner axis that the reshape merges with the axis before it.
+double CostModel::outer_extent(const Dims& dims, int64_t axis) const {
+  const auto end = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
+  double outer = 1;
+  for (size_t i = 0; i < end; ++i) outer *= sizes_.extent(dims[i]);
+  return outer;
+}
+
+/// True where, without strides, a result cannot lie inside its operand. Images are kept with their channels
+/// innermost or in blocks, so that no part of one is in one piece.
+bool CostModel::copies_without_strides(const Graph& graph, const Node& node) const {
+  if (node.op == Op::Transpose || node.op == Op::Expand) return true;
+  for (const int64_t axis : cut_axes(node)) {
+    const Dims& dims = graph.type(node.inputs[0]).dims;
+    if (dims.size() > 3 || outer_extent(dims, axis) != 1) return true;
+  }
+  return false;
+}
+
+/// True where a result cannot be a view of its operand. With strides: a reshape of a permuted or expanded
+/// one, or of a part cut out of an inner axis that the reshape merges with the axis before it.
 bool CostModel::copies(const Graph& graph, const Node& node) const {
+  if (device_.copies_cuts) return copies_without_strides(graph, node);
   if (node.op != Op::Reshape && node.op != Op::Flatten) return false;
   const Value operand = node.inputs[0];
   const Node& producer = graph.node(operand.node);
   if (producer.op == Op::Transpose || producer.op == Op::Expand) return true;
-  Ints axes;
-  if (producer.op == Op::Split) axes = {producer.attr_int("axis")};
-  if (producer.op == Op::Slice) axes = producer.attr_ints("axes");
   const Dims& dims = graph.type(operand).dims;
-  for (const int64_t axis : axes) {
-    const auto cut = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
-    double outer = 1, prefix = 1;
-    for (size_t i = 0; i < cut; ++i) outer *= sizes_.extent(dims[i]);
+  for (const int64_t axis : cut_axes(producer)) {
+    const double outer = outer_extent(dims, axis);
+    double prefix = 1;
     bool keeps_cut = outer == 1;
     for (const Dim& dim : node.types->front().dims)
       keeps_cut = (prefix *= sizes_.extent(dim)) == outer || keeps_cut;
@@ -121,7 +143,10 @@ NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
       cost.flops = elements * std::max<double>(1, static_cast<double>(node.inputs.size()) - 1);
       break;
     case CostClass::View:
-      if (copies(graph, node)) break;
+      if (copies(graph, node)) {
+        cost.bytes = std::min(cost.bytes, 2 * outputs);
+        break;
+      }
       cost.bytes = 0;
       cost.launches = 0;
       cost.time_us = device_.views_are_free ? 0 : device_.view_us * node.num_outputs();

@@ -24,6 +24,7 @@ struct DeviceModel {
   double attention_factor = 0.5;   // the same for fused attention
   double pool_factor = 0.05;       // the same for pooling windows
   bool views_are_free = false;     // executors that compile views away
+  bool copies_cuts = false;        // executors without strides: most cuts are copies
   bool fuses_elementwise = false;  // executors that compile chains of elementwise operators into one kernel
   bool fuses_epilogues = false;    // executors that apply an activation inside the contraction before it
 };
@@ -90,6 +91,9 @@ class CostModel {
  private:
   NodeMetrics analytic(const Graph& graph, const Node& node) const;
   bool copies(const Graph& graph, const Node& node) const;
+  bool copies_without_strides(const Graph& graph, const Node& node) const;
+  /// Product of the extents before an axis.
+  double outer_extent(const Dims& dims, int64_t axis) const;
   bool is_fused_away(const Graph& graph, const Node& node) const;
   double read_bytes(const Graph& graph, const Node& node) const;
   double written_bytes(const Node& node) const;

@@ -102,6 +102,7 @@ class DeviceModel:
     attention_factor: float
     pool_factor: float
     views_are_free: bool
+    copies_cuts: bool
     fuses_elementwise: bool
     fuses_epilogues: bool
 

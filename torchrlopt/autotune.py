@@ -34,6 +34,9 @@ Duel = Callable[[Lowered, Lowered], Timing]
 _NEAR = 1.35
 """Two graphs duel where their times, each taken beside the original's, differ by less than this factor."""
 
+_HOPELESS = 2.0
+"""An executor whose planned graph takes so many times as long as the best is not tried without the plan."""
+
 
 def fastest(
     attempt: Attempt, duel: Duel, options: Options, report: Report, graph_hash: str, where: torch.device
@@ -72,6 +75,9 @@ def fastest(
         if choices and time.perf_counter() - start > options.autotune_s:
             choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "the time was over"))
             continue
+        if best is not None and _is_hopeless(variant, choices[-1], best[1]):
+            choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "with a plan far slower"))
+            continue
         own = copy.deepcopy(report)
         own.executor, own.searcher = variant.executor, variant.searcher
         begin = time.perf_counter()
@@ -95,6 +101,14 @@ def fastest(
     return lowered, chosen
 
 
+def _is_hopeless(variant: Options, last: Choice, best: Report) -> bool:
+    """Whether leaving the plan out cannot be expected to make up for what the executor was slower with it."""
+    ratio = _ratio(best)
+    if variant.executor != last.executor or last.ratio is None or ratio is None:
+        return False
+    return last.ratio > _HOPELESS * ratio
+
+
 def _is_faster(lowered: Lowered, report: Report, best: tuple[Lowered, Report], duel: Duel) -> bool:
     """Whether a graph is faster than the best one so far."""
     old, new = _ratio(best[1]), _ratio(report)
@@ -109,7 +123,8 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
     for name in executors.available(where.type):
         planned = dataclasses.replace(options, executor=cast(Any, name))
         variants.append(planned)
-        if name != "eager":  # the original graph may suit an executor better than any plan for it
+        # The original graph may suit another executor better than any plan for it.
+        if name != "eager" and options.searcher != "none":
             variants.append(planned.with_searcher("none"))
     return variants
 

@@ -25,7 +25,7 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-PLAN_FORMAT = 2  # raised when the meaning of a stored plan changes
+PLAN_FORMAT = 3  # raised when a stored plan's meaning, or prices without a profile, change
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,6 +41,7 @@ void bind_cost(py::module_& m) {
       .def_readwrite("attention_factor", &DeviceModel::attention_factor)
       .def_readwrite("pool_factor", &DeviceModel::pool_factor)
       .def_readwrite("views_are_free", &DeviceModel::views_are_free)
+      .def_readwrite("copies_cuts", &DeviceModel::copies_cuts)
       .def_readwrite("fuses_elementwise", &DeviceModel::fuses_elementwise)
       .def_readwrite("fuses_epilogues", &DeviceModel::fuses_epilogues);
 

@@ -50,6 +50,27 @@ def test_reshape_of_a_transpose_copies() -> None:
     assert cost["launches"] == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "is_copy"),
+    [
+        ("(x: f32[64,64]) { y = Transpose(x; perm=[1,0]) return y }", True),
+        ("(x: f32[64,64]) { y = Reshape(x; shape=[4096]) return y }", False),
+        # a part of the outermost extent lies in one piece, a part of an inner one does not
+        ("(x: f32[1,64,64]) { y, z = Split(x; axis=1, sizes=[16,48]) return y, z }", False),
+        ("(x: f32[2,64,64]) { y, z = Split(x; axis=1, sizes=[16,48]) return y, z }", True),
+        ("(x: f32[64,64]) { y = Slice(x; axes=[0], starts=[8], ends=[16]) return y }", False),
+        ("(x: f32[64,64]) { y = Slice(x; axes=[-1], starts=[8], ends=[16]) return y }", True),
+        # but nothing is in one piece where an image has its channels innermost
+        ("(x: f32[1,64,8,8]) { y, z = Split(x; axis=1, sizes=[16,48]) return y, z }", True),
+    ],
+)
+def test_without_strides_most_views_are_copies(text: str, is_copy: bool) -> None:
+    graph = _C.parse_graph(f"graph {text}")
+    for executor, copies in (("eager", False), ("onnxruntime", is_copy), ("openvino", is_copy)):
+        cost = _C.CostModel(device_model(executor)).total(graph)
+        assert (cost["bytes"] > 0, cost["launches"]) == (copies, int(copies)), executor
+
+
 def test_concat_moves_what_it_gives() -> None:
     cost = metrics("graph (x: f32[64,64], y: f32[64,64]) { z = Concat(x, y; axis=0) return z }")
     assert cost["bytes"] == 2 * 4 * 128 * 64

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt import autotune, backend, executors
-from torchrlopt.check import Timing
+from torchrlopt import backend, executors
 from torchrlopt.errors import LoweringError, OptionsError, UnsupportedError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
@@ -277,88 +276,6 @@ def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: py
     again = torchrlopt.optimise(model, x, **options)
     check(again, model, x)
     assert [(c.executor, c.searcher) for c in again.report.choices] == [(best.executor, best.searcher)]
-
-
-def no_duel(first: Any, second: Any) -> Timing:
-    raise AssertionError("there are no two to choose from")
-
-
-def test_auto_goes_on_when_executors_fail() -> None:
-    def attempt(options: Options, report: Report) -> Any:
-        if options.executor != "inductor":
-            raise LoweringError("cannot", got=options.executor)
-        report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
-        return lambda *args: args
-
-    auto = Options(executor="auto", cache=False)
-    where = torch.device("cpu")
-    _, report = autotune.fastest(
-        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), "hash", where
-    )
-    assert report.executor == "inductor"
-    assert [choice.reason for choice in report.choices[:3]] == [
-        "cannot; got: eager", "cannot; got: onnxruntime", "cannot; got: onnxruntime",
-    ]  # fmt: skip
-
-    def fail(options: Options, report: Report) -> Any:
-        raise LoweringError("cannot", got=options.executor)
-
-    with pytest.raises(LoweringError, match="eager"):
-        autotune.fastest(fail, no_duel, auto, Report(), "hash", where)
-    slow = autotune.fastest(lambda options, report: None, no_duel, auto, Report(), "hash", where)
-    assert slow[0] is None
-
-
-def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
-    after_ms = {"eager": 1.0, "onnxruntime": 0.95, "openvino": 0.96, "inductor": 0.5}
-
-    def attempt(options: Options, report: Report) -> Any:
-        report.measured_before_ms, report.measured_after_ms = 2.0, after_ms[options.executor]
-        return options.executor
-
-    seen = []
-
-    def duel(first: Any, second: Any) -> Timing:
-        seen.append((first, second))
-        return Timing(1.0, 1.01, -0.01, 0.0, 3)  # the first is faster, whatever the other times said
-
-    auto = Options(executor="auto", cache=False)
-    lowered, report = autotune.fastest(attempt, duel, auto, Report(), "hash", torch.device("cpu"))
-    assert (lowered, report.executor) == ("inductor", "inductor")
-    assert seen == [*(("eager", name) for name in OTHERS for _ in range(2)), ("inductor", "inductor")]
-
-
-def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-
-    def attempt(options: Options, report: Report) -> Any:
-        tried.append(options.executor)
-        report.measured_before_ms, report.measured_after_ms = (
-            2.0,
-            1.0 - 0.9 * (options.executor == "inductor"),
-        )
-        return options.executor
-
-    def chosen() -> list[str]:
-        tried.clear()
-        where = torch.device("cpu")
-        autotune.fastest(
-            attempt, lambda *_: Timing(1, 1, 0, 0, 3), Options(executor="auto"), Report(), "h", where
-        )
-        return list(tried)
-
-    monkeypatch.setattr(executors, "available", lambda device_type: ("eager", "inductor"))
-    assert chosen() == ["eager", "inductor", "inductor"]
-    assert chosen() == ["inductor"]
-    monkeypatch.setattr(executors, "available", lambda device_type: ("eager",))
-    assert chosen() == ["eager"]
-
-
-def test_auto_stops_in_time() -> None:
-    auto = Options(executor="auto", cache=False, autotune_s=0.0)
-    where = torch.device("cpu")
-    _, report = autotune.fastest(lambda options, report: None, no_duel, auto, Report(), "hash", where)
-    assert [choice.reason for choice in report.choices[1:]] == ["the time was over"] * 2 * (len(OTHERS) + 1)
 
 
 def test_modes_of_torch_compile() -> None:

@@ -40,7 +40,8 @@ _CACHE_BYTES_PER_US_AND_THREAD = 50e3
 
 # How executors differ from eager PyTorch on the same kernels: none of them runs Python between two calls.
 # Inductor compiles chains of elementwise operators into one kernel; ONNX Runtime puts an activation into the
-# convolution or product before it. What a launch takes there is assumed, not measured; a profile replaces it.
+# convolution or product before it. ONNX Runtime and OpenVINO know no strides: what would be a view in PyTorch
+# is a copy. What a launch takes there is assumed, not measured; a profile replaces it.
 _EXECUTORS: dict[str, dict[str, float | bool]] = {
     "eager": {},
     "inductor": {
@@ -54,6 +55,7 @@ _EXECUTORS: dict[str, dict[str, float | bool]] = {
         "launch_us": 1.0,
         "contraction_launch_us": 3.0,
         "view_us": 0.5,
+        "copies_cuts": True,
         "fuses_epilogues": True,
     },
     "openvino": {
@@ -61,6 +63,7 @@ _EXECUTORS: dict[str, dict[str, float | bool]] = {
         "contraction_launch_us": 2.0,
         "view_us": 0.0,
         "views_are_free": True,
+        "copies_cuts": True,
         "fuses_elementwise": True,
         "fuses_epilogues": True,
     },
