@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -91,6 +92,8 @@ def fastest(
         first = first or own
         if lowered is not None and (best is None or _is_faster(lowered, own, best, duel)):
             best = lowered, own
+        lowered = None
+        gc.collect()  # the graph that has lost lies in cycles, with its packed weights
     assert first is not None, "eager PyTorch is always there to try"
     lowered, chosen = best or (None, first)
     if lowered is None and len(errors) == len(choices):

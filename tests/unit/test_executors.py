@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import torchrlopt
 from torchrlopt import backend, executors
@@ -253,6 +255,27 @@ def test_openvino_serves_threads_at_once(executor: str) -> None:
     for i, result in enumerate(results):
         torch.testing.assert_close(result, expected[i % 4], rtol=1e-4, atol=1e-5)
     check(ours, model, inputs[0])
+
+
+def test_inductor_lets_go_of_weights_that_have_changed() -> None:
+    model, x = nn.Linear(53, 211).eval(), torch.randn(3, 53)
+
+    def copies() -> int:
+        gc.collect()
+        tensors = [
+            o for o in gc.get_objects() if isinstance(o, torch.Tensor) and not isinstance(o, FakeTensor)
+        ]
+        return sum(tensor.numel() == model.weight.numel() for tensor in tensors)
+
+    ours = optimised(model, x, executor="inductor")
+    with torch.no_grad():
+        ours(x)
+        once = copies()
+        for _ in range(3):
+            model.weight.mul_(1.5)
+            torch.testing.assert_close(ours(x), model(x))
+    assert lowered().num_compilations == 4
+    assert copies() == once
 
 
 def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ nothing is frozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
@@ -15,6 +16,7 @@ import torch
 import torch._inductor
 from torch import fx
 from torch._guards import tracing
+from torch._inductor.codecache import PyCodeCache
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
@@ -104,12 +106,15 @@ class InductorCallable:
         frozen = iter([*weights[self._num_prologue_weights :], *values])
         module = self._with_parameters(frozen)
         self.num_compilations += 1
+        loaded = {id(code) for code in PyCodeCache.modules}
         try:
             # Nothing of the compilation that we may be a part of concerns this one.
             with _disable_current_modes(), torch.no_grad(), tracing(None):
                 return (torch._inductor.compile(module, self._examples, options=self._settings),)
         except Exception as error:  # inductor's errors have no common base
             raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
+        finally:
+            _forget_code(loaded)
 
     def _with_parameters(self, frozen: Any) -> fx.GraphModule:
         """The main part with these tensors in place of the placeholders that are not inputs."""
@@ -130,6 +135,18 @@ class InductorCallable:
         module = fx.GraphModule(root, graph)
         module.graph.lint()
         return module
+
+
+def _forget_code(loaded: Collection[int]) -> None:
+    """Let go of code that was loaded since: what inductor lists keeps its packed weights for ever.
+
+    Code without weights of its own is loaded once, and stays.
+    """
+    reused = {id(code) for code in PyCodeCache.modules_no_attr.values()}
+    for code in [code for code in PyCodeCache.modules if id(code) not in reused and id(code) not in loaded]:
+        PyCodeCache.modules.remove(code)
+        if sys.modules.get(code.__name__) is code:
+            del sys.modules[code.__name__]
 
 
 EXECUTOR = InductorExecutor()
