@@ -10,7 +10,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -116,12 +116,37 @@ def render(rows: Sequence[Row]) -> Table:
             style="red" if row.reason else "",
         )  # fmt: skip
     num_models = len({row.case.model for row in rows})
+    by_model: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row.ratio is not None and not row.reason:
+            by_model.setdefault(row.case.label, {})[row.case.model] = row.ratio
     for peer, ratios in ratios_by_peer(rows).items():
         name = "geomean" if len(ratios) == num_models else f"geomean, {len(ratios)} of {num_models}"
         over_best = [row.over_best for row in rows if row.case.label == peer and row.over_best is not None]
         last = f"{geometric_mean(over_best):.2f}x" if over_best else ""
         table.add_row(name, peer, "", "", f"{geometric_mean(ratios):.2f}x", "", "", "", "", last)
+    for name, gains in gains_of_plans(by_model).items():
+        spread = f"{min(gains.values()):.2f} to {max(gains.values()):.2f}"
+        table.add_row("geomean, range", name, "", "", f"{geometric_mean([*gains.values()]):.2f}x", spread)
     return table
+
+
+def gains_of_plans(ratios: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """What the plan brings in each executor that has run with and without one.
+
+    Args:
+        ratios: Speed-ups over eager PyTorch by peer's label and model.
+
+    Returns:
+        Speed-up with a plan over that without, by name of the comparison and model.
+    """
+    gains: dict[str, dict[str, float]] = {}
+    for label, own in ratios.items():
+        without = ratios.get(f"{label}/none", {})
+        shared = {model: ratio / without[model] for model, ratio in own.items() if model in without}
+        if shared:
+            gains[f"{label} / without a plan"] = shared
+    return gains
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
@@ -154,8 +179,9 @@ def _csv_value(row: Row, column: str) -> object:
 def markdown(path: Path) -> str:
     """The table of a CSV file that `write_csv` wrote, for a page of text: a row for each model.
 
-    Speed-ups are ratios of medians. For torchrlopt also its speed-up over the best of the other peers. Memory
-    and first call are those of eager PyTorch, inductor and torchrlopt.
+    Speed-ups are ratios of medians. For torchrlopt also its speed-up over the best of the other peers, with
+    memory and first call beside those of eager PyTorch and inductor; or, where it has run with and without a
+    plan, what the plan brings.
     """
     with path.open(newline="") as file:
         lines = [line for line in csv.DictReader(file) if line["median_ms"]]
@@ -165,24 +191,28 @@ def markdown(path: Path) -> str:
     ratios: dict[str, dict[str, float]] = {}
     for label, model, ms, _ in cases:
         ratios.setdefault(label, {})[model] = base[model] / ms
-    labels = [label for label in ratios if label in PEERS[:2] or _is_ours(label)]
+    gains = gains_of_plans(ratios)
+    # Memory and first calls of so many variants would fill the page.
+    labels = [] if gains else [label for label in ratios if label in PEERS[:2] or _is_ours(label)]
     for label in filter(_is_ours, labels):
         over = {model: best[model] / ms for own, model, ms, _ in cases if own == label}
         ratios[f"{label} / best peer"] = over
+    ratios |= gains
     columns = [label for label in ratios if label != PEERS[0]]
     of = {(label, model): line for label, model, _, line in cases}
-    rows = [["model", f"{PEERS[0]} ms", *columns, "peak MB", "first call s"]]
+    rows = [["model", f"{PEERS[0]} ms", *columns, *(["peak MB", "first call s"] if labels else [])]]
     rows.append(["---"] * len(rows[0]))
     for model, ms in base.items():
         cells = [f"{ratios[column][model]:.2f}x" if model in ratios[column] else "-" for column in columns]
         own = [of.get((label, model)) for label in labels]
-        peaks, calls = (
-            " / ".join("-" if line is None else format(float(line[name]), spec) for line in own)
-            for name, spec in (("peak_mb", ".0f"), ("first_call_s", ".1f"))
-        )
-        rows.append([model, f"{ms:.1f}", *cells, peaks, calls])
+        if labels:
+            for name, spec in (("peak_mb", ".0f"), ("first_call_s", ".1f")):
+                each = ("-" if line is None else format(float(line[name]), spec) for line in own)
+                cells.append(" / ".join(each))
+        rows.append([model, f"{ms:.1f}", *cells])
     means = [f"**{geometric_mean(list(ratios[column].values())):.2f}x**" for column in columns]
-    rows.append(["**geomean**", "", *means, f"({' / '.join(labels)})", "(the same)"])
+    notes = [f"({' / '.join(labels)})", "(the same)"] if labels else []
+    rows.append(["**geomean**", "", *means, *notes])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -253,3 +253,30 @@ def test_the_markdown_table_of_a_csv_file(tmp_path: Path) -> None:
     assert lines[2].startswith("| nasrnn | 8.0 | 2.00x | 4.00x | 2.00x | 300 / 300 / 300 | 1.5 / 1.5 / 1.5")
     assert lines[3].startswith("| ensemble_mlp | 8.0 | 8.00x | - | - | 300 / 300 / - |")
     assert lines[4].startswith("| **geomean** |  | **4.00x** | **4.00x** | **2.00x** |")
+
+
+def test_what_a_plan_brings_in_the_same_executor(tmp_path: Path) -> None:
+    def ours(searcher: str, ratio: float, model: str) -> Row:
+        own = dataclasses.replace(case("torchrlopt", model), executor="inductor", searcher=searcher)
+        return dataclasses.replace(row("torchrlopt", ratio, model), case=own)
+
+    rows = [
+        row("eager", 1.0, "nasrnn"), ours("none", 2.0, "nasrnn"), ours("agent", 4.0, "nasrnn"),
+        row("eager", 1.0), ours("none", 2.0, "ensemble_mlp"), ours("agent", 1.0, "ensemble_mlp"),
+    ]  # fmt: skip
+    path = tmp_path / "rows.csv"
+    write_csv(rows, path)
+    header, _, *lines = markdown(path).splitlines()
+    assert header == (
+        "| model | eager ms | torchrlopt/inductor/none | torchrlopt/inductor "
+        "| torchrlopt/inductor / without a plan |"
+    )
+    assert lines == [
+        "| nasrnn | 8.0 | 2.00x | 4.00x | 2.00x |",
+        "| ensemble_mlp | 8.0 | 2.00x | 1.00x | 0.50x |",
+        "| **geomean** |  | **2.00x** | **2.00x** | **1.00x** |",
+    ]
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(render(rows))
+    assert "0.50 to 2.00" in capture.get().split("without a plan")[1]
