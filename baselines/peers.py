@@ -13,7 +13,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -208,7 +208,13 @@ def _export(case: Case, folder: str) -> float:
 
 
 class ExportedPeer(abc.ABC):
-    """A runtime on PyTorch's own export, which runs in a child: this process needs no torch."""
+    """A runtime on PyTorch's own export, which runs in a child: this process needs no torch.
+
+    Attributes:
+        rounds_itself: The runtime computes a float32 model in the precision that it is told.
+    """
+
+    rounds_itself = False
 
     def __init__(self, case: Case, folder: str) -> None:
         self._case = case
@@ -222,7 +228,8 @@ class ExportedPeer(abc.ABC):
         """Exports, loads and runs once; returns the seconds that took."""
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            export_s = pool.submit(_export, self._case, str(self._folder)).result()
+            case = replace(self._case, dtype="float32") if self.rounds_itself else self._case
+            export_s = pool.submit(_export, case, str(self._folder)).result()
         importlib.import_module(self._case.peer)
         start = time.perf_counter()
         names, self._run = self._load()
@@ -269,6 +276,8 @@ class OnnxRuntimePeer(ExportedPeer):
 
 class OpenVinoPeer(ExportedPeer):
     """OpenVINO for the latency of one request, in the precision of the model."""
+
+    rounds_itself = True
 
     def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
         import openvino

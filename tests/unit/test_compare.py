@@ -213,6 +213,17 @@ def test_a_peer_that_dies_says_how(tmp_path: Path) -> None:
         worker.close()
 
 
+def test_openvino_computes_in_the_precision_of_the_case(tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="the peer openvino needs it")
+    errors = {}
+    for dtype in ("float32", "bfloat16"):
+        own = [dataclasses.replace(case(peer, "ensemble_mlp"), dtype=dtype) for peer in ("eager", "openvino")]
+        ours = measure_model(own, Settings(rounds=2, round_s=0.01), tmp_path, lambda phase: None)[1]
+        assert not ours.reason
+        errors[dtype] = ours.max_error
+    assert errors["float32"] < 1e-5 < errors["bfloat16"]
+
+
 def test_one_model_from_the_command_line(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the peer onnxruntime needs it")
     command = [
