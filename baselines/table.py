@@ -66,10 +66,16 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def ratios_by_peer(rows: Sequence[Row]) -> dict[str, list[float]]:
     """Speed-ups over eager of each peer's good rows; in the order of `PEERS`, peers of a GPU after them."""
-    good = [(row.case.label, row.ratio) for row in rows if row.ratio is not None and not row.reason]
-    order = dict.fromkeys([*PEERS, *(peer for peer, _ in good)])
-    ratios = {peer: [ratio for owner, ratio in good if owner == peer] for peer in order}
-    return {peer: values for peer, values in ratios.items() if values}
+    return {peer: [*own.values()] for peer, own in _ratios_by_model(rows).items()}
+
+
+def _ratios_by_model(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The same, by model."""
+    ratios: dict[str, dict[str, float]] = {peer: {} for peer in PEERS}
+    for row in rows:
+        if row.ratio is not None and not row.reason:
+            ratios.setdefault(row.case.label, {})[row.case.model] = row.ratio
+    return {peer: own for peer, own in ratios.items() if own}
 
 
 def _format(value: float | None, spec: str) -> str:
@@ -116,10 +122,7 @@ def render(rows: Sequence[Row]) -> Table:
             style="red" if row.reason else "",
         )  # fmt: skip
     num_models = len({row.case.model for row in rows})
-    by_model: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row.ratio is not None and not row.reason:
-            by_model.setdefault(row.case.label, {})[row.case.model] = row.ratio
+    by_model = _ratios_by_model(rows)
     for peer, ratios in ratios_by_peer(rows).items():
         name = "geomean" if len(ratios) == num_models else f"geomean, {len(ratios)} of {num_models}"
         over_best = [row.over_best for row in rows if row.case.label == peer and row.over_best is not None]

@@ -24,7 +24,7 @@ struct DeviceModel {
   double attention_factor = 0.5;   // the same for fused attention
   double pool_factor = 0.05;       // the same for pooling windows
   bool views_are_free = false;     // executors that compile views away
-  bool copies_cuts = false;        // executors without strides: most cuts are copies
+  bool copies_cuts = false;        // executors without strides: transposes and most cuts copy
   bool fuses_elementwise = false;  // executors that compile chains of elementwise operators into one kernel
   bool fuses_epilogues = false;    // executors that apply an activation inside the contraction before it
 };

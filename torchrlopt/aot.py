@@ -49,7 +49,7 @@ def trace(
     def inference(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
         try:
             # Under AOTAutograd's fake mode, tensors that we make would hold no data; while it looks for
-            # every operator's decomposition in Python first, a call takes 1.5 times as long.
+            # every operator's decomposition in Python first, graphs of many operators are slowed down.
             with _disable_current_modes(), torch._C._DisablePythonDispatcher(), torch.no_grad():
                 return compile_inference(aten, fakes) or boxed(aten, fakes)
         except BaseException as error:

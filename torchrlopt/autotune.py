@@ -93,7 +93,8 @@ def fastest(
         if lowered is not None and (best is None or _is_faster(lowered, own, best, duel)):
             best = lowered, own
         lowered = None
-        gc.collect()  # the graph that has lost lies in cycles, with its packed weights
+        if len(variants) > 1:
+            gc.collect()  # the graph that has lost lies in cycles, with its packed weights
     assert first is not None, "eager PyTorch is always there to try"
     lowered, chosen = best or (None, first)
     if lowered is None and len(errors) == len(choices):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -63,6 +65,30 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
     lowered, report = autotune.fastest(attempt, duel, auto, Report(), "hash", WHERE)
     assert (lowered, report.executor) == ("inductor", "inductor")
     assert seen == [*(("eager", name) for name in OTHERS for _ in range(2)), ("inductor", "inductor")]
+
+
+def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cyclic:
+        def __init__(self) -> None:
+            self.itself = self
+
+    built: list[weakref.ref[Cyclic]] = []
+    alive: list[int] = []
+
+    def attempt(options: Options, report: Report) -> Any:
+        alive.append(sum(each() is not None for each in built))
+        report.measured_before_ms, report.measured_after_ms = 4.0, 1.0 if len(built) == 1 else 1.9
+        graph = Cyclic()
+        built.append(weakref.ref(graph))
+        return graph
+
+    monkeypatch.setattr(executors, "available", lambda device_type: ("eager", "onnxruntime", "inductor"))
+    gc.disable()
+    try:
+        autotune.fastest(attempt, no_duel, Options(executor="auto", cache=False), Report(), "hash", WHERE)
+    finally:
+        gc.enable()
+    assert alive == [0, 1, 1, 1, 1]
 
 
 def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.MonkeyPatch) -> None:
