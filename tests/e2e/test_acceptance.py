@@ -290,7 +290,7 @@ def test_sizes_0_and_1_after_dynamic() -> None:
 
 class Mixed(Branches):
     def forward(self, x: torch.Tensor, ids: torch.Tensor, keep: torch.Tensor) -> Any:  # type: ignore[override]
-        y = super().forward(x)
+        y = super().forward(x) ** 3
         return torch.where(keep[:, None], y[ids], torch.zeros_like(y)), ids + 1, ~keep, y.argmax(-1)
 
 

@@ -285,6 +285,7 @@ OPAQUE: dict[str, tuple[str, Case]] = {
         "aten.div.Tensor_mode",
         (lambda x, y: torch.div(x, y, rounding_mode="floor"), I - 3, I),
     ),
+    "an exponent that bfloat16 rounds": ("aten.pow.Tensor_Scalar", (lambda x: x**0.3, P.bfloat16())),
     "remainder of floats": ("aten.remainder.Tensor", (torch.remainder, X, P)),
     "cast that wraps": ("aten._to_copy.default", (lambda x: x.to(torch.int8), X * 1000)),
     "softplus with a beta": ("aten.softplus.default", (lambda x: F.softplus(x, beta=2.0), X)),
@@ -299,6 +300,11 @@ OPAQUE: dict[str, tuple[str, Case]] = {
 def test_what_onnx_computes_otherwise_is_opaque(reason: str) -> None:
     target, (function, *inputs) = OPAQUE[reason]
     assert target in capture_function(function, *inputs).captured.opaque
+
+
+def test_powers_of_bfloat16_are_translated() -> None:
+    captured = capture_function(lambda x, y: (x**3, x**y), P.bfloat16(), X.bfloat16()).captured
+    assert not captured.opaque
 
 
 def test_table_refuses_a_second_translation() -> None:

@@ -204,7 +204,11 @@ def _remainder(g: GraphBuilder, target: Target, x: Any, y: Any) -> ir.Value:
 
 @translation("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def _pow(g: GraphBuilder, target: Target, x: Any, y: Any) -> ir.Value:
-    require(target.dtype in (torch.float32, torch.float64, torch.float16), f"Pow in {target.dtype}")
+    require(target.dtype.is_floating_point, f"Pow in {target.dtype}")
+    # ATen computes with the number as it is given; in ONNX it is a constant of the tensor's type.
+    is_narrow = target.dtype in (torch.bfloat16, torch.float16)
+    is_rounded = isinstance(y, int | float) and torch.tensor(y, dtype=target.dtype).item() != y
+    require(not (is_narrow and is_rounded), f"an exponent that {target.dtype} rounds")
     return binary(g, target, "Pow", x, y)
 
 
