@@ -71,7 +71,8 @@ def fastest(
     choices: list[Choice] = []
     best: tuple[Lowered, Report] | None = None
     first: Report | None = None
-    errors: list[RlOptError | MemoryError] = []
+    failures = 0
+    reason: RlOptError | MemoryError | None = None
     for variant in variants:
         if choices and time.perf_counter() - start > options.autotune_s:
             choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "the time was over"))
@@ -85,7 +86,8 @@ def fastest(
         try:
             lowered = attempt(variant, own)
         except (RlOptError, MemoryError) as error:
-            errors.append(error)
+            failures += 1
+            reason = reason or error  # the others go: their tracebacks hold what had been built
             lowered, own.fallback_reason = None, str(error) or type(error).__name__
         seconds = time.perf_counter() - begin
         choices.append(Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason))
@@ -97,8 +99,8 @@ def fastest(
             gc.collect()  # the graph that has lost lies in cycles, with its packed weights
     assert first is not None, "eager PyTorch is always there to try"
     lowered, chosen = best or (None, first)
-    if lowered is None and len(errors) == len(choices):
-        raise errors[0]
+    if reason is not None and failures == len(choices):
+        raise reason
     chosen.choices = tuple(choices)
     if options.cache and lowered is not None:
         plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher})
