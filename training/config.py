@@ -52,6 +52,7 @@ class Config:
         temperature_dream: of the world model.
         doubt_penalty: taken off imagined rewards per unit of the ensemble's disagreement.
         model_epochs: passes over the replay when the world model is fitted.
+        model_batches: most minibatches of that, so that a round does not take longer the more is recorded.
     """
 
     row: Row = "plan"
@@ -88,6 +89,7 @@ class Config:
     temperature_dream: float = 1.0
     doubt_penalty: float = 0.1
     model_epochs: int = 20
+    model_batches: int = 400
 
     def to_json(self) -> str:
         """Text from which `from_json` makes an equal configuration."""

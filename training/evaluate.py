@@ -13,7 +13,7 @@ from torchrlopt.agent.searcher import AgentSearcher
 from torchrlopt.options import Options
 from training.graphs import Sample, sample_graph
 
-HELD_OUT = 9  # first number of the keys of held-out graphs
+HELD_OUT, KNOWN = 9, 16  # first numbers of the keys of graphs
 MAX_BUDGET_MS = 60_000.0  # expansions are what is equal; this only ends what hangs
 
 
@@ -37,6 +37,11 @@ class Score:
 def held_out_graph(number: int, seed: int = 0) -> Sample:
     """One graph of the held-out split."""
     return sample_graph(HELD_OUT, seed, number, split="held_out")
+
+
+def known_graph(number: int, seed: int = 0) -> Sample:
+    """One graph of the families of training, by a key that training does not use."""
+    return sample_graph(KNOWN, seed, number)
 
 
 def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:

@@ -39,8 +39,7 @@ class _Watcher:
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
         """See `training.episodes.CandidateChooser`."""
         choices = Choices(seen, self._count)
-        blank = torch.zeros(seen.num_episodes, 0)
-        state = LatentState(blank, choices.mask, choices.num_locations)
+        state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
         actions, told = UniformPolicy().act(state, draw)
         return seen, actions, choices.rows_of(actions), told
 
@@ -57,8 +56,8 @@ class _Questions(nn.Module):
     def loss(self, seen: Observation, graphs: Tensor) -> Tensor:
         """Scalar; `graphs` [B, W]."""
         schema = Schema.current()
-        choices = Choices(seen, self.mask.out_features)
-        counts, asked = choices.num_locations, choices.mask[:, :-1].float()
+        legal = Choices(seen, self.mask.out_features).legal
+        counts, asked = legal.num_locations, legal.mask[:, :-1].float()
         is_legal = F.binary_cross_entropy_with_logits(self.mask(graphs), asked, reduction="none").sum(-1)
         places = (self.count(graphs) - torch.log2(1.0 + counts)).square() * asked
         saving = -seen.candidates[:, schema.column("candidate", "cost_delta")].unsqueeze(-1)

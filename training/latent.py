@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from torchrlopt.agent.controller import Decision, Draw
 from torchrlopt.agent.latent import LatentChooser
@@ -22,13 +24,14 @@ class UniformPolicy(nn.Module):
 
     def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
         """Actions [B, 2]; the decision holds the log-probabilities, values are 0."""
-        batch, count = states.num_locations.shape
-        weights = torch.cat([states.num_locations, torch.zeros(batch, 1, dtype=torch.int64)], 1).float()
+        locations = states.legal.num_locations
+        batch, count = locations.shape
+        weights = F.pad(locations, (0, 1)).float()
         weights[weights.sum(1) == 0, -1] = 1
         logits = weights.log()
         noise = draw([count + 1] * batch).view(batch, count + 1)
         substitution = (logits + noise).argmax(1)
-        sizes = torch.cat([states.num_locations, torch.ones(batch, 1, dtype=torch.int64)], 1)
+        sizes = F.pad(locations, (0, 1), value=1)
         chosen = sizes.gather(1, substitution.unsqueeze(1))
         places = torch.where(torch.arange(MAX_LOCATIONS) < chosen, 0.0, -torch.inf)
         rank = (places + draw([MAX_LOCATIONS] * batch).view(batch, MAX_LOCATIONS)).argmax(1)
@@ -38,15 +41,17 @@ class UniformPolicy(nn.Module):
 
 
 def sequences(chooser: LatentChooser, rollout: Rollout) -> Sequences:
-    """The episodes that a chooser just played, as data for a world model."""
-    features, masks, locations = (torch.stack(each, dim=1) for each in zip(*chooser.seen, strict=True))
+    """The episodes that a chooser just played, as data for a world model; small types, for there are many."""
+    features, legal, taken = zip(*chooser.seen, strict=True)
     return Sequences(
-        features,
+        torch.stack(features, dim=1),
         rollout.actions.transpose(0, 1),
         rollout.rewards.T,
         rollout.terminated.T,
-        masks,
-        locations,
+        torch.stack([each.mask for each in legal], dim=1),
+        torch.stack([each.num_locations.to(torch.uint8) for each in legal], dim=1),
+        torch.stack([each.savings.half() for each in legal], dim=1),
+        torch.stack(taken[:-1], dim=1),
         rollout.active.T,
     )
 
@@ -55,5 +60,5 @@ def join(parts: Sequence[Sequences]) -> Sequences:
     """Episodes of several groups side by side, padded to the longest."""
     longest = max(part.rewards.shape[1] for part in parts)
     same = [part.padded(longest - part.rewards.shape[1]) for part in parts]
-    names = ("features", "actions", "rewards", "terminated", "mask", "num_locations", "valid")
+    names = (field.name for field in dataclasses.fields(Sequences))
     return Sequences(*(torch.cat([getattr(part, name) for part in same]) for name in names))

@@ -28,9 +28,10 @@ from torchrlopt.search import Searcher
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.dream import DreamTrainer
-from training.evaluate import Score, held_out_graphs, plans_of, scores_of
+from training.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of
 from training.prices import Prices, cost_of, prices_of
 from training.train import STATE, Trainer
+from training.world_scores import held_out_scores
 
 TEST_GRAPHS = 60
 TEST_EXPANSIONS = 150
@@ -73,7 +74,31 @@ def scores_of_runs(
     return found
 
 
-def card(runs: Mapping[str, Trainer | DreamTrainer], scores: Scores, graphs: int, expansions: int) -> str:
+def world_scores_of(
+    runs: Mapping[str, Trainer | DreamTrainer], cost: _C.CostModel, graphs: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """How well world models foretell their controllers' episodes, by row and by where the graphs are from."""
+    samples = {
+        "new graphs, known families": [known_graph(number).graph for number in range(graphs)],
+        "held-out families": [sample.graph for sample in held_out_graphs(graphs)],
+    }
+    return {
+        row: {
+            title: held_out_scores(trainer.controller, each, trainer.library, cost, trainer.config)
+            for title, each in samples.items()
+        }
+        for row, trainer in runs.items()
+        if isinstance(trainer, DreamTrainer)
+    }
+
+
+def card(
+    runs: Mapping[str, Trainer | DreamTrainer],
+    scores: Scores,
+    worlds: Mapping[str, Mapping[str, Mapping[str, float]]],
+    graphs: int,
+    expansions: int,
+) -> str:
     """The model card of all agents."""
     lines = [
         "# The agents of the package",
@@ -106,6 +131,21 @@ def card(runs: Mapping[str, Trainer | DreamTrainer], scores: Scores, graphs: int
             f"| {score.expansions:.0f} |"
             for name, score in entries.items()
         ]
+    if worlds:
+        lines += [
+            "",
+            f"What the world models foretell of their controllers' episodes on {graphs} graphs each; the "
+            "improvement of an episode from its first graph and its actions alone:",
+            "",
+            "| row | graphs | improvement foretold | real | reward of a step, Pearson | legal after it, F1 |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {row} | {title} | {told['predicted_gain']:.4f} | {told['real_gain']:.4f} "
+            f"| {told['reward_pearson']:.3f} | {told['mask_f1']:.3f} |"
+            for row, by_title in worlds.items()
+            for title, told in by_title.items()
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -123,15 +163,17 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
     for folder in folders:
         trainer = run_of(folder, prices)
         runs[trainer.config.row] = trainer
-    scores = scores_of_runs(runs, cost_of(prices), graphs, expansions)
+    cost = cost_of(prices)
+    scores, worlds = scores_of_runs(runs, cost, graphs, expansions), world_scores_of(runs, cost, graphs)
     target.mkdir(parents=True, exist_ok=True)
     for row, trainer in runs.items():
         if isinstance(trainer.controller, CandidateController):
             full = load_library()
             trainer.controller.use_library(SubstitutionGraphs.of(full, trainer.controller.schema))
         own = {title: dataclasses.asdict(entries[row]) for title, entries in scores.items()}
-        trainer.export(path=target / f"{row}.safetensors", scores={"graphs": graphs, **own})
-    text = card(runs, scores, graphs, expansions)
+        given = {"graphs": graphs, **own, **({"world": worlds[row]} if row in worlds else {})}
+        trainer.export(path=target / f"{row}.safetensors", scores=given)
+    text = card(runs, scores, worlds, graphs, expansions)
     checkpoint.write_whole(target / "CARD.md", text.encode())
     return scores
 

@@ -80,10 +80,11 @@ def test_another_order_of_the_library_changes_nothing() -> None:
     plain = Choices(seen, len(LIBRARY))
     turned = torch.arange(len(LIBRARY)).flip(0)
     other = Choices(seen, len(LIBRARY), turned)
-    assert torch.equal(other.num_locations.flip(1), plain.num_locations)
+    assert torch.equal(other.legal.num_locations.flip(1), plain.legal.num_locations)
+    assert torch.equal(other.legal.savings.flip(1), plain.legal.savings)
     for episode in range(3):
-        for substitution in torch.nonzero(plain.num_locations[episode]).flatten().tolist():
-            for rank in range(int(plain.num_locations[episode, substitution])):
+        for substitution in torch.nonzero(plain.legal.num_locations[episode]).flatten().tolist():
+            for rank in range(int(plain.legal.num_locations[episode, substitution])):
                 action = torch.tensor([[substitution, rank]] * 3)
                 mirrored = torch.tensor([[int(turned[substitution]), rank]] * 3)
                 assert plain.rows_of(action)[episode] == other.rows_of(mirrored)[episode]
@@ -92,5 +93,5 @@ def test_another_order_of_the_library_changes_nothing() -> None:
 def test_where_nothing_is_known_it_stops() -> None:
     seen = observe(make_env(2, has_macros=False))
     choices = Choices(seen, 4, torch.full((len(LIBRARY),), -1))
-    assert choices.mask.tolist() == [[False] * 4 + [True]] * 2
+    assert choices.legal.mask.tolist() == [[False] * 4 + [True]] * 2
     assert torch.equal(choices.rows_of(torch.tensor([[4, 0], [4, 0]])), seen.counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.agent.controller import ControllerConfig, action_groups, no_noise
 from torchrlopt.agent.encoder import ENCODERS
 from torchrlopt.agent.observation import Schema, collate, observe
-from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, TwoStageController, masked_entropy
+from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, Legal, TwoStageController, masked_entropy
 from torchrlopt.agent.value import HIGHEST, NUM_BINS, ValueHead
 from torchrlopt.env import OUTCOMES
 
@@ -170,7 +172,8 @@ def latent_states(batch: int = 6, num_substitutions: int = 9) -> LatentState:
     generator = torch.Generator().manual_seed(2)
     counts = torch.randint(0, 4, (batch, num_substitutions), generator=generator)
     mask = torch.cat([counts > 0, torch.ones(batch, 1, dtype=torch.bool)], dim=1)
-    return LatentState(torch.randn(batch, 16, generator=generator), mask, counts)
+    savings = torch.randn(batch, num_substitutions, generator=generator) / 10 * (counts > 0)
+    return LatentState(torch.randn(batch, 16, generator=generator), Legal(mask, counts, savings))
 
 
 def test_two_stages_choose_what_is_legal_only() -> None:
@@ -179,8 +182,8 @@ def test_two_stages_choose_what_is_legal_only() -> None:
     states = latent_states()
     for seed in range(20):
         actions, decision = controller.act(states, lambda sizes, seed=seed: gumbel(sizes, seed))
-        assert states.mask.gather(1, actions[:, :1]).all()
-        counts = torch.cat([states.num_locations, torch.ones(6, 1, dtype=torch.int64)], 1)
+        assert states.legal.mask.gather(1, actions[:, :1]).all()
+        counts = torch.cat([states.legal.num_locations, torch.ones(6, 1, dtype=torch.int64)], 1)
         assert (actions[:, 1] < counts.gather(1, actions[:, :1])[:, 0]).all()
         torch.testing.assert_close(controller.evaluate(states, actions).log_prob, decision.log_prob)
 
@@ -190,18 +193,34 @@ def test_two_stage_probabilities_add_up_to_one() -> None:
     controller = TwoStageController(16, torch.randn(9, 8))
     states = latent_states(1)
     total = 0.0
-    for substitution in torch.nonzero(states.mask[0])[:, 0].tolist():
-        count = 1 if substitution == 9 else int(states.num_locations[0, substitution])
+    for substitution in torch.nonzero(states.legal.mask[0])[:, 0].tolist():
+        count = 1 if substitution == 9 else int(states.legal.num_locations[0, substitution])
         for rank in range(count):
             total += controller.evaluate(states, torch.tensor([[substitution, rank]])).log_prob.exp().item()
     assert total == pytest.approx(1, abs=1e-5)
+
+
+def test_what_saves_more_is_likelier_at_first() -> None:
+    torch.manual_seed(0)
+    controller = TwoStageController(16, torch.randn(9, 8), kappa=10.0)
+    states = latent_states(1)
+    more = dataclasses.replace(states.legal, savings=states.legal.savings + 0.1)
+    for substitution in torch.nonzero(states.legal.mask[0, :-1])[:, 0].tolist():
+        action = torch.tensor([[substitution, 0]])
+        stop = torch.tensor([[9, 0]])
+        odds = [
+            controller.evaluate(each, action).log_prob - controller.evaluate(each, stop).log_prob
+            for each in (states, dataclasses.replace(states, legal=more))
+        ]
+        torch.testing.assert_close(odds[1] - odds[0], torch.tensor([1.0]))
 
 
 def test_an_episode_with_nothing_to_do_stops_for_certain() -> None:
     controller = TwoStageController(16, torch.randn(9, 8))
     mask = torch.zeros(2, 10, dtype=torch.bool)
     mask[:, -1] = True
-    states = LatentState(torch.randn(2, 16), mask, torch.zeros(2, 9, dtype=torch.int64))
+    legal = Legal(mask, torch.zeros(2, 9, dtype=torch.int64), torch.zeros(2, 9))
+    states = LatentState(torch.randn(2, 16), legal)
     actions, decision = controller.act(states, gumbel)
     assert actions.tolist() == [[9, 0], [9, 0]]
     torch.testing.assert_close(decision.log_prob, torch.zeros(2))

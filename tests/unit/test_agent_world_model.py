@@ -10,7 +10,7 @@ import torch
 from torch import distributions
 
 from torchrlopt import _C
-from torchrlopt.agent.two_stage import TwoStageController
+from torchrlopt.agent.two_stage import Legal, TwoStageController
 from torchrlopt.agent.world_model import Sequences, WorldModel, total
 from torchrlopt.agent.world_model_discrete import DiscreteModel
 from torchrlopt.agent.world_model_mixture import MixtureModel, mixture_log_prob, sample_mixture
@@ -40,6 +40,8 @@ def world(batch: int = 16, steps: int = 6, seed: int = 0) -> Sequences:
     lengths = torch.randint(1, steps + 1, (batch, 1), generator=generator)
     mask = torch.ones(batch, steps + 1, NUM_RULES + 1, dtype=torch.bool)
     mask[..., 1] = features[..., 0] > 0.5
+    # Half of what a step earns shows beforehand; the rest has to be learnt.
+    savings = torch.arange(NUM_RULES).expand(batch, steps + 1, NUM_RULES) / 20.0 * mask[..., :-1]
     return Sequences(
         features,
         torch.stack([substitution, torch.zeros_like(substitution)], dim=-1),
@@ -47,12 +49,14 @@ def world(batch: int = 16, steps: int = 6, seed: int = 0) -> Sequences:
         torch.arange(steps) == lengths - 1,
         mask,
         mask[..., :-1].long() * 2,
+        savings,
+        substitution / 20.0,
         torch.arange(steps) < lengths,
     )
 
 
 def start(model: WorldModel, seen: Sequences) -> object:
-    return model.start(seen.features[:, 0], seen.mask[:, 0], seen.num_locations[:, 0])
+    return model.start(seen.features[:, 0], seen.legal((slice(None), 0)))
 
 
 def test_the_likelihood_of_a_mixture_is_that_of_torch_distributions() -> None:
@@ -106,7 +110,7 @@ def test_steps_after_the_end_are_no_lesson(kind: str) -> None:
 def test_every_loss_is_a_finite_scalar_and_teaches_every_parameter(kind: str) -> None:
     model = make(kind)
     losses = model.loss(world())
-    assert {"reward", "done", "mask", "count"} < set(losses)
+    assert {"reward", "done", "mask", "count", "saving"} < set(losses)
     assert all(loss.shape == () and loss.isfinite() for loss in losses.values())
     total(losses).backward()
     for name, parameter in model.named_parameters():
@@ -144,41 +148,42 @@ def test_following_real_episodes_goes_through_the_states_of_the_loss(kind: str) 
     generator = torch.Generator()
     state = start(model, seen)
     for t in range(3):
+        legal = seen.legal((slice(None), t + 1))
         state = model.follow(
-            state,
-            seen.actions[:, t],
-            seen.features[:, t + 1],
-            seen.mask[:, t + 1],
-            seen.num_locations[:, t + 1],
-            generator,
+            state, seen.actions[:, t], seen.taken[:, t], seen.features[:, t + 1], legal, generator
         )
-        assert torch.equal(state.mask, seen.mask[:, t + 1])
+        assert torch.equal(state.legal.mask, seen.mask[:, t + 1])
         torch.testing.assert_close(state.z, model.encode(seen.features[:, t + 1]))
     other = seen.actions.clone()
     other[:, 0, 0] = (other[:, 0, 0] + 1) % NUM_RULES
+    legal = seen.legal((slice(None), 1))
     changed = model.follow(
-        start(model, seen),
-        other[:, 0],
-        seen.features[:, 1],
-        seen.mask[:, 1],
-        seen.num_locations[:, 1],
-        generator,
+        start(model, seen), other[:, 0], seen.taken[:, 0], seen.features[:, 1], legal, generator
     )
     same = model.step(start(model, seen), seen.actions[:, 0], generator)[0]
     assert (changed.hidden - same.hidden).abs().max() > 1e-4, "the action matters"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_legal_stays_so_until_its_locations_are_used_up(kind: str) -> None:
+def test_what_was_legal_stays_so_until_its_locations_are_used_up(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = make(kind)
+    monkeypatch.setattr(model, "rule_scores", lambda hidden: torch.zeros(1, 3, NUM_RULES))  # nothing is new
     counts = torch.tensor([[0, 1, 1, 3, 7]])
-    legal, log_counts = model.carried(counts, torch.tensor([[2, 0]]))
-    assert (legal > 0).tolist() == [[False, True, False, True, True]]
-    torch.testing.assert_close(log_counts.exp2() - 1, torch.tensor([[1.0, 1, 1, 3, 7]]))
-    _, log_counts = model.carried(counts, torch.tensor([[3, 1]]))
-    torch.testing.assert_close(log_counts.exp2() - 1, torch.tensor([[1.0, 1, 1, 2, 7]]))
-    stopped, _ = model.carried(counts, torch.tensor([[NUM_RULES, 0]]))
-    assert (stopped > 0).tolist() == (counts > 0).tolist()
+    savings = torch.tensor([[0.0, 0.1, -0.2, 0.3, 0.4]])
+    before = Legal(torch.cat([counts > 0, torch.ones(1, 1, dtype=torch.bool)], 1), counts, savings)
+    state = dataclasses.replace(start(model, world(1)), legal=before)
+
+    def after(substitution: int) -> Legal:
+        return model.step(state, torch.tensor([[substitution, 0]]), torch.Generator())[0].legal
+
+    used = after(2)
+    assert used.mask.tolist() == [[False, True, False, True, True, True]]
+    assert used.num_locations.tolist() == [[0, 1, 0, 3, 7]]
+    torch.testing.assert_close(used.savings, torch.tensor([[0.0, 0.1, 0.0, 0.3, 0.4]]))
+    assert after(3).num_locations.tolist() == [[0, 1, 1, 2, 7]]
+    assert after(NUM_RULES).num_locations.tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,10 +191,24 @@ def test_a_state_tells_its_controller_what_is_legal(kind: str) -> None:
     model, seen = make(kind), world()
     state = start(model, seen)
     assert state.observed().features.shape == (16, model.state_width)
-    fewer = model.start(seen.features[:, 0], seen.mask[:, 0], seen.num_locations[:, 0] // 2)
+    legal = seen.legal((slice(None), 0))
+    fewer = dataclasses.replace(legal, num_locations=legal.num_locations // 2, savings=legal.savings / 3)
+    places, savings = model.start(seen.features[:, 0], fewer).situation.chunk(2, dim=1)
     # One location of each instead of two; the masks are the same.
     ratio = math.log2(2) / math.log2(3)
-    torch.testing.assert_close(fewer.situation, ratio * state.situation)
+    torch.testing.assert_close(places, ratio * state.situation.chunk(2, dim=1)[0])
+    torch.testing.assert_close(savings, state.situation.chunk(2, dim=1)[1] / 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_action_saves_is_what_its_substitution_saves_unless_more_is_known(kind: str) -> None:
+    model, seen = make(kind), world()
+    state, actions = start(model, seen), seen.actions[:, 0]
+    guess = state.legal.saving_of(actions)
+    torch.testing.assert_close(guess, actions[:, 0] / 20.0 * seen.mask[:, 0].gather(1, actions[:, :1])[:, 0])
+    plain = model.step(state, actions, torch.Generator(), 0.0)[1].reward
+    assert torch.equal(plain, model.step(state, actions, torch.Generator(), 0.0, guess)[1].reward)
+    assert not torch.equal(plain, model.step(state, actions, torch.Generator(), 0.0, guess + 0.1)[1].reward)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -224,13 +243,33 @@ def test_imagination_uses_no_environment_and_only_what_the_model_holds_legal(
     assert rollout.num_steps >= 16
     assert rollout.values.shape == (len(rollout.rewards) + 1, 16)
     for state, actions, active in zip(rollout.states, rollout.actions, rollout.active, strict=True):
-        legal = state.mask.gather(1, actions[:, :1])[:, 0]
+        legal = state.legal.mask.gather(1, actions[:, :1])[:, 0]
         assert legal[active].all()
     is_stop = rollout.actions[..., 0] == NUM_RULES
-    assert rollout.terminated[is_stop & rollout.active].all()
+    assert rollout.terminated[is_stop].all()
     assert (rollout.rewards[is_stop] == 0).all()
-    after_stop = (is_stop & rollout.active).cumsum(0)[:-1] > 0
-    assert not rollout.active[1:][after_stop].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_imagined_episode_that_has_ended_begins_anew_where_it_began(kind: str) -> None:
+    model, seen = make(kind), world()
+    policy = TwoStageController(model.state_width, model.rules[:-1])
+    with torch.no_grad():
+        policy.stop += 3.0  # often
+    generator = torch.Generator().manual_seed(0)
+    rollout = model.imagine(start(model, seen), policy, 8, gumbel_of(generator), generator)
+    assert rollout.active.all()
+    assert rollout.num_steps == 8 * 16
+    assert 0 < rollout.ended.sum() < 8 * 16
+    for t in range(7):
+        again = rollout.ended[t]
+        for name in ("mask", "num_locations", "savings"):
+            begun = getattr(rollout.states[0].legal, name)
+            assert torch.equal(getattr(rollout.states[t + 1].legal, name)[again], begun[again])
+        begun = rollout.states[0].features
+        assert torch.equal(rollout.states[t + 1].features[again], begun[again])
+        if not again.all():
+            assert not torch.equal(rollout.states[t + 1].features[~again], begun[~again])
 
 
 def test_doubt_is_disagreement_and_is_taken_off_the_reward() -> None:

@@ -11,12 +11,13 @@ import torch
 from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent.latent import Choices
-from torchrlopt.agent.observation import observe
-from torchrlopt.agent.two_stage import LatentState
+from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.agent.two_stage import LatentState, Legal
 from training.config import Config
-from training.dream import DreamTrainer, fit, model_scores
+from training.dream import DreamTrainer, fit
 from training.keys import gumbel_of
 from training.latent import UniformPolicy, join
+from training.world_scores import model_scores
 
 SMALL = Config(
     row="wm",
@@ -36,27 +37,36 @@ def test_what_is_legal_is_what_the_core_says() -> None:
     env = make_env(3, has_macros=False)
     seen = observe(env)
     choices = Choices(seen, len(LIBRARY))
-    mask, counts = choices.mask, choices.num_locations
+    mask, counts = choices.legal.mask, choices.legal.num_locations
+    delta = seen.candidates[:, Schema.current().column("candidate", "cost_delta")]
     for episode in range(3):
         one = seen.episode(episode)
         for substitution in range(len(LIBRARY)):
             places = one.locations[one.substitutions == substitution].tolist()
             assert int(counts[episode, substitution]) == len(places)
             assert bool(mask[episode, substitution]) == bool(places)
+            saved = []
             for rank, location in enumerate(places):
                 actions = torch.tensor([[substitution, rank]] * 3)
-                row = int(choices.rows_of(actions)[episode])
+                rows = choices.rows_of(actions)
+                row = int(rows[episode])
                 assert row == env.find(episode, substitution, location)
+                saved.append(float(choices.savings_of(rows)[episode]))
+                exact = -float(delta[int(seen.candidate_offsets[episode]) + row])
+                assert saved[-1] * abs(saved[-1]) == pytest.approx(exact, rel=1e-5, abs=1e-9)
+            mean = sum(saved) / len(saved) if saved else 0.0
+            assert float(choices.legal.savings[episode, substitution]) == pytest.approx(mean, abs=1e-6)
     assert mask[:, -1].all()
     stop = torch.tensor([[len(LIBRARY), 0]] * 3)
     assert torch.equal(choices.rows_of(stop), seen.counts)
+    assert (choices.savings_of(seen.counts) == 0).all()
 
 
 def test_uniform_play_stops_only_where_nothing_is_left() -> None:
     counts = torch.tensor([[2, 0, 6], [0, 0, 0]]).repeat(2000, 1)
-    mask = torch.cat([counts > 0, torch.ones(4000, 1, dtype=torch.bool)], 1)
+    legal = Legal(torch.cat([counts > 0, torch.ones(4000, 1, dtype=torch.bool)], 1), counts, counts * 0.0)
     draw = gumbel_of(torch.Generator().manual_seed(0))
-    actions, told = UniformPolicy().act(LatentState(torch.zeros(4000, 1), mask, counts), draw)
+    actions, told = UniformPolicy().act(LatentState(torch.zeros(4000, 1), legal), draw)
     assert (actions[1::2] == torch.tensor([3, 0])).all()
     first = actions[0::2]
     assert (first[:, 0] != 3).all()
@@ -73,7 +83,8 @@ def test_a_round_of_real_and_imagined_episodes(row: str, monkeypatch: pytest.Mon
     frozen = [parameter.clone() for parameter in trainer.encoder.parameters()]
     logs = trainer.step()
     assert logs["real_steps"] == trainer.real_steps > 0
-    assert logs["imagined_steps"] > 0
+    assert logs["imagined_steps"] == SMALL.dream_updates * SMALL.dream_batch * SMALL.dream_horizon
+    assert logs["imagined_per_second"] > 0
     assert logs["first_ratio_error"] < 1e-5
     assert all(torch.equal(a, b) for a, b in zip(frozen, trainer.encoder.parameters(), strict=True))
 
@@ -94,7 +105,7 @@ def test_recorded_episodes_are_those_that_were_played() -> None:
     assert joined.valid.sum() == sum(rollout.num_steps for rollout in rollouts) == trainer.real_steps
     first = rollouts[0]
     assert torch.equal(seen[0].rewards.T, first.rewards)
-    assert torch.equal(seen[0].mask[:, 0], first.states[0].mask)
+    assert torch.equal(seen[0].mask[:, 0], first.states[0].legal.mask)
     chosen = joined.mask[:, :-1].gather(2, joined.actions[..., :1])[..., 0]
     assert chosen[joined.valid].all(), "only legal actions are played"
 

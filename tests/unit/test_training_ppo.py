@@ -11,7 +11,7 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
-from torchrlopt.agent.two_stage import LatentState, TwoStageController
+from torchrlopt.agent.two_stage import LatentState, Legal, TwoStageController
 from training import distil, ppo
 from training.config import Config
 from training.episodes import CandidateChooser, Key, play
@@ -144,7 +144,8 @@ def chain_episodes(policy: TwoStageController, seed: int, batch: int = 64) -> Ro
     mask[:, 1] = False  # never legal
     builder = RolloutBuilder(batch)
     for step in range(3):
-        state = LatentState(torch.eye(2)[stage], mask, torch.tensor([[1, 0, 3]]).expand(batch, 3))
+        legal = Legal(mask, torch.tensor([[1, 0, 3]]).expand(batch, 3), torch.zeros(batch, 3))
+        state = LatentState(torch.eye(2)[stage], legal)
         with torch.no_grad():
             actions, told = policy.act(state, draw)
         is_key = (actions[:, 0] == 2) & (actions[:, 1] == 1)

@@ -61,6 +61,12 @@ def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
     card = (target / "CARD.md").read_text()
     assert "| plan | 1 |" in card
     assert "2 held-out graphs, primitives only, at most 12 expansions each" in card
+    stored = checkpoint.load(target / "wm.safetensors", LIBRARY).metadata["scores"]
+    world = json.loads(stored)["world"]
+    assert set(world) == {"new graphs, known families", "held-out families"}
+    for title, told in world.items():
+        assert 0 <= told["mask_f1"] <= 1
+        assert f"| wm | {title} | {told['predicted_gain']:.4f} | {told['real_gain']:.4f} |" in card
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -8,16 +8,19 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from torchrlopt.agent.controller import Decision, Draw, no_noise
 from torchrlopt.agent.encoder import ENCODERS
 from torchrlopt.agent.observation import Observation, Schema
-from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, TwoStageController
+from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, Legal, TwoStageController, squashed
 from torchrlopt.agent.world_model import WorldModel, WorldState
 from torchrlopt.agent.world_model_discrete import DiscreteModel
 from torchrlopt.agent.world_model_mixture import MixtureModel
 
-#: World models by row, made of the width of graph embeddings and the embeddings of substitutions.
+#: Features of the graph that an embedding cannot be trusted to keep: what is earned depends on both.
+KEPT_GLOBALS = ("cost", "best_cost")
+#: World models by row, made of the width of features and the embeddings of substitutions.
 MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
 
 
@@ -61,13 +64,20 @@ class LatentController(nn.Module):
         self.names = tuple(names)
         given = torch.zeros(len(names), config.rule_width) if rules is None else rules
         self.encoder = ENCODERS[config.encoder](schema, config.width)
-        self.model = MODELS[config.row](config.width, given)
+        self.model = MODELS[config.row](config.width + len(KEPT_GLOBALS), given)
         self.policy = TwoStageController(self.model.state_width, given)
 
     def rows_of(self, names: Sequence[str]) -> Tensor:
         """Position of each substitution of a library among those known here, -1 for others: [len(names)]."""
         known = {name: row for row, name in enumerate(self.names)}
         return torch.tensor([known.get(name, -1) for name in names], dtype=torch.int64)
+
+
+def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
+    """What a world model sees of graphs: their embeddings and `KEPT_GLOBALS`, [B, G]."""
+    schema = Schema.current()
+    kept = [schema.column("global", name) for name in KEPT_GLOBALS]
+    return torch.cat([encoder(seen)[1], seen.globals[:, kept]], dim=1)
 
 
 class Choices:
@@ -80,8 +90,7 @@ class Choices:
             ones; None where both are the same.
 
     Attributes:
-        mask: [B, S + 1], stop last.
-        num_locations: [B, S], at most `MAX_LOCATIONS`.
+        legal: of [B] states.
     """
 
     def __init__(self, seen: Observation, num_substitutions: int, rows: Tensor | None = None) -> None:
@@ -95,8 +104,12 @@ class Choices:
         self._firsts = (counts.cumsum(0) - counts).view(batch, num_substitutions)
         counts = counts.view(batch, num_substitutions)
         self._seen = seen
-        self.num_locations = counts.clamp(max=MAX_LOCATIONS)
-        self.mask = torch.cat([counts > 0, torch.ones(batch, 1, dtype=torch.bool)], dim=1)
+        delta = seen.candidates[:, Schema.current().column("candidate", "cost_delta")]
+        self._savings = squashed(-delta)
+        sums = torch.zeros(batch * num_substitutions).index_add(0, flat, self._savings[kept])
+        savings = sums.view_as(counts) / counts.clamp(min=1)
+        mask = F.pad(counts > 0, (0, 1), value=True)
+        self.legal = Legal(mask, counts.clamp(max=MAX_LOCATIONS), savings)
 
     def rows_of(self, actions: Tensor) -> Tensor:
         """The core's actions [B] for legal ones [B, 2]."""
@@ -108,6 +121,11 @@ class Choices:
         place = self._firsts.gather(1, substitution).squeeze(1) + actions[:, 1]
         rows = self._order[place.clamp(max=len(self._order) - 1)] - seen.candidate_offsets[:-1]
         return torch.where(is_stop, seen.counts, rows)
+
+    def savings_of(self, rows: Tensor) -> Tensor:
+        """What the core's actions [B] save, squashed; 0 for stop."""
+        places = self._seen.candidate_offsets[:-1] + rows
+        return torch.where(rows == self._seen.counts, 0.0, F.pad(self._savings, (0, 1))[places])
 
 
 class LatentPolicy(Protocol):
@@ -128,39 +146,43 @@ class LatentChooser:
         rows: see `Choices`.
 
     Attributes:
-        seen: features [B, G], mask and number of locations of every step.
+        seen: features [B, G], what was legal and what the actions saved [B], of every step.
     """
 
     def __init__(
         self, encoder: nn.Module, model: WorldModel, policy: LatentPolicy, rows: Tensor | None = None
     ) -> None:
         self.has_macros = False
-        self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.seen: list[tuple[Tensor, Legal, Tensor]] = []
         self._encoder = encoder
         self._model = model
         self._policy = policy
         self._rows = rows
         self._generator = torch.Generator().manual_seed(0)  # what it draws is not used
         self._state: WorldState | None = None
-        self._actions: Tensor | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
         """What the policy was shown, its actions, the core's actions, and its decision."""
-        features, choices = self._encoder(seen)[1], self._choices(seen)
-        known = features, choices.mask, choices.num_locations
-        self.seen.append(known)
-        if self._state is None or self._actions is None:
-            self._state = self._model.start(*known)
+        features, choices = features_of(self._encoder, seen), self._choices(seen)
+        if self._state is None or self._last is None:
+            self._state = self._model.start(features, choices.legal)
         else:
-            self._state = self._model.follow(self._state, self._actions, *known, self._generator)
+            self._state = self._model.follow(
+                self._state, *self._last, features, choices.legal, self._generator
+            )
         states = self._state.observed()
-        self._actions, decision = self._policy.act(states, draw)
-        return states, self._actions, choices.rows_of(self._actions), decision
+        actions, decision = self._policy.act(states, draw)
+        rows = choices.rows_of(actions)
+        saved = choices.savings_of(rows)
+        self._last = actions, saved
+        self.seen.append((features, choices.legal, saved))
+        return states, actions, rows, decision
 
     def entropy(self, seen: Observation) -> float:
         """Of the policy at the beginning of one episode."""
         choices = self._choices(seen)
-        state = self._model.start(self._encoder(seen)[1], choices.mask, choices.num_locations).observed()
+        state = self._model.start(features_of(self._encoder, seen), choices.legal).observed()
         return float(self._policy.act(state, no_noise)[1].entropy)
 
     def _choices(self, seen: Observation) -> Choices:

@@ -44,14 +44,20 @@ class Rollout:
 
     @property
     def returns(self) -> Tensor:
-        """[B], sum of the rewards of each episode."""
+        """[B], sum of the rewards of each episode; of all in one place where they follow each other."""
         return (self.rewards * self.active).sum(0)
 
 
 class RolloutBuilder:
-    """Collects steps until all episodes have ended."""
+    """Collects steps until all episodes have ended.
 
-    def __init__(self, batch: int) -> None:
+    Args:
+        batch: B.
+        begins_anew: another episode follows in its place as soon as one has ended, so that every step counts.
+    """
+
+    def __init__(self, batch: int, *, begins_anew: bool = False) -> None:
+        self._begins_anew = begins_anew
         self.alive = torch.ones(batch, dtype=torch.bool)
         self._states: list[Any] = []
         self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]] = []
@@ -80,7 +86,8 @@ class RolloutBuilder:
                 self.alive.clone(),
             )
         )
-        self.alive = self.alive & ~ended
+        if not self._begins_anew:
+            self.alive = self.alive & ~ended
 
     def finish(self, last_values: Tensor, group: int = 0, info: dict[str, Tensor] | None = None) -> Rollout:
         """The rollout.

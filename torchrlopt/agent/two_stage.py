@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,35 +19,65 @@ MAX_LOCATIONS = 200
 
 
 @dataclasses.dataclass(frozen=True)
+class Legal:
+    """What may be done in real or imagined states, of any leading dims.
+
+    Attributes:
+        mask: [..., S + 1], bool: legal substitutions, stop last.
+        num_locations: [..., S], legal locations of each, at most `MAX_LOCATIONS`.
+        savings: [..., S], what each saves at one of its locations, on average over them, `squashed`; 0 where
+            it is not legal.
+    """
+
+    mask: Tensor
+    num_locations: Tensor
+    savings: Tensor
+
+    def at(self, index: Any) -> Legal:
+        """Some of the states."""
+        return Legal(self.mask[index], self.num_locations[index], self.savings[index])
+
+    def saving_of(self, actions: Tensor) -> Tensor:
+        """Saving of the substitutions of actions [..., 2], 0 for stop: [...]."""
+        with_stop = F.pad(self.savings, (0, 1))
+        return with_stop.gather(-1, actions[..., :1]).squeeze(-1)
+
+
+def squashed(saving: Tensor) -> Tensor:
+    """Signed square roots of shares of the first cost: most steps save a thousandth, some a third."""
+    return saving.sign() * saving.abs().sqrt()
+
+
+@dataclasses.dataclass(frozen=True)
 class LatentState:
     """What a latent controller sees of B episodes, real or imagined.
 
     Attributes:
         features: [B, F], latent z and hidden h of the world model side by side.
-        mask: [B, S + 1], bool: legal substitutions, stop last.
-        num_locations: [B, S], legal locations of each, at most `MAX_LOCATIONS`.
+        legal: of [B] states.
     """
 
     features: Tensor
-    mask: Tensor
-    num_locations: Tensor
+    legal: Legal
 
 
 class TwoStageController(nn.Module):
     """Policy and value over latent states.
 
     An action is (substitution, rank): the rank counts legal locations only, so what is legal is a number
-    instead of a mask. Substitutions are scored against their embeddings, so their number is not fixed.
+    instead of a mask. Substitutions are scored against their embeddings, so their number is not fixed, and
+    begin greedy: kappa times what they save is added.
 
     Args:
         feature_width: F.
-        rule_width: D, of the embeddings of substitutions.
+        rules: [S, D], embeddings of the substitutions.
         hidden: of the MLPs.
+        kappa: initial slope of the greedy part; it is learned.
     """
 
     rules: Tensor
 
-    def __init__(self, feature_width: int, rules: Tensor, hidden: int = 128) -> None:
+    def __init__(self, feature_width: int, rules: Tensor, hidden: int = 128, kappa: float = 10.0) -> None:
         super().__init__()
         rule_width = rules.shape[1]
         self.register_buffer("rules", rules.detach().clone())
@@ -54,19 +86,18 @@ class TwoStageController(nn.Module):
         self.key = nn.Linear(rule_width, hidden)
         self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)  # used in parts: see `_second`
         self.value = ValueHead(hidden, hidden)
+        self.log_kappa = nn.Parameter(torch.tensor(math.log(kappa)))
 
     def collate(self, states: Sequence[LatentState]) -> LatentState:
         """Several states as one batch."""
-        return LatentState(
-            torch.cat([state.features for state in states]),
-            torch.cat([state.mask for state in states]),
-            torch.cat([state.num_locations for state in states]),
-        )
+        names = (field.name for field in dataclasses.fields(Legal))
+        legal = (torch.cat([getattr(state.legal, name) for state in states]) for name in names)
+        return LatentState(torch.cat([state.features for state in states]), Legal(*legal))
 
     def pick(self, states: LatentState, rows: Sequence[int]) -> list[LatentState]:
         """Some states, each by itself."""
-        parts = (states.features, states.mask, states.num_locations)
-        return [LatentState(*(part[row : row + 1] for part in parts)) for row in rows]
+        each = [slice(row, row + 1) for row in rows]
+        return [LatentState(states.features[row], states.legal.at(row)) for row in each]
 
     def size(self, state: LatentState) -> int:
         """All cost the same."""
@@ -91,15 +122,15 @@ class TwoStageController(nn.Module):
         """Trunk [B, hidden], log-probabilities of substitutions and stop [B, S + 1]."""
         trunk = torch.relu(self.trunk(states.features))
         keys = self.key(torch.cat([self.rules, self.stop.unsqueeze(0)]))
-        logits = trunk @ keys.T / keys.shape[1] ** 0.5
-        return trunk, masked_log_softmax(logits, states.mask)
+        greedy = F.pad(self.log_kappa.exp() * states.legal.savings, (0, 1))
+        logits = trunk @ keys.T / keys.shape[1] ** 0.5 + greedy
+        return trunk, masked_log_softmax(logits, states.legal.mask)
 
     def _second(self, states: LatentState, trunk: Tensor, substitution: Tensor) -> Tensor:
         """Log-probabilities of the ranks of the chosen substitutions, [B, L]; L is as large as they need."""
         rules = torch.cat([self.rules, self.stop.unsqueeze(0)])[substitution]
         # Stop has one location, so that its second stage is certain.
-        ones = states.num_locations.new_ones(len(trunk), 1)
-        counts = torch.cat([states.num_locations, ones], dim=1).gather(1, substitution.unsqueeze(1))
+        counts = F.pad(states.legal.num_locations, (0, 1), value=1).gather(1, substitution.unsqueeze(1))
         counts = counts.clamp(1, MAX_LOCATIONS)
         most = int(counts.max())
         last = self.location[-1]

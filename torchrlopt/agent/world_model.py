@@ -1,7 +1,8 @@
 """World models, one interface: encode, step, imagine, loss.
 
 A latent world has the graph embedding of a frozen encoder as its observation, and tells after each step the
-next latent, the reward, whether the episode is over, which substitutions are legal and at how many locations.
+next latent, the reward, whether the episode is over, which substitutions are legal, at how many locations and
+what they save.
 Nothing of the real environment is needed to imagine an episode.
 """
 
@@ -11,6 +12,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +21,11 @@ from torch.nn import functional as F
 from torchrlopt.agent.controller import Draw, Policy
 from torchrlopt.agent.encoder import mlp
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
-from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState
+from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, Legal
 
 RARE = -3.0  # logit of what is seldom legal
 KEPT = 6.0  # added where it was legal a step before
+SAVING_SCALE = 10.0  # errors of savings are counted in tenths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +33,14 @@ class Sequences:
     """B recorded episodes of T steps, the short ones padded.
 
     Attributes:
-        features: [B, T + 1, G], graph embeddings of the frozen encoder.
+        features: [B, T + 1, G], of the graphs; see `torchrlopt.agent.latent.features_of`.
         actions: [B, T, 2], substitution (S for stop) and rank among its legal locations.
         rewards: [B, T].
         terminated: [B, T], bool.
         mask: [B, T + 1, S + 1], bool, stop last.
-        num_locations: [B, T + 1, S].
+        num_locations: [B, T + 1, S], of any integer type.
+        savings: [B, T + 1, S], see `Legal`, of any floating type.
+        taken: [B, T], what the action saved at its own location, squashed.
         valid: [B, T], bool: a real step.
     """
 
@@ -45,7 +50,13 @@ class Sequences:
     terminated: Tensor
     mask: Tensor
     num_locations: Tensor
+    savings: Tensor
+    taken: Tensor
     valid: Tensor
+
+    def legal(self, index: Any) -> Legal:
+        """What was legal in some of the [B, T + 1] states."""
+        return Legal(self.mask[index], self.num_locations[index].long(), self.savings[index].float())
 
     def select(self, rows: Tensor) -> Sequences:
         """Some of the episodes."""
@@ -69,21 +80,35 @@ class WorldState:
         z: [B, Z], latent.
         hidden: [B, H], what the recurrent network's heads read; 0 at the beginning of an episode.
         memory: the recurrent network's own state.
-        mask, num_locations: see `LatentState`.
-        situation: [B, D], both of them in brief; see `WorldModel.situation`.
+        legal: what may be done.
+        situation: [B, 2 D], the same in brief; see `WorldModel.situation`.
     """
 
     z: Tensor
     hidden: Tensor
     memory: tuple[Tensor, ...]
-    mask: Tensor
-    num_locations: Tensor
+    legal: Legal
     situation: Tensor
 
     def observed(self) -> LatentState:
         """What a controller sees."""
         features = torch.cat([self.z, self.hidden, self.situation], dim=-1)
-        return LatentState(features, self.mask, self.num_locations)
+        return LatentState(features, self.legal)
+
+    def unless(self, rows: Tensor, other: WorldState) -> WorldState:
+        """The same with the other's episodes where `rows` [B], bool, is true."""
+
+        def mixed(mine: Tensor, others: Tensor) -> Tensor:
+            return torch.where(rows.unsqueeze(-1), others, mine)
+
+        names = (field.name for field in dataclasses.fields(Legal))
+        return WorldState(
+            mixed(self.z, other.z),
+            mixed(self.hidden, other.hidden),
+            tuple(map(mixed, self.memory, other.memory)),
+            Legal(*(mixed(getattr(self.legal, name), getattr(other.legal, name)) for name in names)),
+            mixed(self.situation, other.situation),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +166,12 @@ class WorldModel(nn.Module, abc.ABC):
     @property
     def state_width(self) -> int:
         """F, of `WorldState.observed`."""
-        return self.latent_width + self.hidden + self.rules.shape[1]
+        return self.latent_width + self.hidden + 2 * self.rules.shape[1]
+
+    @property
+    def given_width(self) -> int:
+        """Width of `given`."""
+        return self.latent_width + 3 * self.rules.shape[1] + 3
 
     def fit_scales(self, sequences: Sequences) -> None:
         """Take means and deviations of features and rewards from recorded episodes."""
@@ -157,36 +187,41 @@ class WorldModel(nn.Module, abc.ABC):
         stop = (substitution == self.num_substitutions).to(self.rules.dtype)
         return torch.cat([self.rules[substitution], place.unsqueeze(-1), stop.unsqueeze(-1)], dim=-1)
 
-    def situation(self, mask: Tensor, num_locations: Tensor) -> Tensor:
-        """What is legal in brief: [..., D], embeddings of substitutions summed by log2(1 + locations) / 8.
+    def situation(self, legal: Legal) -> Tensor:
+        """What is legal in brief, [..., 2 D].
 
-        Args:
-            mask: [..., S + 1].
-            num_locations: [..., S].
+        Embeddings of substitutions, summed by log2(1 + locations) / 8 and by savings.
         """
-        weights = torch.log2(1.0 + num_locations) * mask[..., :-1] / 8
-        return weights @ self.rules[:-1]
+        places = torch.log2(1.0 + legal.num_locations) * legal.mask[..., :-1] / 8
+        return torch.cat([places @ self.rules[:-1], legal.savings @ self.rules[:-1]], dim=-1)
 
-    def given(self, z: Tensor, situation: Tensor, actions: Tensor) -> Tensor:
-        """What the recurrent network reads, [..., Z + 2 D + 2]."""
-        return torch.cat([z, situation, self.action_input(actions)], dim=-1)
+    def given(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
+        """What the recurrent network reads, [..., Z + 3 D + 3]; `taken` [...] is what the actions save."""
+        return torch.cat([z, situation, self.action_input(actions), taken.unsqueeze(-1)], dim=-1)
 
-    def carried(self, num_locations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """What is legal if an action uses up its own location and changes nothing else.
+    def foretold(self, hidden: Tensor, before: Legal, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is legal after actions: logits, log2(1 + locations) and savings, [..., S] each.
 
-        A step changes little of what is legal; the heads say what.
+        A step changes little of that: an action uses up its own location, and the heads say what else is new.
 
         Args:
-            num_locations: [..., S], before the action.
+            hidden: [..., H], after the actions.
+            before: what was legal.
             actions: [..., 2].
-
-        Returns:
-            Addends of the mask's logits and of log2(1 + locations), [..., S] each.
         """
         used = F.one_hot(actions[..., 0], len(self.rules))[..., :-1]
-        left = (num_locations - used).clamp(min=0)
-        # What becomes legal does so at one location, as a rule.
-        return self.kept * (left > 0), torch.log2(1.0 + left.clamp(min=1))
+        left = (before.num_locations - used).clamp(min=0)
+        legal, log_counts, savings = self.rule_scores(hidden).unbind(-2)
+        return (
+            legal + RARE + self.kept * (left > 0),
+            # What becomes legal does so at one location, as a rule.
+            log_counts + torch.log2(1.0 + left.clamp(min=1)),
+            savings / SAVING_SCALE + before.savings,
+        )
+
+    @abc.abstractmethod
+    def rule_scores(self, hidden: Tensor) -> Tensor:
+        """Of legality, locations and savings of each substitution: [..., 3, S] from [..., H]."""
 
     @abc.abstractmethod
     def encode(self, features: Tensor) -> Tensor:
@@ -194,9 +229,23 @@ class WorldModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def step(
-        self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
+        self,
+        state: WorldState,
+        actions: Tensor,
+        generator: torch.Generator,
+        temperature: float = 1.0,
+        taken: Tensor | None = None,
     ) -> tuple[WorldState, Prediction]:
-        """Imagine what actions [B, 2] do."""
+        """Imagine what actions [B, 2] do.
+
+        Args:
+            state: before them.
+            actions: legal ones.
+            generator: noise of the world.
+            temperature: see the models.
+            taken: [B], what the actions save, squashed, where it is known; else what the state says of their
+                substitutions.
+        """
 
     @abc.abstractmethod
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
@@ -206,28 +255,26 @@ class WorldModel(nn.Module, abc.ABC):
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
         """The recurrent network's state at the beginning of an episode."""
 
-    def start(self, features: Tensor, mask: Tensor, num_locations: Tensor) -> WorldState:
-        """Imagined episodes that begin at real graphs: [B, G], [B, S + 1], [B, S]. Nothing is remembered."""
+    def start(self, features: Tensor, legal: Legal) -> WorldState:
+        """Imagined episodes that begin at real graphs of features [B, G]. Nothing is remembered."""
         batch = len(features)
         blank = features.new_zeros(batch, self.hidden)
         memory = self.blank_memory(batch)
-        situation = self.situation(mask, num_locations)
-        return WorldState(self.encode(features), blank, memory, mask, num_locations, situation)
+        return WorldState(self.encode(features), blank, memory, legal, self.situation(legal))
 
     def follow(
         self,
         state: WorldState,
         actions: Tensor,
+        taken: Tensor,
         features: Tensor,
-        mask: Tensor,
-        num_locations: Tensor,
+        legal: Legal,
         generator: torch.Generator,
     ) -> WorldState:
-        """After real actions [B, 2], with what was really seen then: the memory goes on."""
-        imagined, _ = self.step(state, actions, generator)
-        situation = self.situation(mask, num_locations)
+        """After real actions [B, 2] that saved `taken` [B], with what was really seen then."""
+        imagined, _ = self.step(state, actions, generator, taken=taken)
         z = self.encode(features)
-        return dataclasses.replace(imagined, z=z, mask=mask, num_locations=num_locations, situation=situation)
+        return dataclasses.replace(imagined, z=z, legal=legal, situation=self.situation(legal))
 
     def imagine(
         self,
@@ -239,18 +286,19 @@ class WorldModel(nn.Module, abc.ABC):
         temperature: float = 1.0,
         doubt_penalty: float = 0.0,
     ) -> Rollout:
-        """Play a policy in the model.
+        """Play a policy in the model; an episode that has ended begins anew where it began.
 
         Args:
             state: of `start`.
             policy: over latent states.
-            horizon: most steps.
+            horizon: steps.
             draw: noise of the policy.
             generator: noise of the world.
             temperature: see the models.
             doubt_penalty: times `Prediction.doubt` is taken off the reward.
         """
-        builder = RolloutBuilder(len(state.z))
+        first = state
+        builder = RolloutBuilder(len(state.z), begins_anew=True)
         with torch.no_grad():
             for _ in range(horizon):
                 seen = state.observed()
@@ -260,8 +308,7 @@ class WorldModel(nn.Module, abc.ABC):
                 reward = torch.where(is_stop, 0.0, told.reward - doubt_penalty * told.doubt)
                 done = is_stop | (told.done > 0.5)
                 builder.add(seen, actions, decision.log_prob, decision.value, reward, done, done)
-                if not builder.alive.any():
-                    break
+                state = state.unless(done, first)
             last = policy.act(state.observed(), draw)[1].value
         return builder.finish(last)
 
@@ -270,36 +317,38 @@ class WorldModel(nn.Module, abc.ABC):
         z: Tensor,
         hidden: Tensor,
         memory: tuple[Tensor, ...],
-        mask_logits: Tensor,
-        log_counts: Tensor,
+        before: Legal,
+        actions: Tensor,
         doubt: Tensor,
     ) -> tuple[WorldState, Prediction]:
         """What the heads say of the new latent."""
-        mask = mask_logits > 0
+        logits, log_counts, savings = self.foretold(hidden, before, actions)
+        mask = logits > 0
         counts = torch.exp2(log_counts).sub(1).round().clamp(1, MAX_LOCATIONS).to(torch.int64)
-        stop = mask.new_ones(len(mask), 1)
-        mask, counts = torch.cat([mask, stop], dim=1), counts * mask
-        state = WorldState(z, hidden, memory, mask, counts, self.situation(mask, counts))
+        legal = Legal(F.pad(mask, (0, 1), value=True), counts * mask, savings.clamp(-1, 1) * mask)
+        state = WorldState(z, hidden, memory, legal, self.situation(legal))
         reward = self.reward_head(hidden).squeeze(-1) * self.reward_std
         done = self.done_head(hidden).squeeze(-1).sigmoid()
         return state, Prediction(reward, done, doubt)
 
-    def _head_losses(
-        self, hidden: Tensor, mask_logits: Tensor, log_counts: Tensor, sequences: Sequences
-    ) -> dict[str, Tensor]:
-        """Of reward, done, mask and counts; `hidden` [V, H] and logits [V, S] of real steps only."""
+    def _head_losses(self, hidden: Tensor, before: Legal, sequences: Sequences) -> dict[str, Tensor]:
+        """Of reward, done, mask, counts and savings; `hidden` [V, H] and `before` of real steps only."""
         valid = sequences.valid
-        legal = sequences.mask[:, 1:, :-1][valid]
-        counts = sequences.num_locations[:, 1:][valid].clamp(max=MAX_LOCATIONS)
+        mask_logits, log_counts, savings = self.foretold(hidden, before, sequences.actions[valid])
+        after = sequences.legal((slice(None), slice(1, None))).at(valid)
+        legal, counts = after.mask[:, :-1], after.num_locations.clamp(max=MAX_LOCATIONS)
         reward = sequences.rewards[valid] / self.reward_std
         over = sequences.terminated[valid].to(hidden.dtype)
         mask_loss = F.binary_cross_entropy_with_logits(mask_logits, legal.to(hidden.dtype), reduction="none")
         count_error = F.smooth_l1_loss(log_counts, torch.log2(1.0 + counts), reduction="none") * legal
+        tenths = SAVING_SCALE * savings, SAVING_SCALE * after.savings
+        saving_error = F.smooth_l1_loss(*tenths, reduction="none") * legal
         return {
             "reward": F.smooth_l1_loss(self.reward_head(hidden).squeeze(-1), reward),
             "done": F.binary_cross_entropy_with_logits(self.done_head(hidden).squeeze(-1), over),
             "mask": mask_loss.sum(-1).mean() / math.sqrt(self.num_substitutions),
             "count": count_error.sum(-1).mean(),
+            "saving": saving_error.sum(-1).mean(),
         }
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt.agent.encoder import mlp
-from torchrlopt.agent.world_model import RARE, Prediction, Sequences, WorldModel, WorldState
+from torchrlopt.agent.world_model import Prediction, Sequences, WorldModel, WorldState
 
 KEY_WIDTH = 64
 FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
@@ -16,8 +16,8 @@ FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
 class DiscreteModel(WorldModel):
     """Sixteen categories of sixteen classes, a GRU, four opinions on what comes next (after DreamerV3).
 
-    Legality and number of locations are scores of a substitution's embedding against the state, so that the
-    model has an opinion on substitutions that it has never seen applied.
+    Legality, number of locations and savings are scores of a substitution's embedding against the state, so
+    that the model has an opinion on substitutions that it has never seen applied.
 
     Args:
         feature_width: G.
@@ -40,11 +40,11 @@ class DiscreteModel(WorldModel):
         super().__init__(feature_width, rules, groups * classes, hidden)
         self.groups, self.classes = groups, classes
         self.posterior = mlp(feature_width, hidden, groups * classes)
-        self.gru = nn.GRUCell(groups * classes + 2 * rules.shape[1] + 2, hidden)
+        self.gru = nn.GRUCell(self.given_width, hidden)
         # Half as wide as the rest: there are four of them, in every imagined step.
         self.priors = nn.ModuleList(mlp(hidden, hidden // 2, groups * classes) for _ in range(members))
         self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
-        self.query = mlp(hidden, hidden, 2 * KEY_WIDTH)
+        self.query = mlp(hidden, hidden, 3 * KEY_WIDTH)
         self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
 
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
@@ -73,18 +73,23 @@ class DiscreteModel(WorldModel):
         """Probabilities that each member gives, [members, ..., groups, classes]."""
         return torch.stack([self._probabilities(prior(hidden)) for prior in self.priors])
 
-    def _rule_heads(self, hidden: Tensor, num_locations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of legality and log2(1 + locations) after actions [..., 2], [..., S] each."""
+    def rule_scores(self, hidden: Tensor) -> Tensor:
+        """See `WorldModel`."""
         keys = self.key(self.rules[:-1]).T / KEY_WIDTH**0.5
-        first, second = self.query(hidden).chunk(2, dim=-1)
-        legal, log_counts = self.carried(num_locations, actions)
-        return first @ keys + RARE + legal, second @ keys + log_counts
+        scores: Tensor = self.query(hidden).unflatten(-1, (3, KEY_WIDTH)) @ keys
+        return scores
 
     def step(
-        self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
+        self,
+        state: WorldState,
+        actions: Tensor,
+        generator: torch.Generator,
+        temperature: float = 1.0,
+        taken: Tensor | None = None,
     ) -> tuple[WorldState, Prediction]:
         """See `WorldModel`. The temperature divides the logits; 0 takes the likeliest classes."""
-        hidden = self.gru(self.given(state.z, state.situation, actions), state.hidden)
+        saved = state.legal.saving_of(actions) if taken is None else taken
+        hidden = self.gru(self.given(state.z, state.situation, actions, saved), state.hidden)
         each = self._prior(hidden)
         mean = each.mean(0)
         # By hand: torch.var over the outermost dim is slower than all the rest of a step.
@@ -98,17 +103,17 @@ class DiscreteModel(WorldModel):
         else:
             classes = mean.argmax(-1)
         z = self._one_hot(classes)
-        return self._next(z, hidden, (), *self._rule_heads(hidden, state.num_locations, actions), doubt)
+        return self._next(z, hidden, (), state.legal, actions, doubt)
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """See `WorldModel`: prior, posterior, features, reward, done, mask, count."""
+        """See `WorldModel`: prior, posterior, features, reward, done, mask, count, saving."""
         posterior = self._posterior(sequences.features)
         # Straight through: forwards the likeliest classes, backwards the probabilities.
         flat = posterior.flatten(-2)
         z = self._one_hot(posterior.argmax(-1)) + flat - flat.detach()
-        valid, actions = sequences.valid, sequences.actions
-        before = sequences.num_locations[:, :-1]
-        given = self.given(z[:, :-1], self.situation(sequences.mask[:, :-1], before), actions)
+        valid = sequences.valid
+        before = sequences.legal((slice(None), slice(-1)))
+        given = self.given(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
         hidden = given.new_zeros(len(given), self.hidden)
         steps = []
         for t in range(given.shape[1]):
@@ -126,7 +131,7 @@ class DiscreteModel(WorldModel):
             "prior": _divergence(target.detach(), each),
             "posterior": 0.1 * _divergence(target, each.detach()).clamp(min=FREE_NATS),
             "features": torch.stack(seen).mean(),
-            **self._head_losses(states, *self._rule_heads(states, before[valid], actions[valid]), sequences),
+            **self._head_losses(states, before.at(valid), sequences),
         }
 
 

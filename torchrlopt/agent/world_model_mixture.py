@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchrlopt.agent.encoder import mlp
-from torchrlopt.agent.world_model import RARE, Prediction, Sequences, WorldModel, WorldState
+from torchrlopt.agent.world_model import Prediction, Sequences, WorldModel, WorldState
 
 LOG_SIGMA = (-6.0, 2.0)
 
@@ -29,14 +29,14 @@ class MixtureModel(WorldModel):
     def __init__(self, feature_width: int, rules: Tensor, hidden: int = 256, mixtures: int = 8) -> None:
         super().__init__(feature_width, rules, feature_width, hidden)
         self.mixtures = mixtures
-        self.lstm = nn.LSTM(feature_width + 2 * rules.shape[1] + 2, hidden, batch_first=True)
+        self.lstm = nn.LSTM(self.given_width, hidden, batch_first=True)
         self.mixture_head = nn.Linear(hidden, mixtures * (2 * feature_width + 1))
-        self.mask_head = mlp(hidden, hidden, len(rules))
-        self.count_head = mlp(hidden, hidden, len(rules))
-        # A few dozen of hundreds are legal: "none" is where the head begins.
-        last = self.mask_head[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.constant_(last.bias, RARE)
+        self.rule_head = mlp(hidden, hidden, 3 * len(rules))
+
+    def rule_scores(self, hidden: Tensor) -> Tensor:
+        """See `WorldModel`."""
+        scores: Tensor = self.rule_head(hidden).unflatten(-1, (3, self.num_substitutions))
+        return scores
 
     def encode(self, features: Tensor) -> Tensor:
         """See `WorldModel`: standardised features."""
@@ -57,32 +57,32 @@ class MixtureModel(WorldModel):
         return logits, means, log_sigmas.clamp(*LOG_SIGMA)
 
     def step(
-        self, state: WorldState, actions: Tensor, generator: torch.Generator, temperature: float = 1.0
+        self,
+        state: WorldState,
+        actions: Tensor,
+        generator: torch.Generator,
+        temperature: float = 1.0,
+        taken: Tensor | None = None,
     ) -> tuple[WorldState, Prediction]:
         """See `WorldModel`. Temperature 0 takes the mean of the likeliest component."""
-        given = self.given(state.z, state.situation, actions)
+        saved = state.legal.saving_of(actions) if taken is None else taken
+        given = self.given(state.z, state.situation, actions, saved)
         out, memory = self.lstm(given.unsqueeze(1), state.memory)
         hidden = out.squeeze(1)
         change = sample_mixture(*self.mixture(hidden), generator, temperature)
         z = state.z + change
-        doubt = torch.zeros(len(z))
-        legal, log_counts = self.carried(state.num_locations, actions)
-        legal, log_counts = legal + self.mask_head(hidden), log_counts + self.count_head(hidden)
-        return self._next(z, hidden, memory, legal, log_counts, doubt)
+        return self._next(z, hidden, memory, state.legal, actions, torch.zeros(len(z)))
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """See `WorldModel`: mixture, reward, done, mask, count."""
+        """See `WorldModel`: mixture, reward, done, mask, count, saving."""
         z = self.encode(sequences.features)
-        valid, actions = sequences.valid, sequences.actions
-        before = sequences.num_locations[:, :-1]
-        situation = self.situation(sequences.mask[:, :-1], before)
-        given = self.given(z[:, :-1], situation, actions)
+        valid = sequences.valid
+        before = sequences.legal((slice(None), slice(-1)))
+        given = self.given(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
         hidden = self.lstm(given, self.blank_memory(len(given)))[0][valid]
         change = z.diff(dim=1)[valid]
         likelihood = mixture_log_prob(*self.mixture(hidden), change)
-        legal, log_counts = self.carried(before[valid], actions[valid])
-        legal, log_counts = legal + self.mask_head(hidden), log_counts + self.count_head(hidden)
-        heads = self._head_losses(hidden, legal, log_counts, sequences)
+        heads = self._head_losses(hidden, before.at(valid), sequences)
         return {"mixture": -likelihood.mean() / self.latent_width, **heads}
 
 
@@ -110,6 +110,6 @@ def sample_mixture(
     else:
         component = logits.argmax(-1, keepdim=True)
     index = component.unsqueeze(-1).expand(-1, 1, means.shape[-1])
-    mean, sigma = means.gather(1, index).squeeze(1), log_sigmas.exp().gather(1, index).squeeze(1)
+    mean, sigma = means.gather(1, index).squeeze(1), log_sigmas.gather(1, index).squeeze(1).exp()
     noise = torch.randn(mean.shape, generator=generator)
     return mean + sigma * noise * math.sqrt(temperature)
