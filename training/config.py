@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
+import re
 from typing import Literal
 
 ROWS = ("mf", "wm", "wm_plus", "plan")
@@ -111,3 +113,10 @@ class Config:
     def from_json(cls, text: str) -> Config:
         """The inverse of `to_json`; TypeError for an unknown argument."""
         return cls(**json.loads(text))
+
+
+def meanings() -> dict[str, str]:
+    """What the docstring of `Config` says of each argument."""
+    _, _, told = (inspect.getdoc(Config) or "").partition("Attributes:\n")
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", told, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}

@@ -28,7 +28,7 @@ from torchrlopt.cost import device_model
 from torchrlopt.substitutions import load_library
 from training import distil, ppo
 from training.collect import Collector, controller_config
-from training.config import Config
+from training.config import Config, meanings
 from training.episodes import Key
 from training.graphs import manifest
 from training.keys import torch_seed
@@ -273,9 +273,11 @@ def summary(rollouts: list[Rollout]) -> dict[str, float]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One option for each argument of `Config`."""
+    told = meanings()
     for field in dataclasses.fields(Config):
         name = "--" + field.name.replace("_", "-")
-        parser.add_argument(name, type=type(field.default), default=field.default)
+        text = f"{told[field.name]} [%(default)s]"
+        parser.add_argument(name, type=type(field.default), default=field.default, help=text)
 
 
 def config_of(given: argparse.Namespace) -> Config:

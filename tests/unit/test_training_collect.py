@@ -21,7 +21,7 @@ from torchrlopt.env import OUTCOMES
 from training import graphs, keys
 from training.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
 from training.collect import Collector, data_hash
-from training.config import Config
+from training.config import Config, meanings
 from training.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
 from training.graph_network import meta_layer
 from training.rewards import ILLEGAL, REWARDS
@@ -233,6 +233,17 @@ def test_a_run_is_neither_overwritten_nor_continued_with_other_arguments(tmp_pat
         Trainer(dataclasses.replace(SMALL, learning_rate=1.0), tmp_path, resume=True)
     Trainer(dataclasses.replace(SMALL, minutes=5.0, workers=2), tmp_path, resume=True)
     assert (tmp_path / STATE).stat().st_size > 1000
+
+
+def test_every_argument_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    parser.print_help()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert set(meanings()) == {field.name for field in dataclasses.fields(Config)}
+    for text in meanings().values():
+        assert text.endswith(".")
+        assert text[:20] in shown
 
 
 def test_a_whole_run_ends_in_an_agent_that_knows_where_it_comes_from(tmp_path: Path) -> None:
