@@ -23,7 +23,7 @@ from baselines.search_gap import BEST_KNOWN, Point, curve, write_csv
 from baselines.search_gap import Settings as ClassicSettings
 from torchrlopt import _C
 from torchrlopt.agent import shipped
-from torchrlopt.agent.checkpoint import Agent, load, random_control
+from torchrlopt.agent.checkpoint import load, random_control
 from torchrlopt.agent.searcher import AgentSearcher
 from torchrlopt.cost import cost_model
 from torchrlopt.options import Options
@@ -126,41 +126,41 @@ def _library(settings: Settings) -> _C.Library:
     return load_library(primitives_only=True) if settings.primitives_only else load_library()
 
 
-def agents_of(settings: Settings) -> dict[str, Agent]:
-    """The agents that come with the package, by name; those that are not there are left out.
+def agents_of(settings: Settings) -> dict[str, Searcher]:
+    """Searchers that follow the agents of the package, by name; those that are not there are left out.
 
     Raises:
         AgentError: the default agent cannot be loaded.
     """
     library = _library(settings)
-    found = {}
-    for name in AGENTS:
-        path = shipped.path_of(Options.from_dict({"searcher": name}))
-        if name == "agent" or path.exists():
-            found[name] = load(path, library)
-    return found
+    options = {name: Options.from_dict({"searcher": name}) for name in AGENTS}
+    return {
+        name: shipped.searcher_of(each, library)
+        for name, each in options.items()
+        if name == "agent" or shipped.path_of(each).exists()
+    }
+
+
+def control(seed: int, settings: Settings) -> Searcher:
+    """The default agent's search with two random networks of the same sizes."""
+    library = _library(settings)
+    agent = load(shipped.path_of(Options.from_dict({"searcher": "agent"})), library)
+    first, partner = (random_control(agent, library, 2 * seed + i) for i in range(2))
+    return AgentSearcher(first, RANDOM_NETWORK, partner=partner)
 
 
 def compare_model(
-    model: str, graph: _C.Graph, agents: dict[str, Agent], settings: Settings
+    model: str, graph: _C.Graph, agents: Mapping[str, Searcher], settings: Settings
 ) -> Iterator[Result]:
     """All searchers on one graph; the last two results are TASO's long run and the best known plan."""
-    library = _library(settings)
     for name in CLASSIC:
         for seed in range(settings.seeds if name in SEEDED else 1):
             yield from classic(model, graph, name, seed, settings)
     for seed in range(settings.seeds):
-        control = AgentSearcher(random_control(agents["agent"], library, seed), RANDOM_NETWORK)
-        yield from guided(model, graph, RANDOM_NETWORK, control, seed, settings)
-    for name, agent in agents.items():
-        if name == shipped.DEFAULT_ROW:
-            continue  # it is the one called "agent"
+        yield from guided(model, graph, RANDOM_NETWORK, control(seed, settings), seed, settings)
+    for name, searcher in agents.items():
         for seed in range(settings.seeds if name in SEEDED else 1):
-            for result in guided(model, graph, name, AgentSearcher(agent, name), seed, settings):
-                yield result
-                if name == "agent" and shipped.DEFAULT_ROW in agents:
-                    point = dataclasses.replace(result.point, searcher=shipped.DEFAULT_ROW)
-                    yield dataclasses.replace(result, point=point)
+            yield from guided(model, graph, name, searcher, seed, settings)
     most = settings.best_known_seconds
     run = ClassicSettings(settings.executor, settings.primitives_only, TASO_STEPS, most, most)
     yield Result(f"{TASO_STEPS} steps", curve(model, graph, TASO, 0, run)[-1])

@@ -50,14 +50,14 @@ def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
 
 
 def searchers_of(
-    controller: CandidateController, library: _C.Library, seed: int = 0
+    controller: CandidateController, library: _C.Library, seed: int = 0, partner: Agent | None = None
 ) -> dict[str, search.Searcher]:
-    """The agent and its control: the same search with an untrained network of the same size."""
+    """The agent, in turns with its partner, and its control: the same search with untrained networks."""
     agent = Agent(controller.eval(), {})
-    control = random_control(agent, library, seed)
+    first, second = (random_control(agent, library, 2 * seed + i) for i in range(2))
     return {
-        "agent": AgentSearcher(agent),
-        "random_network": AgentSearcher(control, name="random_network"),
+        "agent": AgentSearcher(agent, partner=partner),
+        "random_network": AgentSearcher(first, "random_network", partner=second if partner else None),
     }
 
 

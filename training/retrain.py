@@ -100,10 +100,12 @@ def retrain(
     trainer = Trainer(config, folder, resume=resume, prices=prices, start=start)
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
-    searchers = searchers_of(trainer.controller, trainer.library, config.seed)
-    package = _package_agent(trainer.library)
+    # As they will be used: each in turns with the same partner.
+    package = _of_package(shipped.DEFAULT_ROW, trainer.library)
+    partner = _of_package(shipped.PARTNER_ROW, trainer.library)
+    searchers = searchers_of(trainer.controller, trainer.library, config.seed, partner)
     if package is not None:
-        searchers["shipped"] = AgentSearcher(package, "shipped")
+        searchers["shipped"] = AgentSearcher(package, "shipped", partner=partner)
     cost = cost_of(trainer.prices)
     plans = plans_of(searchers, samples, trainer.library, cost, TEST_EXPANSIONS)
     scores = scores_of(plans)
@@ -132,9 +134,9 @@ def _same_sizes(config: Config) -> Config:
     return dataclasses.replace(config, encoder=plain.encoder, width=plain.width, rounds=plain.rounds)
 
 
-def _package_agent(library: _C.Library) -> Agent | None:
+def _of_package(row: str, library: _C.Library) -> Agent | None:
     try:
-        return checkpoint.load(shipped.path_of(Options(searcher="agent")), library)
+        return checkpoint.load(shipped.FOLDER / f"{row}.safetensors", library)
     except AgentError:
         return None
 

@@ -70,6 +70,10 @@ def scores_of_runs(
                 control = random_control(Agent(controller, {}), library, 0)
                 searchers["random_network"] = AgentSearcher(control, "random_network")
             searchers[row] = AgentSearcher(Agent(controller, {}), row)
+        both = [runs.get(row) for row in (shipped.DEFAULT_ROW, shipped.PARTNER_ROW)]
+        if all(both):
+            first, partner = (Agent(trainer.controller, {}) for trainer in both if trainer)
+            searchers["agent"] = AgentSearcher(first, "agent", partner=partner)
         found[title] = scores_of(plans_of(searchers, samples, library, cost, expansions))
     return found
 
@@ -105,9 +109,9 @@ def card(
         "",
         f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
         f"PyTorch on a CPU; library {load_library().hash}. The searcher `agent` follows "
-        f"`{shipped.DEFAULT_ROW}`. No whole model was in any training; the families "
-        "`grouped_residual`, `separable_cell`, `recurrent_cell` and a tenth of all block structures are held "
-        "out and make the test graphs.",
+        f"`{shipped.DEFAULT_ROW}` and `{shipped.PARTNER_ROW}` in turns. No whole model was in any training; "
+        "the families `grouped_residual`, `separable_cell`, `recurrent_cell` and a tenth of all block "
+        "structures are held out and make the test graphs.",
         "",
         "| row | updates | real steps | imagined steps | hours | seed | schema |",
         "|---|---|---|---|---|---|---|",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
 from tests.unit.test_search import HILL
 from tests.unit.test_search import LIBRARY as HILLS
 from torchrlopt import _C
+from torchrlopt.agent.beam import Beam
 from torchrlopt.agent.checkpoint import Agent, new_controller
+from torchrlopt.agent.controller import CandidateController
 from torchrlopt.agent.observation import observe
 from torchrlopt.agent.quiet import undisturbed_torch
 from torchrlopt.agent.searcher import AgentSearcher
@@ -38,6 +41,24 @@ def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Pl
     assert COST.total(result)["time_us"] / 1000 == pytest.approx(plan.cost_after_ms, rel=1e-9)
     assert COST.total(graph)["time_us"] / 1000 == pytest.approx(plan.cost_before_ms, rel=1e-9)
     return plan
+
+
+def test_a_partner_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[tuple[object, float]] = []
+
+    class Watched(Beam):
+        def __init__(self, controller: CandidateController, *given: Any) -> None:
+            followed.append((controller, given[-1]))
+            super().__init__(controller, *given)
+
+    monkeypatch.setattr("torchrlopt.agent.searcher.Beam", Watched)
+    first, partner = (Agent(new_controller(LIBRARY, seed=seed).eval(), {}) for seed in range(2))
+    both = AgentSearcher(first, value_weights=(20.0, 60.0), partner=partner)
+    both.search(GRAPHS[1], LIBRARY, COST, options(budget_ms=60_000.0, budget_steps=2_000))
+    one, other = first.controller, partner.controller
+    turns = [(one, 20.0), (other, 20.0), (one, 60.0), (other, 60.0)]
+    assert len(followed) >= 3
+    assert followed == [turns[i % 4] for i in range(len(followed))]
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

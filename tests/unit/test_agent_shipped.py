@@ -44,6 +44,16 @@ def test_an_agent_is_read_once_and_again_when_it_was_replaced(tmp_path: Path) ->
     assert shipped.digest(Options(searcher="greedy")) == ""
 
 
+def test_the_default_agent_and_the_users_own_have_a_partner(tmp_path: Path) -> None:
+    partner = shipped.FOLDER / f"{shipped.PARTNER_ROW}.safetensors"
+    own = write(tmp_path / "a.safetensors", 0)
+    assert shipped.paths_of(Options(searcher="agent"))[1:] == (partner,)
+    assert shipped.paths_of(Options(searcher="agent", agent=str(own))) == (own, partner)
+    assert len(shipped.paths_of(Options(searcher="plan"))) == 1
+    both, one = (shipped.digest(Options(searcher=name)) for name in ("agent", "plan"))
+    assert both == one + checkpoint.manifest_path(partner).read_text(encoding="utf-8")
+
+
 def test_a_plan_says_who_made_it(tmp_path: Path) -> None:
     options = Options(searcher="agent", agent=str(write(tmp_path / "a.safetensors", 0)), budget_ms=1000)
     plan = planning.search_plan(GRAPHS[0], LIBRARY, COST, options)

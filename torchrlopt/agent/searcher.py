@@ -36,14 +36,21 @@ class AgentSearcher:
         name: what plans are signed with.
         value_weights: how much the predicted further improvement counts against the likelihood of the steps,
             in one exploration after another.
+        partner: another agent, whose networks take turns with those of the first: what one is blind to, the
+            other may see.
     """
 
     def __init__(
-        self, agent: Agent, name: str = "agent", value_weights: Sequence[float] = VALUE_WEIGHTS
+        self,
+        agent: Agent,
+        name: str = "agent",
+        value_weights: Sequence[float] = VALUE_WEIGHTS,
+        partner: Agent | None = None,
     ) -> None:
         self._agent = agent
         self._name = name
-        self._value_weights = value_weights
+        agents = [agent] if partner is None else [agent, partner]
+        self._turns = [(each, weight) for weight in value_weights for each in agents]
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """Greedy's plan, or a cheaper one. If the networks fail, the core's beam takes over."""
@@ -94,14 +101,14 @@ class AgentSearcher:
         best = Found(greedy.cost_after_ms * 1000, list(greedy.steps))
         left_steps = options.budget_steps - greedy.expansions
         own = dataclasses.replace(options.with_searcher("greedy"), beam_width=FIRST_WIDTH)
-        weights = itertools.cycle(self._value_weights)
+        turns = itertools.cycle(self._turns)
         while own.beam_width <= MAX_WIDTH:
             is_over = time.perf_counter() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
             if is_over:
                 best.is_exhausted = False
                 break
             own = dataclasses.replace(own, budget_steps=left_steps if options.budget_steps else 0)
-            found = self._explorer(graph, library, cost, own, next(weights)).run(best.steps, deadline)
+            found = self._explorer(graph, library, cost, own, *next(turns)).run(best.steps, deadline)
             best.note(found.cost_us, found.steps)
             best.expansions += found.expansions
             best.candidates += found.candidates
@@ -118,9 +125,10 @@ class AgentSearcher:
         library: _C.Library,
         cost: _C.CostModel,
         options: Options,
+        agent: Agent,
         value_weight: float,
     ) -> Explorer:
-        controller = self._agent.controller
+        controller = agent.controller
         if isinstance(controller, CandidateController):
             return Beam(controller, graph, library, cost, options, value_weight)
         return Rollouts(controller, graph, library, cost, options)
