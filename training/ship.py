@@ -102,13 +102,14 @@ def card(
     worlds: Mapping[str, Mapping[str, Mapping[str, float]]],
     graphs: int,
     expansions: int,
+    threads: int,
 ) -> str:
     """The model card of all agents."""
     lines = [
         "# The agents of the package",
         "",
         f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
-        f"PyTorch on a CPU; library {load_library().hash}. The searcher `agent` follows "
+        f"PyTorch on a CPU with {threads} threads; library {load_library().hash}. The searcher `agent` follows "
         f"`{shipped.DEFAULT_ROW}` and `{shipped.PARTNER_ROW}` in turns. No whole model was in any training; "
         "the families `grouped_residual`, `separable_cell`, `recurrent_cell` and a tenth of all block "
         "structures are held out and make the test graphs.",
@@ -162,6 +163,7 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
         graphs: held-out graphs.
         expansions: of each search.
     """
+    threads = torch.get_num_threads()
     prices = prices_of(device_model("eager", "cpu"))  # before a trainer sets the number of threads
     runs = {}
     for folder in folders:
@@ -177,7 +179,7 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
         own = {title: dataclasses.asdict(entries[row]) for title, entries in scores.items()}
         given = {"graphs": graphs, **own, **({"world": worlds[row]} if row in worlds else {})}
         trainer.export(path=target / f"{row}.safetensors", scores=given)
-    text = card(runs, scores, worlds, graphs, expansions)
+    text = card(runs, scores, worlds, graphs, expansions, threads)
     checkpoint.write_whole(target / "CARD.md", text.encode())
     return scores
 
