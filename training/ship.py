@@ -109,7 +109,7 @@ def card(
         "# The agents of the package",
         "",
         f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
-        f"PyTorch on a CPU with {threads} threads; library {load_library().hash}. The searcher `agent` follows "
+        f"PyTorch on a CPU, threads: {threads}; library {load_library().hash}. The searcher `agent` follows "
         f"`{shipped.DEFAULT_ROW}` and `{shipped.PARTNER_ROW}` in turns. No whole model was in any training; "
         "the families `grouped_residual`, `separable_cell`, `recurrent_cell` and a tenth of all block "
         "structures are held out and make the test graphs.",
