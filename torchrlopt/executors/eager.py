@@ -20,6 +20,7 @@ from torchrlopt.executors.dispatch import use_builtins
 from torchrlopt.executors.epilogues import fused_if_finite, taken_apart
 from torchrlopt.executors.finiteness import add_weights_sum, are_finite, sources_of
 from torchrlopt.executors.fx_values import ORIGIN, static_nodes
+from torchrlopt.executors.heap import on_heap, peak_bytes
 from torchrlopt.executors.inplace import reuse_memory
 from torchrlopt.executors.kernels import select_kernels
 from torchrlopt.executors.lowering import lower_captured, lower_model
@@ -78,6 +79,7 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     graphed = options.cuda_graphs and options.weights != "live" and any(map(is_on_cuda, placeholders))
     is_fixed = [at >= len(split.inputs) or str(node.target) in static for at, node in enumerate(placeholders)]
     reuse_memory(split.main)
+    num_bytes = peak_bytes(split.main.graph)
     use_builtins(split.main)
     origins = {node.name: node.meta.get(ORIGIN, ()) for node in split.main.graph.nodes}
     for part in (split.main, split.prologue):
@@ -85,7 +87,8 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
             node.meta = {}  # fake values keep all that the program was traced with alive
     prologue = split.prologue.forward if total is None else _Judged(split.prologue.forward)
     cache = PrologueCache(prologue, options.weights)
-    run = GraphedCall(split.main.forward, is_fixed) if graphed else split.main.forward
+    main = on_heap(split.main.forward, num_bytes)
+    run = GraphedCall(main, is_fixed) if graphed else main
     return EagerCallable(split.main, cache, split.weights, split.inputs, origins, guard, run)
 
 

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors import Lowered
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
+from torchrlopt.executors.heap import on_heap, peak_bytes
 from torchrlopt.executors.lowering import lower_captured
 from torchrlopt.executors.prologue import split_prologue
 from torchrlopt.executors.prologue_cache import PrologueCache
@@ -82,6 +83,7 @@ class InductorCallable:
         self._examples = [
             node.meta["val"] for node, frozen in zip(placeholders, self._is_frozen, strict=True) if not frozen
         ]
+        self._num_bytes = peak_bytes(split.main.graph)
         on_cuda = any(map(is_on_cuda, placeholders))
         for node in split.main.graph.nodes:
             node.meta = {}
@@ -110,7 +112,8 @@ class InductorCallable:
         try:
             # Nothing of the compilation that we may be a part of concerns this one.
             with _disable_current_modes(), torch.no_grad(), tracing(None):
-                return (torch._inductor.compile(module, self._examples, options=self._settings),)
+                compiled = torch._inductor.compile(module, self._examples, options=self._settings)
+                return (on_heap(compiled, self._num_bytes),)
         except Exception as error:  # inductor's errors have no common base
             raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
         finally:

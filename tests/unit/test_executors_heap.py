@@ -1,0 +1,121 @@
+"""Memory that is kept between calls: torchrlopt/executors/heap.py."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+import torchrlopt
+from torchrlopt.executors import heap
+
+MB = 1 << 20
+needs_glibc = pytest.mark.skipif(heap._libc() is None, reason="malloc is not glibc's, or is set up already")
+
+
+def page_faults(run: Callable[[], Any]) -> int:
+    """Of one call, after two others."""
+    run(), run()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    run()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    """Twenty intermediates as large as the input, three of them at a time."""
+    for _ in range(10):
+        x = torch.cos(x * 2)
+    return x.sum()
+
+
+@needs_glibc
+def test_a_graph_on_the_heap_asks_the_kernel_for_nothing() -> None:
+    x = torch.randn(16 * MB)  # 64 MB, above what glibc itself keeps
+    plain = page_faults(lambda: chain(x))
+    if not heap._held:  # else what another graph keeps may do
+        assert plain > 10 * 16384, "results of 64 MB, in pages of 4 KB"
+    kept = heap.on_heap(chain, 192 * MB)
+    assert page_faults(lambda: kept(x)) < 1000
+    assert torch.equal(kept(x), chain(x))
+
+
+@needs_glibc
+def test_what_is_kept_is_given_back_with_the_last_graph() -> None:
+    gc.collect()
+    before = dict(heap._held)
+    one, other = heap.on_heap(chain, 64 * MB), heap.on_heap(chain, 200 * MB)
+    assert sorted(heap._held.values()) == sorted([*before.values(), 64 * MB, 200 * MB])
+    x = torch.randn(16 * MB)
+    other(x)
+
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    full = resident()
+    del one, other
+    assert heap._held == before
+    if not before:
+        assert resident() < full - 50 * MB
+
+
+@needs_glibc
+def test_an_error_leaves_malloc_as_it_was() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    kept = heap.on_heap(fail, 64 * MB)
+    with pytest.raises(ValueError, match="no"):
+        kept()
+    # Mapped again: the memory of a large tensor goes back at once.
+    assert page_faults(lambda: torch.zeros(64 * MB).sum()) > 10000
+
+
+def test_small_graphs_and_a_malloc_of_the_users_own_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert heap.on_heap(chain, heap.WORTH_KEEPING - 1) is chain
+    for name, value in (
+        ("MALLOC_MMAP_THRESHOLD_", "1000000"),
+        ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=0"),
+    ):
+        heap._libc.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert heap.on_heap(chain, 10**9) is chain
+    heap._libc.cache_clear()
+
+
+def test_the_peak_counts_what_lives_at_the_same_time() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    nodes = [x]
+    for size, sources in ((100, [0]), (50, [1]), (10, [2]), (7, [3, 2])):
+        node = graph.call_function(torch.add, tuple(nodes[source] for source in sources))
+        node.meta["val"] = torch.empty(size, dtype=torch.float64)
+        nodes.append(node)
+    x.meta["val"] = torch.empty(10**6)
+    graph.output(nodes[-1])
+    assert heap.peak_bytes(graph) == 150 * 8, "the first two; then 50 + 10 + 7 and less"
+
+
+@needs_glibc
+@pytest.mark.parametrize("executor", ["eager", "inductor"])
+def test_a_large_batch_runs_without_page_faults(executor: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 3, padding=1),
+        torch.nn.ReLU(), torch.nn.AvgPool2d(96),
+    ).eval()  # fmt: skip
+    x = torch.randn(32, 3, 96, 96)  # two intermediates of 36 MB
+    with torch.no_grad():
+        plain = page_faults(lambda: model(x))
+        fast = torchrlopt.optimise(model, (x,), executor=executor, searcher="greedy", measure=False)
+        assert fast.report.kept == "rewritten"
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        assert page_faults(lambda: fast(x)) < 1000
+    assert heap._held
+    assert plain > 10000 or len(heap._held) > 1, "two results of 36 MB, unless another graph keeps as much"
