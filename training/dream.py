@@ -24,8 +24,9 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.latent import LatentChooser, LatentConfig, LatentController
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.sequences import Sequences
 from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from torchrlopt.agent.world_model import Sequences, WorldModel, total
+from torchrlopt.agent.world_model import WorldModel, total
 from torchrlopt.cost import device_model
 from torchrlopt.substitutions import load_library
 from training import ppo

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torchrlopt.agent.controller import Decision, Draw
 from torchrlopt.agent.latent import LatentChooser
 from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.sequences import Sequences
 from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState
-from torchrlopt.agent.world_model import Sequences
 
 
 class UniformPolicy(nn.Module):

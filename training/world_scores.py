@@ -9,7 +9,8 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.latent import LatentChooser, LatentController
-from torchrlopt.agent.world_model import Sequences, WorldModel
+from torchrlopt.agent.sequences import Sequences
+from torchrlopt.agent.world_model import WorldModel
 from training.config import Config
 from training.episodes import Key, play_group
 from training.keys import torch_seed

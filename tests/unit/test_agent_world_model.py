@@ -8,10 +8,12 @@ import math
 import pytest
 import torch
 from torch import distributions
+from torch.nn import functional as F
 
 from torchrlopt import _C
+from torchrlopt.agent.sequences import Sequences
 from torchrlopt.agent.two_stage import Legal, TwoStageController
-from torchrlopt.agent.world_model import Sequences, WorldModel, total
+from torchrlopt.agent.world_model import WorldModel, total
 from torchrlopt.agent.world_model_discrete import DiscreteModel
 from torchrlopt.agent.world_model_mixture import MixtureModel, mixture_log_prob, sample_mixture
 from training.keys import gumbel_of
@@ -37,6 +39,9 @@ def world(batch: int = 16, steps: int = 6, seed: int = 0) -> Sequences:
     change[:, 0] = torch.randn(batch, WIDTH, generator=generator)
     change[:, 1:, 0] = rewards
     features = change.cumsum(1)
+    saved = (substitution / 20.0).square()
+    features[..., -2] = 1 - torch.cat([torch.zeros(batch, 1), saved.cumsum(1)], dim=1)
+    features[..., -1] = features[..., -2]
     lengths = torch.randint(1, steps + 1, (batch, 1), generator=generator)
     mask = torch.ones(batch, steps + 1, NUM_RULES + 1, dtype=torch.bool)
     mask[..., 1] = features[..., 0] > 0.5
@@ -181,7 +186,7 @@ def test_what_was_legal_stays_so_until_its_locations_are_used_up(
     used = after(2)
     assert used.mask.tolist() == [[False, True, False, True, True, True]]
     assert used.num_locations.tolist() == [[0, 1, 0, 3, 7]]
-    torch.testing.assert_close(used.savings, torch.tensor([[0.0, 0.1, 0.0, 0.3, 0.4]]))
+    torch.testing.assert_close(used.savings, savings)
     assert after(3).num_locations.tolist() == [[0, 1, 1, 2, 7]]
     assert after(NUM_RULES).num_locations.tolist() == counts.tolist()
 
@@ -209,6 +214,34 @@ def test_what_an_action_saves_is_what_its_substitution_saves_unless_more_is_know
     plain = model.step(state, actions, torch.Generator(), 0.0)[1].reward
     assert torch.equal(plain, model.step(state, actions, torch.Generator(), 0.0, guess)[1].reward)
     assert not torch.equal(plain, model.step(state, actions, torch.Generator(), 0.0, guess + 0.1)[1].reward)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewards_that_follow_from_costs_need_not_be_learnt(kind: str) -> None:
+    model, seen = make(kind), world()
+    # A step that loses first, and the reward best-so-far.
+    signs = torch.where(torch.arange(6) == 1, -1.0, 1.0)
+    taken = seen.taken * signs
+    costs = 1 - F.pad((taken * taken.abs()).cumsum(1), (1, 0))
+    lowest = costs.cummin(1).values
+    features = torch.cat([seen.features[..., :-2], costs.unsqueeze(-1), lowest.unsqueeze(-1)], dim=-1)
+    seen = dataclasses.replace(seen, features=features, taken=taken, rewards=-lowest.diff(dim=1))
+    assert (seen.rewards == 0).any()
+    model.fit_scales(seen)
+    state = start(model, seen)
+    for t in range(6):
+        state, told = model.step(state, seen.actions[:, t], torch.Generator(), 0.0, taken[:, t])
+        torch.testing.assert_close(told.reward, seen.rewards[:, t], atol=2e-3, rtol=0)
+        torch.testing.assert_close(state.costs, features[:, t + 1, -2:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_unlike_all_others_stays_within_what_is_known(kind: str) -> None:
+    model, seen = make(kind), world()
+    model.fit_scales(seen)
+    ordinary, far = model.standard(seen.features), model.standard(seen.features * 1e4)
+    assert ordinary.abs().max() <= 5
+    assert far.abs().max() == 5
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,7 +18,8 @@ from torchrlopt.agent.world_model import WorldModel, WorldState
 from torchrlopt.agent.world_model_discrete import DiscreteModel
 from torchrlopt.agent.world_model_mixture import MixtureModel
 
-#: Features of the graph that an embedding cannot be trusted to keep: what is earned depends on both.
+#: Features of the graph that an embedding cannot be trusted to keep: what is earned depends on both. They are
+#: the last two of what a world model sees.
 KEPT_GLOBALS = ("cost", "best_cost")
 #: World models by row, made of the width of features and the embeddings of substitutions.
 MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
@@ -106,8 +107,8 @@ class Choices:
         self._seen = seen
         delta = seen.candidates[:, Schema.current().column("candidate", "cost_delta")]
         self._savings = squashed(-delta)
-        sums = torch.zeros(batch * num_substitutions).index_add(0, flat, self._savings[kept])
-        savings = sums.view_as(counts) / counts.clamp(min=1)
+        sums = torch.zeros(batch * num_substitutions).index_add(0, flat, -delta[kept])
+        savings = squashed(sums.view_as(counts) / counts.clamp(min=1))
         mask = F.pad(counts > 0, (0, 1), value=True)
         self.legal = Legal(mask, counts.clamp(max=MAX_LOCATIONS), savings)
 

@@ -25,8 +25,8 @@ class Legal:
     Attributes:
         mask: [..., S + 1], bool: legal substitutions, stop last.
         num_locations: [..., S], legal locations of each, at most `MAX_LOCATIONS`.
-        savings: [..., S], what each saves at one of its locations, on average over them, `squashed`; 0 where
-            it is not legal.
+        savings: [..., S], what each saves at one of its locations, on average over them, `squashed`. Where
+            it is not legal: 0 in real states, what it would save in imagined ones.
     """
 
     mask: Tensor

@@ -12,7 +12,6 @@ import abc
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,55 +20,13 @@ from torch.nn import functional as F
 from torchrlopt.agent.controller import Draw, Policy
 from torchrlopt.agent.encoder import mlp
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
+from torchrlopt.agent.sequences import NUM_COSTS, Sequences
 from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, Legal
 
 RARE = -3.0  # logit of what is seldom legal
 KEPT = 6.0  # added where it was legal a step before
 SAVING_SCALE = 10.0  # errors of savings are counted in tenths
-
-
-@dataclasses.dataclass(frozen=True)
-class Sequences:
-    """B recorded episodes of T steps, the short ones padded.
-
-    Attributes:
-        features: [B, T + 1, G], of the graphs; see `torchrlopt.agent.latent.features_of`.
-        actions: [B, T, 2], substitution (S for stop) and rank among its legal locations.
-        rewards: [B, T].
-        terminated: [B, T], bool.
-        mask: [B, T + 1, S + 1], bool, stop last.
-        num_locations: [B, T + 1, S], of any integer type.
-        savings: [B, T + 1, S], see `Legal`, of any floating type.
-        taken: [B, T], what the action saved at its own location, squashed.
-        valid: [B, T], bool: a real step.
-    """
-
-    features: Tensor
-    actions: Tensor
-    rewards: Tensor
-    terminated: Tensor
-    mask: Tensor
-    num_locations: Tensor
-    savings: Tensor
-    taken: Tensor
-    valid: Tensor
-
-    def legal(self, index: Any) -> Legal:
-        """What was legal in some of the [B, T + 1] states."""
-        return Legal(self.mask[index], self.num_locations[index].long(), self.savings[index].float())
-
-    def select(self, rows: Tensor) -> Sequences:
-        """Some of the episodes."""
-        return Sequences(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
-
-    def padded(self, steps: int) -> Sequences:
-        """The same with so many steps more that are none."""
-
-        def grown(values: Tensor) -> Tensor:
-            return torch.cat([values, values[:, -1:].repeat_interleave(steps, dim=1)], dim=1)
-
-        more = Sequences(*(grown(getattr(self, field.name)) for field in dataclasses.fields(self)))
-        return dataclasses.replace(more, valid=F.pad(self.valid, (0, steps)))
+FURTHEST = 5.0  # deviations at which features are cut: no graph may lie far from all that is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +39,7 @@ class WorldState:
         memory: the recurrent network's own state.
         legal: what may be done.
         situation: [B, 2 D], the same in brief; see `WorldModel.situation`.
+        costs: [B, 2], cost and lowest cost so far, as shares of the first.
     """
 
     z: Tensor
@@ -89,6 +47,7 @@ class WorldState:
     memory: tuple[Tensor, ...]
     legal: Legal
     situation: Tensor
+    costs: Tensor
 
     def observed(self) -> LatentState:
         """What a controller sees."""
@@ -108,6 +67,7 @@ class WorldState:
             tuple(map(mixed, self.memory, other.memory)),
             Legal(*(mixed(getattr(self.legal, name), getattr(other.legal, name)) for name in names)),
             mixed(self.situation, other.situation),
+            mixed(self.costs, other.costs),
         )
 
 
@@ -139,6 +99,7 @@ class WorldModel(nn.Module, abc.ABC):
     rules: Tensor
     feature_mean: Tensor
     feature_std: Tensor
+    reward_slopes: Tensor
     reward_std: Tensor
 
     def __init__(self, feature_width: int, rules: Tensor, latent_width: int, hidden: int) -> None:
@@ -150,6 +111,7 @@ class WorldModel(nn.Module, abc.ABC):
         self.register_buffer("rules", torch.cat([standard.detach(), torch.zeros(1, rules.shape[1])]))
         self.register_buffer("feature_mean", torch.zeros(feature_width))
         self.register_buffer("feature_std", torch.ones(feature_width))
+        self.register_buffer("reward_slopes", torch.zeros(3))
         self.register_buffer("reward_std", torch.ones(()))
         # Heads read the memory after the action and nothing else: it knows latent and action, and rewriting
         # is deterministic. A head that sees the true next latent leans on it, and fails on an imagined one.
@@ -174,11 +136,36 @@ class WorldModel(nn.Module, abc.ABC):
         return self.latent_width + 3 * self.rules.shape[1] + 3
 
     def fit_scales(self, sequences: Sequences) -> None:
-        """Take means and deviations of features and rewards from recorded episodes."""
-        seen = sequences.features[:, :-1][sequences.valid]
+        """Take from recorded episodes the scale of features, and how far costs alone tell rewards."""
+        valid = sequences.valid
+        seen = sequences.features[:, :-1][valid]
         self.feature_mean.copy_(seen.mean(0))
         self.feature_std.copy_(seen.std(0).clamp(min=1e-3))
-        self.reward_std.copy_(sequences.rewards[sequences.valid].std().clamp(min=1e-6))
+        rewards = sequences.rewards[valid]
+        falls = self.paid(sequences.costs[valid], sequences.taken[valid])[1]
+        # By singular values: the falls are multiples of each other where every step has saved something.
+        slopes = torch.linalg.lstsq(falls.double(), rewards.double().unsqueeze(-1), driver="gelsd").solution
+        self.reward_slopes.copy_(slopes.squeeze(-1))
+        rest = rewards - falls @ self.reward_slopes
+        # Where nothing is left to learn, rounding is not to be learnt either.
+        self.reward_std.copy_(torch.maximum(rest.std(), 0.01 * rewards.std()).clamp(min=1e-6))
+
+    def standard(self, features: Tensor) -> Tensor:
+        """Features [..., G] in deviations from their mean."""
+        return ((features - self.feature_mean) / self.feature_std).clamp(-FURTHEST, FURTHEST)
+
+    def paid(self, costs: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """What actions do that save `taken` [...], squashed, where costs were [..., 2].
+
+        Returns:
+            The costs then, and what falls [..., 3]: the cost by this step, the lowest cost by this step, the
+            cost since the beginning. All rewards but those of memory are a sum of these.
+        """
+        saving = taken * taken.abs()
+        cost = costs[..., 0] - saving
+        lowest = torch.minimum(costs[..., 1], cost)
+        falls = torch.stack([saving, costs[..., 1] - lowest, 1 - cost], dim=-1)
+        return torch.stack([cost, lowest], dim=-1), falls
 
     def action_input(self, actions: Tensor) -> Tensor:
         """[..., D + 2]: embedding of the substitution, whether it is stop, and the rank, from [..., 2]."""
@@ -192,8 +179,9 @@ class WorldModel(nn.Module, abc.ABC):
 
         Embeddings of substitutions, summed by log2(1 + locations) / 8 and by savings.
         """
-        places = torch.log2(1.0 + legal.num_locations) * legal.mask[..., :-1] / 8
-        return torch.cat([places @ self.rules[:-1], legal.savings @ self.rules[:-1]], dim=-1)
+        mask = legal.mask[..., :-1]
+        places = torch.log2(1.0 + legal.num_locations) * mask / 8
+        return torch.cat([places @ self.rules[:-1], (legal.savings * mask) @ self.rules[:-1]], dim=-1)
 
     def given(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
         """What the recurrent network reads, [..., Z + 3 D + 3]; `taken` [...] is what the actions save."""
@@ -216,7 +204,7 @@ class WorldModel(nn.Module, abc.ABC):
             legal + RARE + self.kept * (left > 0),
             # What becomes legal does so at one location, as a rule.
             log_counts + torch.log2(1.0 + left.clamp(min=1)),
-            savings / SAVING_SCALE + before.savings,
+            savings / SAVING_SCALE + before.savings * before.mask[..., :-1],
         )
 
     @abc.abstractmethod
@@ -260,7 +248,8 @@ class WorldModel(nn.Module, abc.ABC):
         batch = len(features)
         blank = features.new_zeros(batch, self.hidden)
         memory = self.blank_memory(batch)
-        return WorldState(self.encode(features), blank, memory, legal, self.situation(legal))
+        costs = features[:, -NUM_COSTS:]
+        return WorldState(self.encode(features), blank, memory, legal, self.situation(legal), costs)
 
     def follow(
         self,
@@ -273,8 +262,13 @@ class WorldModel(nn.Module, abc.ABC):
     ) -> WorldState:
         """After real actions [B, 2] that saved `taken` [B], with what was really seen then."""
         imagined, _ = self.step(state, actions, generator, taken=taken)
-        z = self.encode(features)
-        return dataclasses.replace(imagined, z=z, legal=legal, situation=self.situation(legal))
+        return dataclasses.replace(
+            imagined,
+            z=self.encode(features),
+            legal=legal,
+            situation=self.situation(legal),
+            costs=features[:, -NUM_COSTS:],
+        )
 
     def imagine(
         self,
@@ -317,17 +311,19 @@ class WorldModel(nn.Module, abc.ABC):
         z: Tensor,
         hidden: Tensor,
         memory: tuple[Tensor, ...],
-        before: Legal,
+        before: WorldState,
         actions: Tensor,
+        taken: Tensor,
         doubt: Tensor,
     ) -> tuple[WorldState, Prediction]:
         """What the heads say of the new latent."""
-        logits, log_counts, savings = self.foretold(hidden, before, actions)
+        logits, log_counts, savings = self.foretold(hidden, before.legal, actions)
         mask = logits > 0
         counts = torch.exp2(log_counts).sub(1).round().clamp(1, MAX_LOCATIONS).to(torch.int64)
-        legal = Legal(F.pad(mask, (0, 1), value=True), counts * mask, savings.clamp(-1, 1) * mask)
-        state = WorldState(z, hidden, memory, legal, self.situation(legal))
-        reward = self.reward_head(hidden).squeeze(-1) * self.reward_std
+        legal = Legal(F.pad(mask, (0, 1), value=True), counts * mask, savings.clamp(-1, 1))
+        costs, falls = self.paid(before.costs, taken)
+        state = WorldState(z, hidden, memory, legal, self.situation(legal), costs)
+        reward = falls @ self.reward_slopes + self.reward_head(hidden).squeeze(-1) * self.reward_std
         done = self.done_head(hidden).squeeze(-1).sigmoid()
         return state, Prediction(reward, done, doubt)
 
@@ -337,7 +333,8 @@ class WorldModel(nn.Module, abc.ABC):
         mask_logits, log_counts, savings = self.foretold(hidden, before, sequences.actions[valid])
         after = sequences.legal((slice(None), slice(1, None))).at(valid)
         legal, counts = after.mask[:, :-1], after.num_locations.clamp(max=MAX_LOCATIONS)
-        reward = sequences.rewards[valid] / self.reward_std
+        falls = self.paid(sequences.costs[valid], sequences.taken[valid])[1]
+        reward = (sequences.rewards[valid] - falls @ self.reward_slopes) / self.reward_std
         over = sequences.terminated[valid].to(hidden.dtype)
         mask_loss = F.binary_cross_entropy_with_logits(mask_logits, legal.to(hidden.dtype), reduction="none")
         count_error = F.smooth_l1_loss(log_counts, torch.log2(1.0 + counts), reduction="none") * legal

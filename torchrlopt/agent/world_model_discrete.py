@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt.agent.encoder import mlp
-from torchrlopt.agent.world_model import Prediction, Sequences, WorldModel, WorldState
+from torchrlopt.agent.sequences import Sequences
+from torchrlopt.agent.world_model import Prediction, WorldModel, WorldState
 
 KEY_WIDTH = 64
 FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
@@ -57,8 +58,7 @@ class DiscreteModel(WorldModel):
 
     def _posterior(self, features: Tensor) -> Tensor:
         """Probabilities [..., groups, classes]."""
-        standard = (features - self.feature_mean) / self.feature_std
-        return self._probabilities(self.posterior(standard))
+        return self._probabilities(self.posterior(self.standard(features)))
 
     def _probabilities(self, logits: Tensor) -> Tensor:
         """One in a hundred is uniform, so that none is ever lost."""
@@ -103,7 +103,7 @@ class DiscreteModel(WorldModel):
         else:
             classes = mean.argmax(-1)
         z = self._one_hot(classes)
-        return self._next(z, hidden, (), state.legal, actions, doubt)
+        return self._next(z, hidden, (), state, actions, saved, doubt)
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: prior, posterior, features, reward, done, mask, count, saving."""
@@ -125,7 +125,7 @@ class DiscreteModel(WorldModel):
         both = torch.cat([states, nearest], dim=-1)
         # What the latent says of the graph must not hang on the history: half of the time there is none.
         alone = torch.cat([torch.zeros_like(states), nearest], dim=-1)
-        features = (sequences.features[:, 1:][valid] - self.feature_mean) / self.feature_std
+        features = self.standard(sequences.features[:, 1:][valid])
         seen = [F.mse_loss(self.reconstruction(part), features) for part in (both, alone)]
         return {
             "prior": _divergence(target.detach(), each),

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from torchrlopt.agent.encoder import mlp
-from torchrlopt.agent.world_model import Prediction, Sequences, WorldModel, WorldState
+from torchrlopt.agent.sequences import Sequences
+from torchrlopt.agent.world_model import Prediction, WorldModel, WorldState
 
 LOG_SIGMA = (-6.0, 2.0)
 
@@ -40,7 +41,7 @@ class MixtureModel(WorldModel):
 
     def encode(self, features: Tensor) -> Tensor:
         """See `WorldModel`: standardised features."""
-        return (features - self.feature_mean) / self.feature_std
+        return self.standard(features)
 
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
         """Hidden and cell state of the LSTM, [1, B, H] each."""
@@ -71,7 +72,7 @@ class MixtureModel(WorldModel):
         hidden = out.squeeze(1)
         change = sample_mixture(*self.mixture(hidden), generator, temperature)
         z = state.z + change
-        return self._next(z, hidden, memory, state.legal, actions, torch.zeros(len(z)))
+        return self._next(z, hidden, memory, state, actions, saved, torch.zeros(len(z)))
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: mixture, reward, done, mask, count, saving."""
