@@ -8,6 +8,7 @@ substitutions are scored by what they say, not by their number. A latent agent t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
@@ -118,14 +119,16 @@ def load(path: Path, library: _C.Library) -> Agent:
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)[:300]) from error
     if metadata.get("library_hash") != library.hash:
-        logger.warning(
-            "the agent in %s was trained with another substitution library (%s, here %s)",
-            path.name,
-            metadata.get("library_hash"),
-            library.hash,
-        )
+        _warn_of_library(path.name, str(metadata.get("library_hash")), library.hash)
     controller.eval()
     return Agent(controller, metadata, _latency(path, metadata))
+
+
+@functools.cache  # once for each, however often it is loaded
+def _warn_of_library(name: str, trained_with: str, here: str) -> None:
+    logger.warning(
+        "the agent in %s was trained with another substitution library (%s, here %s)", name, trained_with, here
+    )
 
 
 def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
