@@ -127,7 +127,10 @@ def load(path: Path, library: _C.Library) -> Agent:
 @functools.cache  # once for each, however often it is loaded
 def _warn_of_library(name: str, trained_with: str, here: str) -> None:
     logger.warning(
-        "the agent in %s was trained with another substitution library (%s, here %s)", name, trained_with, here
+        "the agent in %s was trained with another substitution library (%s, here %s)",
+        name,
+        trained_with,
+        here,
     )
 
 
