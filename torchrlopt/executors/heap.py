@@ -79,8 +79,8 @@ class _OnHeap:
 
 def _settle(libc: ctypes.CDLL) -> None:
     """Keep what the largest of the living graphs needs: as a rule they run one after the other."""
-    # Twice its need at most: what is free does not always lie where it is wanted.
-    kept = max(_KEPT_AT_LEAST, 2 * max(_held.values(), default=0))
+    # Four times its need at most: what is free does not always lie where it is wanted.
+    kept = max(_KEPT_AT_LEAST, 4 * max(_held.values(), default=0))
     libc.mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
     libc.mallopt(_TRIM_THRESHOLD, min(kept, 2**31 - 1))
 
