@@ -22,12 +22,12 @@ from rich.table import Table
 from baselines.search_gap import BEST_KNOWN, Point, curve, write_csv
 from baselines.search_gap import Settings as ClassicSettings
 from torchrlopt import _C
-from torchrlopt.agent import shipped
+from torchrlopt.agent import catalogue
 from torchrlopt.agent.checkpoint import load, random_control
-from torchrlopt.agent.searcher import AgentSearcher
-from torchrlopt.cost import cost_model
+from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options
-from torchrlopt.search import Searcher
+from torchrlopt.plan.search import Searcher
 from torchrlopt.substitutions import load_library
 
 CLASSIC = ("greedy", "beam", "taso_1.05", "annealing")
@@ -135,16 +135,16 @@ def agents_of(settings: Settings) -> dict[str, Searcher]:
     library = _library(settings)
     options = {name: Options.from_dict({"searcher": name}) for name in AGENTS}
     return {
-        name: shipped.searcher_of(each, library)
+        name: catalogue.searcher_of(each, library)
         for name, each in options.items()
-        if name == "agent" or shipped.path_of(each).exists()
+        if name == "agent" or catalogue.path_of(each).exists()
     }
 
 
 def control(seed: int, settings: Settings) -> Searcher:
     """The default agent's search with two random networks of the same sizes."""
     library = _library(settings)
-    agent = load(shipped.path_of(Options.from_dict({"searcher": "agent"})), library)
+    agent = load(catalogue.path_of(Options.from_dict({"searcher": "agent"})), library)
     first, partner = (random_control(agent, library, 2 * seed + i) for i in range(2))
     return AgentSearcher(first, RANDOM_NETWORK, partner=partner)
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from baselines.graphs import chain, graph_of
 from torchrlopt import _C
-from torchrlopt.cost import cost_model
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.substitutions import load_library
 
 CSV_COLUMNS = ("model", "metric", "us")

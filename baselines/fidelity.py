@@ -88,8 +88,8 @@ def measure(model: str, settings: Settings) -> list[Point]:
 
     from baselines.models import build
     from torchrlopt import _C
-    from torchrlopt.cost import ProfileStore, machine_profile
-    from torchrlopt.profiling import profile, run_times, trace, variant
+    from torchrlopt.machine.cost import ProfileStore, machine_profile
+    from torchrlopt.machine.profiling import profile, run_times, trace, variant
     from torchrlopt.substitutions import load_library
 
     torch.set_num_threads(settings.threads)

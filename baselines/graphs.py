@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from baselines.models import build
-from torchrlopt import _C, module_graph
+from torchrlopt import _C
+from torchrlopt.capture import module
 
 
 def graph_of(name: str, batch: int = 1) -> _C.Graph:
@@ -22,7 +23,7 @@ def graph_of(name: str, batch: int = 1) -> _C.Graph:
     # Dynamo takes what differs between two models of one class for dynamic.
     torch._dynamo.reset()
     try:
-        return module_graph.graph_of(*build(name, batch))
+        return module.graph_of(*build(name, batch))
     finally:
         torch._dynamo.reset()
 

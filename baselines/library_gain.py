@@ -14,11 +14,11 @@ from rich.table import Table
 from baselines import models
 from baselines.table import geometric_mean
 from torchrlopt import _C
-from torchrlopt.cost import cost_model
+from torchrlopt.capture.module import graph_of
 from torchrlopt.errors import OptionsError, SubstitutionError
-from torchrlopt.module_graph import graph_of
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options
-from torchrlopt.search import Plan, search
+from torchrlopt.plan.search import Plan, search
 from torchrlopt.substitutions import FIRES, foundation_text, hand_written_text, load_library
 
 #: Without a limit of time that could cut a search short, a plan is the same on every machine.

@@ -182,7 +182,7 @@ def error_limit(eager_error: float, dtype: str) -> float:
     """The largest error that counts as the same function, given eager's own, both against float64."""
     import torch
 
-    from torchrlopt.check import TOLERANCES
+    from torchrlopt.compile.check import TOLERANCES
 
     tolerance = TOLERANCES[getattr(torch, dtype)]
     return max(tolerance.max_factor * eager_error, tolerance.max_floor)

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from baselines.graphs import graph_of
 from torchrlopt import _C
-from torchrlopt.cost import cost_model
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.substitutions import load_library
 
 CSV_COLUMNS = ("model", "searcher", "seed", "steps", "seconds", "cost_ms")

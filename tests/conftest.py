@@ -29,7 +29,7 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """No compiled code from, or for, other tests."""
-    from torchrlopt import backend
+    from torchrlopt.compile import backend
 
     torch._dynamo.reset()
     backend.reset()  # torch resets a backend only once per torch.compile call

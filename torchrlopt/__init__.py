@@ -5,10 +5,10 @@ for those who want the report or a file, `explain` says what is rewritten for wh
 loads torch and little else.
 """
 
+from torchrlopt.api.explain import explain
+from torchrlopt.api.explain.views import Explanation
+from torchrlopt.api.optimise import optimise, optimise_onnx, reports
 from torchrlopt.errors import RlOptError
-from torchrlopt.explain import explain
-from torchrlopt.explanation import Explanation
-from torchrlopt.optimise import optimise, optimise_onnx, reports
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 

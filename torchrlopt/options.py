@@ -11,26 +11,13 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from torchrlopt.errors import OptionsError
+from torchrlopt.searchers import AGENT_NAMES
+from torchrlopt.searchers import NAMES as SEARCHERS
 
-Searcher = Literal[
-    "agent",
-    "mf",
-    "wm",
-    "wm_plus",
-    "plan",
-    "greedy",
-    "beam",
-    "taso",
-    "annealing",
-    "random",
-    "best_known",
-    "none",
-]
-AGENT_SEARCHERS = ("agent", "mf", "wm", "wm_plus", "plan")
 Executor = Literal["default", "eager", "inductor", "onnxruntime", "openvino", "tensorrt", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
@@ -43,14 +30,9 @@ class Options:
     """What a user can choose. Every field is validated on construction.
 
     Attributes:
-        searcher: how substitutions are chosen: "agent" follows the trained agent that comes with the package,
-            or yours, from greedy's plan to cheaper ones; "mf", "wm", "wm_plus" and "plan" follow an agent
-            that was trained without a model, in the imagination of the mixture or of the discrete world
-            model, or by search distillation; "greedy" takes the cheapest candidate until none is cheaper,
-            "beam" keeps `beam_width` graphs, "taso" is cost-based backtracking with `alpha` (TASO, SOSP 2019,
-            Algorithm 1), "annealing" walks at random, ever more rarely to dearer graphs, "random" walks
-            uniformly, both keep the best; "best_known" unites them all and is worth a budget of minutes;
-            "none" changes nothing.
+        searcher: how substitutions are chosen; `torchrlopt.searchers.ROWS` lists them. "agent" follows the
+            trained agent that comes with the package, or yours, from greedy's plan to cheaper ones; "greedy"
+            takes the cheapest candidate until none is cheaper; "none" changes nothing.
         executor: what runs the rewritten graph. "eager" is PyTorch itself, "inductor" its compiler,
             "onnxruntime" a session of ONNX Runtime, "openvino" a model compiled by OpenVINO (each needs the
             extra of its name; CPU), "tensorrt" an engine of TensorRT (needs the extra of that name; CUDA).
@@ -92,7 +74,7 @@ class Options:
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
     """
 
-    searcher: Searcher = "agent"
+    searcher: str = "agent"
     executor: Executor = "default"
     autotune_s: float = 120.0
     executor_options: dict[str, Any] | None = None
@@ -119,6 +101,8 @@ class Options:
         """Validate every field; raises OptionsError."""
         for name, hint in _hints().items():
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
+        if self.searcher not in SEARCHERS:
+            raise _no_such_value("searcher", self.searcher, SEARCHERS)
         for name, minimum, maximum in _RANGES:
             value = getattr(self, name)
             if not minimum <= value <= maximum:
@@ -134,11 +118,11 @@ class Options:
                 expected="measure=True",
                 got="executor='auto', measure=False",
             )
-        if self.agent is not None and self.searcher not in AGENT_SEARCHERS:
+        if self.agent is not None and self.searcher not in AGENT_NAMES:
             # Ignored in silence it would look as if the agent had chosen the plan.
             raise OptionsError(
                 "option agent has no effect on this searcher",
-                expected=f"one of the searchers {', '.join(AGENT_SEARCHERS)}",
+                expected=f"one of the searchers {', '.join(AGENT_NAMES)}",
                 got=f"searcher={self.searcher!r}, agent={self.agent!r}",
                 todo="leave agent out",
             )
@@ -170,8 +154,8 @@ class Options:
 
     def with_searcher(self, name: str) -> Options:
         """The same with another searcher; `agent` stays where that one follows an agent."""
-        agent = self.agent if name in AGENT_SEARCHERS else None
-        return dataclasses.replace(self, searcher=typing.cast(Searcher, name), agent=agent)
+        agent = self.agent if name in AGENT_NAMES else None
+        return dataclasses.replace(self, searcher=name, agent=agent)
 
     def search_key(self) -> dict[str, Any]:
         """The options on which the plan depends: part of the key of the plan store."""
@@ -226,13 +210,7 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
         choices = typing.get_args(hint)
         if value in choices:
             return value
-        todo = f"did you mean {nearest(value, choices)!r}?" if isinstance(value, str) else ""
-        raise OptionsError(
-            f"option {name} has no such value",
-            expected=f"one of {', '.join(choices)}",
-            got=repr(value),
-            todo=todo,
-        )
+        raise _no_such_value(name, value, choices)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         if value is None:
             return None
@@ -251,3 +229,13 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise OptionsError(f"option {name} must be a finite number", expected="a finite number", got=value)
     return value
+
+
+def _no_such_value(name: str, value: Any, choices: Sequence[str]) -> OptionsError:
+    todo = f"did you mean {nearest(value, choices)!r}?" if isinstance(value, str) else ""
+    return OptionsError(
+        f"option {name} has no such value",
+        expected=f"one of {', '.join(choices)}",
+        got=repr(value),
+        todo=todo,
+    )

@@ -48,6 +48,25 @@ class Choice:
     reason: str | None
 
 
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Alternated timing of two callables on the same inputs.
+
+    Attributes:
+        before_ms: median time of the first, in milliseconds.
+        after_ms: median time of the second, in milliseconds.
+        gain: 1 - median of the rounds' ratios after / before; positive: the second is faster.
+        spread: half the interquartile range of those ratios.
+        num_rounds: rounds taken.
+    """
+
+    before_ms: float
+    after_ms: float
+    gain: float
+    spread: float
+    num_rounds: int
+
+
 @dataclasses.dataclass
 class Report:
     """The record of one optimisation; numbers that were not taken are None.

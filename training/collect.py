@@ -17,8 +17,8 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.controller import CandidateController, ControllerConfig
-from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.networks.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.trajectory import Rollout
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.episodes import LIBRARY, CandidateChooser, Key, play_group

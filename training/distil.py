@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrlopt.agent.controller import CandidateController
+from torchrlopt.agent.networks.controller import CandidateController
 from torchrlopt.agent.observation import Observation
-from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.trajectory import Rollout
 from training.config import Config
 from training.ppo import descend, mean_of, minibatches
 

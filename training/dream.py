@@ -21,13 +21,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.latent import LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.sequences import Sequences
-from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from torchrlopt.agent.world_model import WorldModel, total
-from torchrlopt.cost import device_model
+from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.agent.world.latent import LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.model import WorldModel, total
+from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
 from training import ppo
 from training.config import Config

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.controller import CandidateController, Decision, Draw, no_noise
+from torchrlopt.agent.networks.controller import CandidateController, Decision, Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
+from torchrlopt.agent.trajectory import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
 from training.keys import generator, gumbel, torch_seed

@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from torchrlopt import _C, search
+from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent, random_control
-from torchrlopt.agent.controller import CandidateController
-from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.options import Options
+from torchrlopt.plan import search
 from training.graphs import Sample, sample_graph
 
 HELD_OUT, KNOWN = 9, 16  # first numbers of the keys of graphs

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt import _C
-from torchrlopt.agent.controller import Decision, Draw
-from torchrlopt.agent.encoder import mlp
-from torchrlopt.agent.latent import Choices
+from torchrlopt.agent.networks.controller import Decision, Draw
+from torchrlopt.agent.networks.encoder import mlp
+from torchrlopt.agent.networks.ragged import segment_max
+from torchrlopt.agent.networks.two_stage import LatentState
 from torchrlopt.agent.observation import Observation, Schema, collate
-from torchrlopt.agent.ragged import segment_max
-from torchrlopt.agent.two_stage import LatentState
+from torchrlopt.agent.world.latent import Choices
 from training.config import Config
 from training.episodes import Key, play_group
 from training.latent import UniformPolicy
@@ -79,7 +79,7 @@ def train_encoder(
     """Train an encoder in place on random play, and freeze it.
 
     Args:
-        encoder: one of `torchrlopt.agent.encoder.ENCODERS`.
+        encoder: one of `torchrlopt.agent.networks.encoder.ENCODERS`.
         rules: [S, D]; only their number counts.
         library: the substitutions.
         config: groups, rollouts, max_steps, seed.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from torchrlopt.agent.encoder import EdgeModel, GlobalModel, NodeModel
+from torchrlopt.agent.networks.encoder import EdgeModel, GlobalModel, NodeModel
 
 
 def meta_layer(width: int) -> nn.Module:
-    """A `MetaLayer` with the keys and the arithmetic of `torchrlopt.agent.encoder.GraphNetworkBlock`.
+    """A `MetaLayer` with the keys and the arithmetic of `networks.encoder.GraphNetworkBlock`.
 
     Args:
         width: W, of edges, nodes and globals.

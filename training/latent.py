@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.controller import Decision, Draw
-from torchrlopt.agent.latent import LatentChooser
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.sequences import Sequences
-from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState
+from torchrlopt.agent.networks.controller import Decision, Draw
+from torchrlopt.agent.networks.two_stage import MAX_LOCATIONS, LatentState
+from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.agent.world.latent import LatentChooser
+from torchrlopt.agent.world.sequences import Sequences
 
 
 class UniformPolicy(nn.Module):

@@ -11,13 +11,14 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from baselines.models import NAMES, build
-from torchrlopt import _C, module_graph
+from torchrlopt import _C
 from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
-from torchrlopt.cost import machine_profile, profile_store
-from torchrlopt.cost.probe import probe_device
-from torchrlopt.device import fingerprint
+from torchrlopt.capture import module
 from torchrlopt.errors import RlOptError
-from torchrlopt.profiling import profile, run_times, trace, variant
+from torchrlopt.machine.cost import machine_profile, profile_store
+from torchrlopt.machine.cost.probe import probe_device
+from torchrlopt.machine.device import fingerprint
+from torchrlopt.machine.profiling import profile, run_times, trace, variant
 from torchrlopt.substitutions import load_library
 from training.prices import Prices, cost_of, measured_prices
 
@@ -39,7 +40,7 @@ def graphs_of(models: Sequence[str]) -> dict[str, _C.Graph]:
     found = {}
     for name in models:
         torch._dynamo.reset()  # what differs between two models of one class would become dynamic
-        found[name] = module_graph.graph_of(*build(name))
+        found[name] = module.graph_of(*build(name))
     torch._dynamo.reset()
     return found
 

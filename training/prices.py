@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 
 from torchrlopt import _C
-from torchrlopt.cost import MachineProfile
-from torchrlopt.cost.prices import table
+from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.cost.prices import table
 
 
 @dataclasses.dataclass(frozen=True)

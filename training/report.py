@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchrlopt.search import Plan
+from torchrlopt.plan.search import Plan
 from training.evaluate import Score
 from training.train import read_log
 

@@ -27,11 +27,11 @@ if __package__ in (None, ""):  # started as a file, not as a module
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint, shipped
+from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.searcher import AgentSearcher
-from torchrlopt.cost import device_model
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError
+from torchrlopt.machine.cost import device_model
 from torchrlopt.options import Options
 from training import measuring, report
 from training.config import Config
@@ -101,8 +101,8 @@ def retrain(
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
     # As they will be used: each in turns with the same partner.
-    package = _of_package(shipped.DEFAULT_ROW, trainer.library)
-    partner = _of_package(shipped.PARTNER_ROW, trainer.library)
+    package = _of_package(catalogue.DEFAULT_ROW, trainer.library)
+    partner = _of_package(catalogue.PARTNER_ROW, trainer.library)
     searchers = searchers_of(trainer.controller, trainer.library, config.seed, partner)
     if package is not None:
         searchers["shipped"] = AgentSearcher(package, "shipped", partner=partner)
@@ -125,7 +125,7 @@ def retrain(
 
 def _start(config: Config) -> Path | None:
     """The agent of the package that has the row and the sizes of this run."""
-    path = shipped.path_of(Options(searcher=config.row))
+    path = catalogue.path_of(Options(searcher=config.row))
     return path if config.row in ("mf", "plan") and path.exists() and config == _same_sizes(config) else None
 
 
@@ -136,7 +136,7 @@ def _same_sizes(config: Config) -> Config:
 
 def _of_package(row: str, library: _C.Library) -> Agent | None:
     try:
-        return checkpoint.load(shipped.FOLDER / f"{row}.safetensors", library)
+        return checkpoint.load(catalogue.FOLDER / f"{row}.safetensors", library)
     except AgentError:
         return None
 

@@ -18,13 +18,13 @@ import torch
 from rich.console import Console
 
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint, shipped
+from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent, random_control
-from torchrlopt.agent.controller import CandidateController
-from torchrlopt.agent.searcher import AgentSearcher
-from torchrlopt.agent.substitution_encoder import SubstitutionGraphs
-from torchrlopt.cost import device_model
-from torchrlopt.search import Searcher
+from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
+from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.machine.cost import device_model
+from torchrlopt.plan.search import Searcher
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.dream import DreamTrainer
@@ -70,7 +70,7 @@ def scores_of_runs(
                 control = random_control(Agent(controller, {}), library, 0)
                 searchers["random_network"] = AgentSearcher(control, "random_network")
             searchers[row] = AgentSearcher(Agent(controller, {}), row)
-        both = [runs.get(row) for row in (shipped.DEFAULT_ROW, shipped.PARTNER_ROW)]
+        both = [runs.get(row) for row in (catalogue.DEFAULT_ROW, catalogue.PARTNER_ROW)]
         if all(both):
             first, partner = (Agent(trainer.controller, {}) for trainer in both if trainer)
             searchers["agent"] = AgentSearcher(first, "agent", partner=partner)
@@ -110,8 +110,9 @@ def card(
         "",
         f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
         f"PyTorch on a CPU, threads: {threads}; library {load_library().hash}. The searcher `agent` follows "
-        f"`{shipped.DEFAULT_ROW}` and `{shipped.PARTNER_ROW}` in turns. No whole model was in any training; "
-        "the families `grouped_residual`, `separable_cell`, `recurrent_cell` and a tenth of all block "
+        f"`{catalogue.DEFAULT_ROW}` and `{catalogue.PARTNER_ROW}` in turns. "
+        "No whole model was in any training; the families `grouped_residual`, `separable_cell`, "
+        "`recurrent_cell` and a tenth of all block "
         "structures are held out and make the test graphs.",
         "",
         "| row | updates | real steps | imagined steps | hours | seed | schema |",
@@ -190,7 +191,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs, one for each row")
-    parser.add_argument("--out", type=Path, default=shipped.FOLDER, help="where the agents go")
+    parser.add_argument("--out", type=Path, default=catalogue.FOLDER, help="where the agents go")
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
     parser.add_argument("--expansions", type=int, default=TEST_EXPANSIONS, help="of each search")
     given = parser.parse_args()

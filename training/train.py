@@ -23,8 +23,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.cost import device_model
+from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
 from training import distil, ppo
 from training.collect import Collector, controller_config

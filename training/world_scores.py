@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent.latent import LatentChooser, LatentController
-from torchrlopt.agent.sequences import Sequences
-from torchrlopt.agent.world_model import WorldModel
+from torchrlopt.agent.world.latent import LatentChooser, LatentController
+from torchrlopt.agent.world.model import WorldModel
+from torchrlopt.agent.world.sequences import Sequences
 from training.config import Config
 from training.episodes import Key, play_group
 from training.keys import torch_seed

@@ -82,7 +82,7 @@ double host_us(std::chrono::steady_clock::time_point since) {
 
 }  // namespace
 
-/// Results in the order of `torchrlopt.cost.cuda_probe.FIELDS`.
+/// Results in the order of `torchrlopt.machine.cost.cuda_probe.FIELDS`.
 struct CudaProbe {
   double copy_bytes_per_us;   // read and written in device memory
   double cache_bytes_per_us;  // the same within half of the second-level cache

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchrlopt import check
-from torchrlopt.backend import reports
+from torchrlopt.compile import check
+from torchrlopt.compile.backend import reports
 from torchrlopt.report import Report
 
 # errors are raised, and the rewritten graph is used whether or not it is faster on a busy machine

@@ -21,7 +21,7 @@ from tests.e2e.models import (
     was_rewritten,
 )
 from torchrlopt import optimise
-from torchrlopt.backend import reports
+from torchrlopt.compile.backend import reports
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -242,7 +242,7 @@ def test_autocast(inside: bool) -> None:
 
 
 def test_ten_sequence_lengths_two_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchrlopt import search
+    from torchrlopt.plan import search
 
     calls = []
     plain_search = search.search

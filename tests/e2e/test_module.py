@@ -23,7 +23,8 @@ from tests.e2e.models import (
     last_report,
     was_rewritten,
 )
-from torchrlopt import backend, optimise
+from torchrlopt import optimise
+from torchrlopt.compile import backend
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.report import Report
 

@@ -92,7 +92,7 @@ def test_malformed_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchrlopt import backend
+    from torchrlopt.compile import backend
 
     def fail(*_: Any) -> Any:
         raise VerificationError("wrong")

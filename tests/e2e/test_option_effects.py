@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
-from torchrlopt import backend, optimise, planning, profiling, search
-from torchrlopt.cost import profile_store
-from torchrlopt.options import AGENT_SEARCHERS
+from torchrlopt import optimise
+from torchrlopt.compile import backend
+from torchrlopt.machine import profiling
+from torchrlopt.machine.cost import profile_store
+from torchrlopt.plan import planning, search
 from torchrlopt.report import Report
+from torchrlopt.searchers import AGENT_NAMES
 from torchrlopt.substitutions import load_library
-from torchrlopt.substitutions.records import origin_of
+from torchrlopt.substitutions.proof.records import origin_of
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -27,7 +30,7 @@ def report_of(**options: Any) -> Report:
     return optimised.report
 
 
-@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random", *AGENT_SEARCHERS])
+@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random", *AGENT_NAMES])
 def test_searcher(searcher: str, caplog: pytest.LogCaptureFixture) -> None:
     report = report_of(searcher=searcher, budget_ms=100)
     assert report.searcher == searcher

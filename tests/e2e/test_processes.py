@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import json, sys, torch
 from tests.e2e.models import STRICT, Branches, assert_same, build
-from torchrlopt import optimise, planning
+from torchrlopt import optimise
+from torchrlopt.plan import planning
 calls = []
 plain_search = planning.search_plan
 planning.search_plan = lambda *a, **k: calls.append(1) or plain_search(*a, **k)

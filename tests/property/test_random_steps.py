@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from tests.e2e.models import Branches, ConvNorm
 from tests.unit.capture_calls import Capture, capture_module
 from torchrlopt.errors import SubstitutionError
-from torchrlopt.executors import get
-from torchrlopt.onnx_reader import read
-from torchrlopt.onnx_writer import write
+from torchrlopt.executors.registry import get
+from torchrlopt.onnx.reader import read
+from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.property.test_match_set import ATTENTION, BLOCK
 from torchrlopt import _C
-from torchrlopt.profiling import walk as random_graphs
+from torchrlopt.machine.profiling import walk as random_graphs
 from torchrlopt.substitutions import load_library
 
 LIBRARY = load_library()

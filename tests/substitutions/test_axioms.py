@@ -18,10 +18,10 @@ from torchrlopt.substitutions.proof.case import Definitions, make_case
 from torchrlopt.substitutions.proof.forms import Apply, Count, Element, Fold, Form, Real
 from torchrlopt.substitutions.proof.polynomial import Poly
 from torchrlopt.substitutions.proof.prover import load_axioms
+from torchrlopt.substitutions.proof.records import AXIOMS
 from torchrlopt.substitutions.proof.rule_text import parse_rule
 from torchrlopt.substitutions.proof.scope import Scope
 from torchrlopt.substitutions.proof.tensors import Tensor
-from torchrlopt.substitutions.records import AXIOMS
 
 TEXT = AXIOMS.read_text(encoding="utf-8")
 LIBRARY = _C.Library(TEXT)

@@ -16,10 +16,10 @@ from tests.substitutions.graphs import graph_of
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError, OptionsError
 from torchrlopt.substitutions import hand_written_text
-from torchrlopt.substitutions.emit import drop, entries, formula
-from torchrlopt.substitutions.generalise import generalisations
-from torchrlopt.substitutions.generate import COUNTERS, Judge, Parameters, State, generalise, run
-from torchrlopt.substitutions.pairs import Pair
+from torchrlopt.substitutions.generate.emit import drop, entries, formula
+from torchrlopt.substitutions.generate.generalise import generalisations
+from torchrlopt.substitutions.generate.generator import COUNTERS, Judge, Parameters, State, generalise, run
+from torchrlopt.substitutions.generate.pairs import Pair
 
 HAND_WRITTEN = hand_written_text()
 #: A library that knows nothing: what the generator finds then is all its own.
@@ -167,7 +167,7 @@ def test_variants_are_checked_and_named(matrices: State) -> None:
 @pytest.mark.slow
 def test_interrupt_keeps_the_state(tmp_path: Path) -> None:
     """Ctrl-C ends the command within half a second, and the state can be read."""
-    command = "from torchrlopt.cli import main; main()"
+    command = "from torchrlopt.api.cli import main; main()"
     arguments = ["substitutions", "generate", "--depth", "3", "--out", str(tmp_path), "--world", "matrix"]
     process = subprocess.Popen([sys.executable, "-c", command, *arguments], stdout=subprocess.PIPE)
     state = tmp_path / "generate_depth3.json"

@@ -10,7 +10,7 @@ import pytest
 from torchrlopt import _C, substitutions
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.substitutions import library_files, library_text, load_library
-from torchrlopt.substitutions.records import axioms_hash, origin_of, state_of
+from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, state_of
 
 LIBRARY = load_library(with_generated=True)
 FAMILIES = {

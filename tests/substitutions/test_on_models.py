@@ -11,7 +11,7 @@ import pytest
 
 from baselines.graphs import graph_of
 from torchrlopt import _C
-from torchrlopt.cost import cost_model
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.substitutions import load_library
 
 LIBRARY = load_library()

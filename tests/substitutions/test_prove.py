@@ -16,11 +16,11 @@ import z3
 from tests.substitutions.mutants import MUTANTS
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.substitutions import fires, hand_written_text, library_text, load_library, proving
-from torchrlopt.substitutions.proof import arithmetic
+from torchrlopt.substitutions import fires, hand_written_text, library_text, load_library
+from torchrlopt.substitutions.proof import arithmetic, layers
+from torchrlopt.substitutions.proof.layers import Effort, check_one, check_texts
 from torchrlopt.substitutions.proof.prover import prove
-from torchrlopt.substitutions.proving import Effort, check_one, check_texts
-from torchrlopt.substitutions.records import (
+from torchrlopt.substitutions.proof.records import (
     Record,
     axioms_hash,
     origin_of,
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_command() -> None:
     command = [
         sys.executable,
         "-c",
-        "from torchrlopt.cli import main; main()",
+        "from torchrlopt.api.cli import main; main()",
         "substitutions",
         "prove",
         "-j",
@@ -176,7 +176,7 @@ def test_ctrl_c_ends_the_command() -> None:
 
 
 def test_without_z3_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proving.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(layers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"torchrlopt\[prove\]"):
         list(check_texts(RIGHT, [["r3_fold_batchnorm"]], QUICK))
     assert list(check_texts(RIGHT, [["r3_fold_batchnorm"]], Effort(bindings=10, instances=0)))
@@ -184,7 +184,8 @@ def test_without_z3_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_product_does_not_import_z3() -> None:
     code = (
-        "import sys, torchrlopt.backend; from torchrlopt.substitutions import load_library; load_library(); "
+        "import sys, torchrlopt.compile.backend; "
+        "from torchrlopt.substitutions import load_library; load_library(); "
         "print('z3' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

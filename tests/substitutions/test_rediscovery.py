@@ -12,9 +12,9 @@ import pytest
 from tests.substitutions.graphs import graph_of
 from torchrlopt import _C
 from torchrlopt.substitutions import load_library
-from torchrlopt.substitutions.emit import formula
-from torchrlopt.substitutions.generalise import generalisations
-from torchrlopt.substitutions.pairs import Pair
+from torchrlopt.substitutions.generate.emit import formula
+from torchrlopt.substitutions.generate.generalise import generalisations
+from torchrlopt.substitutions.generate.pairs import Pair
 
 LIBRARY = load_library(with_generated=True)
 MAX_STEPS = 3

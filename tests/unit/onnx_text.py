@@ -6,7 +6,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 
-from torchrlopt.onnx_files import prepared
+from torchrlopt.onnx.files import prepared
 
 
 def proto_of(body: str, opset: int = 23, imports: str = "") -> onnx.ModelProto:

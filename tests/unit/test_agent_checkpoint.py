@@ -14,7 +14,7 @@ import torch
 from tests.unit.agent_cases import LIBRARY, make_observation
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.controller import ControllerConfig
+from torchrlopt.agent.networks.controller import ControllerConfig
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
 
@@ -155,7 +155,8 @@ def test_new_controllers_depend_on_their_seed_only() -> None:
 
 def test_loading_is_quick_and_imports_neither_pyg_nor_gymnasium(path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from torchrlopt.agent import checkpoint, searcher\n"
+        "import sys, time; from pathlib import Path; from torchrlopt.agent import checkpoint\n"
+        "from torchrlopt.agent.search import searcher\n"
         "from torchrlopt.substitutions import load_library; library = load_library(); times = []\n"
         "for _ in range(3):\n"
         "    begin = time.perf_counter(); checkpoint.load(Path(sys.argv[1]), library)\n"

@@ -28,7 +28,7 @@ from baselines.agent_gap import (
 )
 from baselines.compare import compare
 from baselines.search_gap import CSV_COLUMNS, Point
-from torchrlopt.agent import shipped
+from torchrlopt.agent import catalogue
 from torchrlopt.options import Options
 
 SETTINGS = Settings(seconds=(0.1,), seeds=2)
@@ -89,7 +89,7 @@ def test_agent_mode_compares_everything_that_is_there(tmp_path: Path) -> None:
     with file.open(newline="") as rows:
         table = list(csv.DictReader(rows))
     assert tuple(table[0]) == CSV_COLUMNS
-    there = {name for name in AGENTS if shipped.path_of(Options.from_dict({"searcher": name})).exists()}
+    there = {name for name in AGENTS if catalogue.path_of(Options.from_dict({"searcher": name})).exists()}
     assert {row["searcher"] for row in table} == {*CLASSIC, RANDOM_NETWORK, *there, "best_known"}
     assert {row["seed"] for row in table if row["searcher"] == RANDOM_NETWORK} == {"0", "1"}
     assert all(float(row["cost_ms"]) > 0 for row in table)

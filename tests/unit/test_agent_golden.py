@@ -14,18 +14,19 @@ import torch
 from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from tests.unit.test_search import THREE
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint, shipped
+from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.controller import CandidateController
+from torchrlopt.agent.networks.controller import CandidateController
 from torchrlopt.agent.observation import observe
-from torchrlopt.options import AGENT_SEARCHERS, Options
+from torchrlopt.options import Options
+from torchrlopt.searchers import AGENT_NAMES
 
 GOLDEN = Path(__file__).with_name("agent_golden.json")
 MAX_BYTES = 8 * 2**20
 
 
 def agent(name: str = "agent") -> Agent:
-    return checkpoint.load(shipped.path_of(Options.from_dict({"searcher": name})), LIBRARY)
+    return checkpoint.load(catalogue.path_of(Options.from_dict({"searcher": name})), LIBRARY)
 
 
 def opinions() -> list[dict[str, object]]:
@@ -50,20 +51,20 @@ def test_golden_opinions() -> None:
         assert mine["value"] == pytest.approx(expected["value"], abs=1e-3)
 
 
-@pytest.mark.parametrize("name", AGENT_SEARCHERS)
+@pytest.mark.parametrize("name", AGENT_NAMES)
 def test_every_agent_is_there_small_and_says_where_it_comes_from(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = agent(name)
-    assert shipped.path_of(Options.from_dict({"searcher": name})).stat().st_size < MAX_BYTES
+    assert catalogue.path_of(Options.from_dict({"searcher": name})).stat().st_size < MAX_BYTES
     assert not caplog.records, "trained with this library"
     metadata = given.metadata
-    assert metadata["row"] == (shipped.DEFAULT_ROW if name == "agent" else name)
+    assert metadata["row"] == (catalogue.DEFAULT_ROW if name == "agent" else name)
     assert float(metadata["hours"]) > 0
     assert int(metadata["real_steps"]) > 0
     assert json.loads(metadata["manifest"])["held_out_families"]
     assert json.loads(metadata["scores"])["the full library"]["to_greedy"] <= 1.0
-    assert f"| {metadata['row']} | {metadata['updates']} |" in (shipped.FOLDER / "CARD.md").read_text()
+    assert f"| {metadata['row']} | {metadata['updates']} |" in (catalogue.FOLDER / "CARD.md").read_text()
 
 
 if __name__ == "__main__":

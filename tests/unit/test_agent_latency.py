@@ -11,9 +11,9 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent, new_controller
-from torchrlopt.agent.exploring import Found
 from torchrlopt.agent.latency import LatencyModel, parts_of
-from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.agent.search.exploring import Found
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError
 
 TRUE = {"Conv": 0.5, "MatMul": 2.0, "elementwise": 3.0}

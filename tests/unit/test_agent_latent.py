@@ -1,4 +1,4 @@
-"""Agents of the rows WM and WM+: torchrlopt/agent/latent.py, rollouts.py, checkpoint.py."""
+"""Agents of the rows WM and WM+: torchrlopt/agent/world/latent.py, episodes.py, checkpoint.py."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.controller import no_noise
-from torchrlopt.agent.latent import Choices, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.networks.controller import no_noise
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema, observe
-from torchrlopt.agent.searcher import AgentSearcher
-from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.agent.world.latent import Choices, LatentChooser, LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 from torchrlopt.options import Options
-from torchrlopt.search import ClassicSearcher, replay
+from torchrlopt.plan.search import ClassicSearcher, replay
 from torchrlopt.substitutions import load_library
 
 PRIMITIVES = load_library(primitives_only=True)

@@ -1,4 +1,4 @@
-"""Encoders, value and controllers: torchrlopt/agent/encoder.py, value.py, controller.py, two_stage.py."""
+"""Encoders, value and controllers: torchrlopt/agent/networks/."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import torch
 
 from tests.unit.agent_cases import LIBRARY, make_env, make_observation
 from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.controller import ControllerConfig, action_groups, no_noise
-from torchrlopt.agent.encoder import ENCODERS
+from torchrlopt.agent.networks.controller import ControllerConfig, action_groups, no_noise
+from torchrlopt.agent.networks.encoder import ENCODERS
+from torchrlopt.agent.networks.two_stage import (
+    MAX_LOCATIONS,
+    LatentState,
+    Legal,
+    TwoStageController,
+    masked_entropy,
+)
+from torchrlopt.agent.networks.value import HIGHEST, NUM_BINS, ValueHead
 from torchrlopt.agent.observation import Schema, collate, observe
-from torchrlopt.agent.two_stage import MAX_LOCATIONS, LatentState, Legal, TwoStageController, masked_entropy
-from torchrlopt.agent.value import HIGHEST, NUM_BINS, ValueHead
 from torchrlopt.env import OUTCOMES
 
 SCHEMA = Schema.current()

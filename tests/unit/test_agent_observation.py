@@ -9,15 +9,15 @@ import torch
 
 from tests.unit.agent_cases import LIBRARY, make_env, make_observation
 from torchrlopt import _C
-from torchrlopt.agent.observation import Observation, Schema, collate, observe, observe_in_place
-from torchrlopt.agent.ragged import (
+from torchrlopt.agent.networks.ragged import (
     segment_argmax,
     segment_log_softmax,
     segment_max,
     segment_mean,
     segment_sum,
 )
-from torchrlopt.agent.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.agent.observation import Observation, Schema, collate, observe, observe_in_place
 from torchrlopt.env import Observer, allocate
 from torchrlopt.errors import AgentError, EnvError
 

@@ -1,4 +1,4 @@
-"""The guided search: torchrlopt/agent/searcher.py, quiet.py."""
+"""The guided search: torchrlopt/agent/search/searcher.py, quiet.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
 from tests.unit.test_search import HILL
 from tests.unit.test_search import LIBRARY as HILLS
 from torchrlopt import _C
-from torchrlopt.agent.beam import Beam
 from torchrlopt.agent.checkpoint import Agent, new_controller
-from torchrlopt.agent.controller import CandidateController
+from torchrlopt.agent.networks.controller import CandidateController
 from torchrlopt.agent.observation import observe
 from torchrlopt.agent.quiet import undisturbed_torch
-from torchrlopt.agent.searcher import AgentSearcher
+from torchrlopt.agent.search.beam import Beam
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import EnvError
 from torchrlopt.options import Options
-from torchrlopt.search import ClassicSearcher, Plan, replay
+from torchrlopt.plan.search import ClassicSearcher, Plan, replay
 
 
 def searcher(library: _C.Library = LIBRARY) -> AgentSearcher:
@@ -51,7 +51,7 @@ def test_a_partner_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
             followed.append((controller, given[-1]))
             super().__init__(controller, *given)
 
-    monkeypatch.setattr("torchrlopt.agent.searcher.Beam", Watched)
+    monkeypatch.setattr("torchrlopt.agent.search.searcher.Beam", Watched)
     first, partner = (Agent(new_controller(LIBRARY, seed=seed).eval(), {}) for seed in range(2))
     both = AgentSearcher(first, value_weights=(20.0, 60.0), partner=partner)
     both.search(GRAPHS[1], LIBRARY, COST, options(budget_ms=60_000.0, budget_steps=2_000))

@@ -1,4 +1,4 @@
-"""Which agent a searcher follows: torchrlopt/agent/shipped.py, planning.py."""
+"""Which agent a searcher follows: torchrlopt/agent/catalogue.py, planning.py."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
-from torchrlopt import planning
-from torchrlopt.agent import checkpoint, shipped
-from torchrlopt.agent.controller import ControllerConfig
+from torchrlopt.agent import catalogue, checkpoint
+from torchrlopt.agent.networks.controller import ControllerConfig
 from torchrlopt.errors import AgentError, OptionsError
-from torchrlopt.options import AGENT_SEARCHERS, Options
+from torchrlopt.options import Options
+from torchrlopt.plan import planning
+from torchrlopt.searchers import AGENT_NAMES
 
 SMALL = ControllerConfig(width=16, rounds=2)
 
@@ -26,31 +27,31 @@ def write(path: Path, seed: int) -> Path:
 def test_the_option_wins_over_the_variable_and_that_over_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shipped.path_of(Options(searcher="agent")).parent == shipped.FOLDER
-    monkeypatch.setenv(shipped.VARIABLE, str(tmp_path / "mine.safetensors"))
-    assert shipped.path_of(Options(searcher="agent")) == tmp_path / "mine.safetensors"
-    assert shipped.path_of(Options(searcher="mf")) == shipped.FOLDER / "mf.safetensors"
+    assert catalogue.path_of(Options(searcher="agent")).parent == catalogue.FOLDER
+    monkeypatch.setenv(catalogue.VARIABLE, str(tmp_path / "mine.safetensors"))
+    assert catalogue.path_of(Options(searcher="agent")) == tmp_path / "mine.safetensors"
+    assert catalogue.path_of(Options(searcher="mf")) == catalogue.FOLDER / "mf.safetensors"
     given = Options(searcher="agent", agent=str(tmp_path / "other.safetensors"))
-    assert shipped.path_of(given) == tmp_path / "other.safetensors"
+    assert catalogue.path_of(given) == tmp_path / "other.safetensors"
 
 
 def test_an_agent_is_read_once_and_again_when_it_was_replaced(tmp_path: Path) -> None:
     options = Options(searcher="agent", agent=str(write(tmp_path / "a.safetensors", 0)))
-    first, digest = shipped.searcher_of(options, LIBRARY), shipped.digest(options)
-    assert shipped.searcher_of(options, LIBRARY) is first
+    first, digest = catalogue.searcher_of(options, LIBRARY), catalogue.digest(options)
+    assert catalogue.searcher_of(options, LIBRARY) is first
     write(tmp_path / "a.safetensors", 1)
-    assert shipped.digest(options) != digest
-    assert shipped.searcher_of(options, LIBRARY) is not first
-    assert shipped.digest(Options(searcher="greedy")) == ""
+    assert catalogue.digest(options) != digest
+    assert catalogue.searcher_of(options, LIBRARY) is not first
+    assert catalogue.digest(Options(searcher="greedy")) == ""
 
 
 def test_the_default_agent_and_the_users_own_have_a_partner(tmp_path: Path) -> None:
-    partner = shipped.FOLDER / f"{shipped.PARTNER_ROW}.safetensors"
+    partner = catalogue.FOLDER / f"{catalogue.PARTNER_ROW}.safetensors"
     own = write(tmp_path / "a.safetensors", 0)
-    assert shipped.paths_of(Options(searcher="agent"))[1:] == (partner,)
-    assert shipped.paths_of(Options(searcher="agent", agent=str(own))) == (own, partner)
-    assert len(shipped.paths_of(Options(searcher="plan"))) == 1
-    both, one = (shipped.digest(Options(searcher=name)) for name in ("agent", "plan"))
+    assert catalogue.paths_of(Options(searcher="agent"))[1:] == (partner,)
+    assert catalogue.paths_of(Options(searcher="agent", agent=str(own))) == (own, partner)
+    assert len(catalogue.paths_of(Options(searcher="plan"))) == 1
+    both, one = (catalogue.digest(Options(searcher=name)) for name in ("agent", "plan"))
     assert both == one + checkpoint.manifest_path(partner).read_text(encoding="utf-8")
 
 
@@ -74,7 +75,7 @@ def test_without_an_agent_greedy_and_beam_plan(tmp_path: Path, caplog: pytest.Lo
         )
 
 
-@pytest.mark.parametrize("name", AGENT_SEARCHERS)
+@pytest.mark.parametrize("name", AGENT_NAMES)
 def test_searchers_that_follow_an_agent_take_one(name: str) -> None:
     given = Options.from_dict({"searcher": name, "agent": "a.safetensors"})
     assert given.with_searcher("plan").agent == "a.safetensors"

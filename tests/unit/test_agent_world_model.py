@@ -1,4 +1,4 @@
-"""World models: torchrlopt/agent/world_model.py, world_model_discrete.py, rollout.py."""
+"""World models: torchrlopt/agent/world/model.py, discrete.py, trajectory.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import distributions
 from torch.nn import functional as F
 
 from torchrlopt import _C
-from torchrlopt.agent.sequences import Sequences
-from torchrlopt.agent.two_stage import Legal, TwoStageController
-from torchrlopt.agent.world_model import WorldModel, total
-from torchrlopt.agent.world_model_discrete import DiscreteModel
-from torchrlopt.agent.world_model_mixture import MixtureModel, mixture_log_prob, sample_mixture
+from torchrlopt.agent.networks.two_stage import Legal, TwoStageController
+from torchrlopt.agent.world.discrete import DiscreteModel
+from torchrlopt.agent.world.mixture import MixtureModel, mixture_log_prob, sample_mixture
+from torchrlopt.agent.world.model import WorldModel, total
+from torchrlopt.agent.world.sequences import Sequences
 from training.keys import gumbel_of
 
 NUM_RULES, WIDTH = 5, 6

@@ -1,4 +1,4 @@
-"""The choice among executors, with attempts and times that are given."""
+"""The choice among registry, with attempts and times that are given."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from torchrlopt import autotune, executors
-from torchrlopt.check import Timing
+from torchrlopt.compile import autotune
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors import registry
 from torchrlopt.options import Options
-from torchrlopt.report import Report
+from torchrlopt.report import Report, Timing
 
-OTHERS = [name for name in executors.available("cpu") if name not in ("eager", "inductor")]
+OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "inductor")]
 WHERE = torch.device("cpu")
 
 
@@ -82,7 +82,7 @@ def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.Mon
         built.append(weakref.ref(graph))
         return graph
 
-    monkeypatch.setattr(executors, "available", lambda device_type: ("eager", "onnxruntime", "inductor"))
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime", "inductor"))
     gc.disable()
     try:
         autotune.fastest(attempt, no_duel, Options(executor="auto", cache=False), Report(), "hash", WHERE)
@@ -100,7 +100,7 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
         report.measured_before_ms, report.measured_after_ms = 2.0, after_ms[options.executor]
         return options.executor
 
-    monkeypatch.setattr(executors, "available", lambda device_type: tuple(after_ms))
+    monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
     _, report = autotune.fastest(attempt, no_duel, auto, Report(), "hash", WHERE)
     assert tried == [
@@ -127,10 +127,10 @@ def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.
         )
         return list(tried)
 
-    monkeypatch.setattr(executors, "available", lambda device_type: ("eager", "inductor"))
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
     assert chosen() == ["eager", "inductor", "inductor"]
     assert chosen() == ["inductor"]
-    monkeypatch.setattr(executors, "available", lambda device_type: ("eager",))
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager",))
     assert chosen() == ["eager"]
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.unit.capture_calls import assert_captured_right, capture_function
-from torchrlopt.capture.translation import TABLE, translation
+from torchrlopt.capture.translate.table import TABLE, translation
 from torchrlopt.capture.whole import whole_operators
 
 _generator = torch.Generator().manual_seed(0)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt import check
+from torchrlopt.capture.sampling import random_inputs
+from torchrlopt.compile import check
 from torchrlopt.errors import UnsupportedError, VerificationError
-from torchrlopt.sampling import random_inputs
 
 
 def traced(function: Callable[..., Any], *inputs: Any) -> torch.fx.GraphModule:

@@ -13,7 +13,7 @@ import torch
 import torchrlopt
 from tests.e2e.models import Branches, build
 
-MAIN = "from torchrlopt.cli import main; main()"
+MAIN = "from torchrlopt.api.cli import main; main()"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrlopt.cli_library import graph_of_model
+from torchrlopt.api.cli.library import graph_of_model
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.picture import draw
 
 ROOT = Path(__file__).resolve().parents[2]
-MAIN = "from torchrlopt.cli import main; main()"
+MAIN = "from torchrlopt.api.cli import main; main()"
 LIBRARY = load_library(allow_assumed=True, with_generated=True)
 RIGHT = "substitution drop_pair\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
 

@@ -18,11 +18,11 @@ from onnx.reference import ReferenceEvaluator
 from tests.unit.onnx_text import model_of
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.converters import CONVERTERS, SUBJECTS
-from torchrlopt.executors.converters.table import converts
-from torchrlopt.executors.lowering import lower_model
-from torchrlopt.onnx_reader import read
-from torchrlopt.onnx_writer import write
+from torchrlopt.executors.lowering.converters import CONVERTERS, SUBJECTS
+from torchrlopt.executors.lowering.converters.table import converts
+from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.onnx.reader import read
+from torchrlopt.onnx.writer import write
 
 
 def test_every_typed_operator_of_the_core_has_a_converter() -> None:

@@ -1,12 +1,12 @@
-"""Analytic cost: csrc/cost.cpp, torchrlopt/cost."""
+"""Analytic cost: torchrlopt/machine/cost."""
 
 from __future__ import annotations
 
 import pytest
 
 from torchrlopt import _C
-from torchrlopt.cost import device_model
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.machine.cost import device_model
 
 
 def metrics(text: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Measured prices in the cost model, and their keys: csrc/cost_keys.cpp, torchrlopt/cost/prices.py."""
+"""Measured prices in the cost model, and their keys: torchrlopt/machine/cost/prices.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from torchrlopt import _C
-from torchrlopt.cost import MachineProfile, Price
-from torchrlopt.cost.prices import scales, table
 from torchrlopt.errors import ModelFormatError
-from torchrlopt.profiling import walk
+from torchrlopt.machine.cost import MachineProfile, Price
+from torchrlopt.machine.cost.prices import scales, table
+from torchrlopt.machine.profiling import walk
 from torchrlopt.substitutions import load_library
 
 GRAPH = """graph (x: f32[8,32], %w: f32[32,64]) {

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt import backend
+from torchrlopt.compile import backend
 from torchrlopt.options import Options
 
 pytestmark = pytest.mark.gpu
@@ -133,7 +133,7 @@ def test_auto_on_cuda() -> None:
 
 
 def test_default_on_cuda() -> None:
-    from torchrlopt.executors import defaults
+    from torchrlopt.executors.registry import defaults
 
     model, x = build()
     ours = optimised(model, x)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.unit.test_kernels import rand
-from torchrlopt.executors.dispatch import BUILTINS, use_builtins
+from torchrlopt.executors.eager.dispatch import BUILTINS, use_builtins
 
 X, Y, POSITIVE = rand(4, 6), rand(4, 6) * 2, rand(4, 6).abs() + 1
 IMAGE, KERNEL = rand(2, 4, 8, 8), rand(6, 4, 3, 3)

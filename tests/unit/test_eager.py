@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from tests.unit.capture_calls import Capture, capture_function, capture_module
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError, OptionsError
-from torchrlopt.executors import NAMES, get
-from torchrlopt.executors.lowering import lower_captured
-from torchrlopt.onnx_reader import read
-from torchrlopt.onnx_writer import write
+from torchrlopt.executors.lowering.lower import lower_captured
+from torchrlopt.executors.registry import NAMES, get
+from torchrlopt.onnx.reader import read
+from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 
 LIBRARY = _C.Library("""

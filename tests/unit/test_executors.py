@@ -15,8 +15,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import torchrlopt
-from torchrlopt import backend, executors
+from torchrlopt.compile import backend
 from torchrlopt.errors import LoweringError, OptionsError, UnsupportedError
+from torchrlopt.executors import registry
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
@@ -27,7 +28,7 @@ EXECUTORS = ["inductor", "onnxruntime", "openvino"]
 @pytest.fixture(autouse=True)
 def _installed(request: pytest.FixtureRequest) -> None:
     executor = getattr(request.node, "callspec", None) and request.node.callspec.params.get("executor")
-    if executor is not None and executor in executors._PACKAGES:
+    if executor is not None and executor in registry._PACKAGES:
         pytest.importorskip(executor, reason="the executor needs it")
 
 
@@ -315,9 +316,9 @@ def test_modes_of_torch_compile() -> None:
 
 
 def test_available_executors() -> None:
-    assert executors.available("cpu") == ("eager", *OTHERS, "inductor")
-    assert executors.available("cuda") == ("eager", "inductor")
+    assert registry.available("cpu") == ("eager", *OTHERS, "inductor")
+    assert registry.available("cuda") == ("eager", "inductor")
     with pytest.raises(OptionsError, match="measure"):
         Options(executor="auto", measure=False)
     with pytest.raises(UnsupportedError):
-        executors.get("onnxruntime").lower(None, None, Options())  # type: ignore[arg-type]
+        registry.get("onnxruntime").lower(None, None, Options())  # type: ignore[arg-type]

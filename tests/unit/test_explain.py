@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt import _C, executors, explaining
-from torchrlopt.cost import cost_model
+from torchrlopt import _C
+from torchrlopt.api.explain import explainer
 from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.executors import registry
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options
-from torchrlopt.search import search
+from torchrlopt.plan.search import search
 from torchrlopt.substitutions import load_library
 
 
@@ -34,7 +36,7 @@ def test_it_says_what_the_compilation_does() -> None:
     model, x = Net().eval(), torch.randn(2, 3, 32, 32)
     found = torchrlopt.explain(model, x, cache=False)
     (graph,) = found.graphs
-    assert [view.executor for view in graph.executors] == list(executors.available("cpu"))
+    assert [view.executor for view in graph.executors] == list(registry.available("cpu"))
     eager = graph.executors[0]
     torch._dynamo.reset()
     report = torchrlopt.optimise(
@@ -69,9 +71,9 @@ def test_rewrites_that_bring_nothing_are_those_that_the_prices_do_not_pay_for() 
     for name in ("launch_us", "contraction_launch_us", "view_us"):
         setattr(free, name, 0.0)
     free.flops_per_us = free.bytes_per_us = free.cache_bytes_per_us = 1e18
-    assert explaining._needless(graph, steps, eager, eager) == ()
-    found = explaining._needless(graph, steps, _C.CostModel(free), eager)
-    gains = explaining._priced(graph, steps, eager)
+    assert explainer._needless(graph, steps, eager, eager) == ()
+    found = explainer._needless(graph, steps, _C.CostModel(free), eager)
+    gains = explainer._priced(graph, steps, eager)
     assert {each.substitution for each in found} == {n for n, each in gains.items() if each.gain_ms > 0}
 
 

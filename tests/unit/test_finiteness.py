@@ -14,10 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.unit.kernel_cases import compare, prepare
-from torchrlopt.executors import packing
-from torchrlopt.executors.eager import EagerCallable, assemble
-from torchrlopt.executors.epilogues import fused_if_finite
-from torchrlopt.executors.finiteness import are_finite
+from torchrlopt.executors.eager.executor import EagerCallable, assemble
+from torchrlopt.executors.eager.finiteness import are_finite
+from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.options import Options
 
 pytestmark = pytest.mark.skipif(

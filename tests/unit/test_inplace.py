@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.unit.test_kernels import rand
-from torchrlopt.executors.inplace import reuse_memory
+from torchrlopt.executors.eager.inplace import reuse_memory
 
 
 def targets(function: Callable[..., object], *args: Tensor) -> list[str]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.kernel_cases import check, compare, prepare
-from torchrlopt.executors import packing
+from torchrlopt.executors.eager.kernels import packing
 
 CONVOLUTION = "_convolution_pointwise.default"
 RESIDUAL = "_convolution_pointwise.binary"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.unit.kernel_cases import check, prepare
 from tests.unit.test_kernels import IMAGE, conv_args, rand, weight
-from torchrlopt.executors.layout import reorder, restride
+from torchrlopt.executors.eager.layout import reorder, restride
 
 
 def conversions(prepared_targets: list[str]) -> int:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.unit.onnx_text import model_of, proto_of
-from torchrlopt import onnx_files
 from torchrlopt.errors import ModelFormatError, RlOptError, UnsafePathError
+from torchrlopt.onnx import files
 
 BODY = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
 
@@ -28,7 +28,7 @@ def test_a_model_is_loaded_and_its_nodes_named(tmp_path: Path) -> None:
     for node in proto.graph.node:
         node.name = "same"
     onnx.save(proto, path)
-    model = onnx_files.load(path)
+    model = files.load(path)
     assert [node.name for node in model.graph] == ["same", "same.1"]
 
 
@@ -71,7 +71,7 @@ def test_malformed_models_are_refused_at_once(damage: Callable[[onnx.ModelProto]
     damage(proto)
     start = time.perf_counter()
     with pytest.raises(ModelFormatError):
-        onnx_files.prepared(proto)
+        files.prepared(proto)
     assert time.perf_counter() - start < 1
 
 
@@ -81,7 +81,7 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(ModelFormatError):
-            onnx_files.load(path)
+            files.load(path)
 
 
 @given(st.integers(min_value=0), st.integers(0, 255))
@@ -94,32 +94,32 @@ def test_a_changed_byte_is_read_or_refused(place: int, byte: int) -> None:
     except Exception:  # noqa: BLE001 - protobuf's own refusal; what is tested comes after it
         return
     try:
-        onnx_files.prepared(proto)
+        files.prepared(proto)
     except RlOptError:
         return
 
 
 def test_too_large_and_too_deep_models_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(onnx_files, "MAX_NODES", 3)
+    monkeypatch.setattr(files, "MAX_NODES", 3)
     chain = "".join(f"t{i + 1} = Relu(t{i}) " for i in range(4))
     with pytest.raises(ModelFormatError, match="too large"):
         model_of(f"g (float[2] t0) => (float[2] t4) {{ {chain} }}")
-    monkeypatch.setattr(onnx_files, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 10)
     path = tmp_path / "model.onnx"
     onnx.save(proto_of(BODY), path)
     with pytest.raises(ModelFormatError, match="too large"):
-        onnx_files.load(path)
+        files.load(path)
 
 
 def test_deeply_nested_subgraphs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_files, "MAX_DEPTH", 5)
+    monkeypatch.setattr(files, "MAX_DEPTH", 5)
     output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])
     node = helper.make_node("Relu", ["x"], ["y"])
     for _ in range(6):
         graph = helper.make_graph([node], "inner", [], [output])
         node = helper.make_node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)
     with pytest.raises(ModelFormatError, match="nested"):
-        onnx_files.prepared(helper.make_model(helper.make_graph([node], "g", [], [output])))
+        files.prepared(helper.make_model(helper.make_graph([node], "g", [], [output])))
 
 
 # ---- external data
@@ -144,7 +144,7 @@ def _saved(proto: onnx.ModelProto, directory: Path) -> Path:
 
 def test_external_data_in_the_same_directory_is_read(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(np.asarray([3.0, 4.0], np.float32).tobytes())
-    model = onnx_files.load(_saved(_external("data"), tmp_path))
+    model = files.load(_saved(_external("data"), tmp_path))
     tensor = model.graph.initializers["w"].const_value
     assert tensor is not None
     assert tensor.numpy().tolist() == [3.0, 4.0]
@@ -158,14 +158,14 @@ def test_locations_outside_are_refused(location: str, tmp_path: Path) -> None:
     inside.mkdir()
     (tmp_path / "data").write_bytes(bytes(8))
     with pytest.raises(UnsafePathError):
-        onnx_files.load(_saved(_external(location), inside))
+        files.load(_saved(_external(location), inside))
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 8), (0, 9), (8, 8), (0, -1), (1 << 62, 8)])
 def test_extents_beyond_the_file_are_refused(offset: int, length: int, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(8))
     with pytest.raises(UnsafePathError, match="beyond"):
-        onnx_files.load(_saved(_external("data", offset, length), tmp_path))
+        files.load(_saved(_external("data", offset, length), tmp_path))
 
 
 def _symlink(target: Path, link: Path) -> None:
@@ -187,12 +187,12 @@ def test_only_plain_files_are_opened(make: Callable[[Path, Path], None], tmp_pat
     (tmp_path / "secret").write_bytes(bytes(8))
     make(tmp_path / "secret", inside / "data")
     with pytest.raises(UnsafePathError):
-        onnx_files.load(_saved(_external("data"), inside))
+        files.load(_saved(_external("data"), inside))
 
 
 def test_a_model_in_memory_may_not_refer_to_files() -> None:
     with pytest.raises(UnsafePathError):
-        onnx_files.prepared(_external("data"))
+        files.prepared(_external("data"))
 
 
 # ---- saving
@@ -202,13 +202,13 @@ def test_a_model_in_memory_may_not_refer_to_files() -> None:
 def test_a_saved_model_is_loaded_again(
     max_inline: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_files, "MAX_INLINE_BYTES", max_inline)
+    monkeypatch.setattr(files, "MAX_INLINE_BYTES", max_inline)
     content = ",".join(str(i) for i in range(1000))
     model = model_of(
         f"g (float[1000] x) => (float[1000] y) <float[1000] w = {{{content}}}> {{ y = Mul(x, w) }}"
     )
-    onnx_files.save(model, tmp_path / "model.onnx")
-    again = onnx_files.load(tmp_path / "model.onnx").graph.initializers["w"].const_value
+    files.save(model, tmp_path / "model.onnx")
+    again = files.load(tmp_path / "model.onnx").graph.initializers["w"].const_value
     assert again is not None
     np.testing.assert_array_equal(again.numpy(), np.arange(1000))
     expected = {"model.onnx"} | ({"model.onnx.data"} if max_inline == 0 else set())
@@ -224,6 +224,6 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(onnx_ir, "save", fail)
     with pytest.raises(OSError, match="no space"):
-        onnx_files.save(model_of(BODY), path)
+        files.save(model_of(BODY), path)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]

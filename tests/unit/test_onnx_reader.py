@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.onnx_text import model_of
 from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.onnx_reader import read
+from torchrlopt.onnx.reader import read
 
 
 def lines(body: str, opset: int = 23, imports: str = "") -> list[str]:

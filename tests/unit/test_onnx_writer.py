@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 from tests.unit.onnx_text import model_of
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx_reader import read
-from torchrlopt.onnx_writer import write
+from torchrlopt.onnx.reader import read
+from torchrlopt.onnx.writer import write
 
 RULES = _C.Library("""
 substitution drop_relu

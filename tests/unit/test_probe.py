@@ -1,4 +1,4 @@
-"""The device probe: csrc/probe.cpp, csrc/cuda/probe.cu, torchrlopt/cost/probe.py, torchrlopt/machine.py."""
+"""The device probe: torchrlopt/machine/cost/probe.py, torchrlopt/api/cli/measure.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from torchrlopt import _C, machine
-from torchrlopt.cli import app
-from torchrlopt.cost import cost_model, device_model, machine_profile, profile_store
-from torchrlopt.cost.cuda_probe import FIELDS, LIBRARY, probe_cuda
-from torchrlopt.cost.probe import probe_device
+from torchrlopt import _C
+from torchrlopt.api.cli import app, measure
 from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.machine.cost import cost_model, device_model, machine_profile, profile_store
+from torchrlopt.machine.cost.cuda_probe import FIELDS, LIBRARY, probe_cuda
+from torchrlopt.machine.cost.probe import probe_device
 
 CPU = torch.device("cpu")
 
@@ -65,7 +65,7 @@ def test_a_plan_is_machine_independent_until_the_machine_was_looked_at() -> None
     before = machine_profile("eager", CPU)
     assert before.digest == ""
     assert before.cost_model().total(graph) == cost_model("eager").total(graph)
-    machine.look("cpu", again=False)
+    measure.look("cpu", again=False)
     assert machine_profile("eager", CPU).digest != ""
 
 
@@ -86,7 +86,7 @@ def test_device_command_probes_once() -> None:
 @pytest.mark.parametrize("where", ["toaster", "meta"])
 def test_unknown_devices_are_refused(where: str) -> None:
     with pytest.raises(OptionsError, match="no such device"):
-        machine.look(where, again=False)
+        measure.look(where, again=False)
 
 
 def test_a_library_that_was_not_built_says_so(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_cuda_probe_without_a_device() -> None:
     assert found.message
     assert found.results == {}
     with pytest.raises(UnsupportedError, match=found.status):
-        machine.look("cuda", again=False)
+        measure.look("cuda", again=False)
 
 
 @pytest.mark.gpu

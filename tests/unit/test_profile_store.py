@@ -1,4 +1,4 @@
-"""The profile on disk: torchrlopt/cost/profile_store.py, torchrlopt/database.py."""
+"""The profile on disk: torchrlopt/machine/cost/store.py, torchrlopt/storage/sqlite.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrlopt.cost import Price, ProfileStore
-from torchrlopt.cost.profile_store import digest_of
+from torchrlopt.machine.cost import Price, ProfileStore
+from torchrlopt.machine.cost.store import digest_of
 
 DEVICE, EXECUTOR = "ab" * 32, "eager"
 LARGE = 2**64 - 1
@@ -137,7 +137,7 @@ def test_unwritable_place_means_memory(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_two_processes_lose_nothing(store: ProfileStore) -> None:
     code = (
-        "import sys; from pathlib import Path; from torchrlopt.cost import Price, ProfileStore\n"
+        "import sys; from pathlib import Path; from torchrlopt.machine.cost import Price, ProfileStore\n"
         "store = ProfileStore(Path(sys.argv[1])); base = int(sys.argv[2])\n"
         f"[store.add({DEVICE!r}, {EXECUTOR!r}, [Price(7, base + i, 'Relu', 1.0, 0.0, 1.0, 1.0, 1),"
         " Price(7, 5, 'Relu', 1.0, 0.0, 1.0, 1.0, 1)]) for i in range(20)]\n"

@@ -1,4 +1,4 @@
-"""Timing of nodes in their program: torchrlopt/profiling, torchrlopt/executors/stamps.py."""
+"""Timing of nodes in their program: torchrlopt/machine/profiling, torchrlopt/executors/eager/stamps.py."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import onnx_ir
 import pytest
 import torch
 
-from torchrlopt import _C, onnx_files, profiling
-from torchrlopt.cost import ProfileStore, cost_model, machine_profile
-from torchrlopt.device import fingerprint
+from torchrlopt import _C
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError, UnsupportedError
-from torchrlopt.executors.stamps import Stamped
-from torchrlopt.profiling.fitting import fitted_prices
-from torchrlopt.profiling.timing import time_nodes
-from torchrlopt.profiling.walks import variant, walk
+from torchrlopt.executors.eager.stamps import Stamped
+from torchrlopt.machine import profiling
+from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
+from torchrlopt.machine.device import fingerprint
+from torchrlopt.machine.profiling.fitting import fitted_prices
+from torchrlopt.machine.profiling.timing import time_nodes
+from torchrlopt.machine.profiling.walks import variant, walk
+from torchrlopt.onnx import files
 from torchrlopt.substitutions import load_library
 
 CPU = torch.device("cpu")
@@ -162,7 +164,7 @@ def test_load_model_by_function_and_by_file(tmp_path: Path) -> None:
     assert inputs[0].shape == (1, 3, 64, 64)
     path = tmp_path / "model.onnx"
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }'
-    onnx_files.save(onnx_ir.from_onnx_text(text), path)
+    files.save(onnx_ir.from_onnx_text(text), path)
     module, inputs = profiling.load_model(str(path))
     assert inputs[0].shape == (2, 3)
     assert torch.equal(module(*inputs)[0], inputs[0].relu())

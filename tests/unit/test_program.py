@@ -7,9 +7,9 @@ import onnx_ir
 import pytest
 
 from torchrlopt import _C
-from torchrlopt.program.onnx_form import np_dtype, onnx_form
-from torchrlopt.program.typed_form import CONSTANT_INPUTS, OPERATORS
-from torchrlopt.program.types import OTHER, contradicts, core_dim, core_type, dtype_name, dtype_of
+from torchrlopt.onnx.forms.core_form import CONSTANT_INPUTS, OPERATORS
+from torchrlopt.onnx.forms.onnx_form import np_dtype, onnx_form
+from torchrlopt.onnx.forms.types import OTHER, contradicts, core_dim, core_type, dtype_name, dtype_of
 
 
 @pytest.mark.parametrize("name", ["f32", "f64", "f16", "bf16", "i8", "i64", "u8", "u64", "bool"])

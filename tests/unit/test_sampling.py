@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.sampling import generated_inputs, random_inputs
+from torchrlopt.capture.sampling import generated_inputs, random_inputs
 
 
 def test_random_inputs_keep_kind_and_layout() -> None:

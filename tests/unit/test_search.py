@@ -1,4 +1,4 @@
-"""Searches, plans and replay: csrc/search.cpp, torchrlopt/search.py."""
+"""Searches, plans and replay: csrc/search.cpp, torchrlopt/plan/search.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from torchrlopt import _C
 from torchrlopt.errors import SearchError
 from torchrlopt.options import Options
-from torchrlopt.search import Plan, graph_hash, replay, search
+from torchrlopt.plan.search import Plan, graph_hash, replay, search
 
 # Merging pays at once; `split_relu` loses time by itself and only makes `cancel` possible.
 LIBRARY = """

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrlopt.directory import default_directory
-from torchrlopt.store import PlanStore, make_key
+from torchrlopt.plan.store import PlanStore, make_key
+from torchrlopt.storage.directory import default_directory
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_no_pickle_and_no_nan(store: PlanStore) -> None:
 
 def test_processes_write_at_once(store: PlanStore) -> None:
     code = (
-        "import sys; from pathlib import Path; from torchrlopt.store import PlanStore\n"
+        "import sys; from pathlib import Path; from torchrlopt.plan.store import PlanStore\n"
         "store = PlanStore(Path(sys.argv[1]))\n"
         "for i in range(40): store.put(f'{sys.argv[2]} {i}', {'i': i})\n"
     )
@@ -159,7 +159,7 @@ def test_a_new_store_is_opened_by_several_at_once(tmp_path: Path) -> None:
 def test_kill_while_writing_loses_nothing_written_before(store: PlanStore) -> None:
     store.put("before", {"x": 1})
     code = (
-        "import sys; from pathlib import Path; from torchrlopt.store import PlanStore\n"
+        "import sys; from pathlib import Path; from torchrlopt.plan.store import PlanStore\n"
         "store = PlanStore(Path(sys.argv[1])); print('ready', flush=True)\n"
         "i = 0\n"
         "while True: i += 1; store.put(f'k{i}', {'text': 'x' * 2000})\n"

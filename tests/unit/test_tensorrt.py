@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt import backend
+from torchrlopt.compile import backend
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [ROOT / "torchrlopt" / "executors" / f"tensorrt_{name}.py" for name in ("build", "engine")]
+FILES = [ROOT / "torchrlopt" / "executors" / "tensorrt" / f"{name}.py" for name in ("build", "engine")]
 TABLE = Path(__file__).with_name("tensorrt_api.txt")
 VERSIONS = {"10.13", "11"}
 

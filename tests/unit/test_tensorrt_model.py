@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchrlopt
-from torchrlopt import executors
 from torchrlopt.errors import LoweringError, OptionsError
-from torchrlopt.executors.eager import EagerExecutor
-from torchrlopt.executors.tensorrt_files import EngineFiles
-from torchrlopt.executors.tensorrt_model import OPSET, Prepared, TensorRtOptions, prepare
+from torchrlopt.executors import registry
+from torchrlopt.executors.eager.executor import EagerExecutor
+from torchrlopt.executors.tensorrt.files import EngineFiles
+from torchrlopt.executors.tensorrt.model import OPSET, Prepared, TensorRtOptions, prepare
 from torchrlopt.options import Options
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ def prepared_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Prepared
         model: nn.Module, *inputs: torch.Tensor, dynamic: bool = False, **settings: Any
     ) -> tuple[Prepared, list[Any]]:
         recorder = Recorder()
-        monkeypatch.setattr(executors, "get", lambda name: recorder)
+        monkeypatch.setattr(registry, "get", lambda name: recorder)
         torch._dynamo.reset()
         options: dict[str, Any] = {"cache": False, "on_error": "raise", "measure": False}
         calls: list[Any] = []

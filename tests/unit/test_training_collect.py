@@ -14,8 +14,8 @@ import torch
 from tests.unit.agent_cases import COST, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.controller import no_noise
-from torchrlopt.agent.encoder import GraphNetworkEncoder
+from torchrlopt.agent.networks.controller import no_noise
+from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.env import OUTCOMES
 from training import graphs, keys

@@ -10,9 +10,9 @@ import torch
 
 from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
-from torchrlopt.agent.latent import Choices
+from torchrlopt.agent.networks.two_stage import LatentState, Legal
 from torchrlopt.agent.observation import Schema, observe
-from torchrlopt.agent.two_stage import LatentState, Legal
+from torchrlopt.agent.world.latent import Choices
 from training.config import Config
 from training.dream import DreamTrainer, fit
 from training.keys import gumbel_of

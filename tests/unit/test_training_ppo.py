@@ -10,8 +10,8 @@ import torch
 from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
-from torchrlopt.agent.two_stage import LatentState, Legal, TwoStageController
+from torchrlopt.agent.networks.two_stage import LatentState, Legal, TwoStageController
+from torchrlopt.agent.trajectory import Rollout, RolloutBuilder
 from training import distil, ppo
 from training.config import Config
 from training.episodes import CandidateChooser, Key, play

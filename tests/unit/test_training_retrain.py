@@ -11,7 +11,7 @@ import pytest
 from tests.unit.agent_cases import GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.cost import device_model
+from torchrlopt.machine.cost import device_model
 from training.config import Config
 from training.prices import Prices, cost_of, prices_of
 from training.retrain import Target, retrain

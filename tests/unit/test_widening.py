@@ -1,4 +1,4 @@
-"""Weight arithmetic in float64: torchrlopt/executors/widening.py."""
+"""Weight arithmetic in float64: torchrlopt/executors/weights/widening.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from torchrlopt.executors.widening import compute_in_float64
+from torchrlopt.executors.weights.widening import compute_in_float64
 
 aten = torch.ops.aten
 

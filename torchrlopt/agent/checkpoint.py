@@ -24,12 +24,12 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
-from torchrlopt.agent.controller import CandidateController, ControllerConfig
 from torchrlopt.agent.latency import LatencyModel
-from torchrlopt.agent.latent import LatentConfig, LatentController
+from torchrlopt.agent.networks.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.quiet import undisturbed_torch
-from torchrlopt.agent.substitution_encoder import SubstitutionGraphs
+from torchrlopt.agent.world.latent import LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 
 logger = logging.getLogger("torchrlopt")

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from torchrlopt import _C
-from torchrlopt.cost import COST_CLASSES
 from torchrlopt.errors import AgentError
+from torchrlopt.machine.cost import COST_CLASSES
 
 #: Kinds of operators that are told apart one by one: they take most of the time.
 _APART = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Linear", "Attention")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.graph_builder import make_attribute
+from torchrlopt.capture.builder import make_attribute
 from torchrlopt.capture.onnx_types import broadcast, reshape_target, set_type, value_dims, value_dtype
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.errors import CaptureError

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import torch
 from torch.utils import _pytree as pytree
 
-from torchrlopt.capture.graph_builder import GraphBuilder
+from torchrlopt.capture.builder import GraphBuilder
 from torchrlopt.capture.onnx_types import Dims
 from torchrlopt.errors import CaptureError
 

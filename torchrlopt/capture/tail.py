@@ -10,9 +10,9 @@ import onnx_ir.passes.common as common_passes
 import torch
 
 from torchrlopt.capture import compat
-from torchrlopt.capture.graph_builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
-from torchrlopt.capture.translation import Target, require
+from torchrlopt.capture.translate.table import Target, require
 
 # Larger constants inside one operator's translation would be weights in disguise.
 _MAX_CONSTANT_ELEMENTS = 64

@@ -9,22 +9,14 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture import (  # noqa: F401 - importing them fills the table of translations
-    translate_elementwise,
-    translate_index,
-    translate_layout,
-    translate_nn,
-    translate_reduce,
-    translate_symbolic,
-)
+from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.folding import fold
-from torchrlopt.capture.graph_builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
 from torchrlopt.capture.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
 from torchrlopt.capture.opaque import emit_opaque, node_inputs, opaque_name
 from torchrlopt.capture.tail import translate_tail
-from torchrlopt.capture.translate_linear import linear, transposed_weight_gemm
-from torchrlopt.capture.translation import TABLE, SymScalar, Target, bind
+from torchrlopt.capture.translate.linear import linear, transposed_weight_gemm
+from torchrlopt.capture.translate.table import TABLE, SymScalar, Target, bind
 from torchrlopt.errors import CaptureError
 
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import fx
 
-from torchrlopt.executors.fx_values import tensor_of
+from torchrlopt.executors.lowering.fx_values import tensor_of
 
 WORTH_KEEPING = 32 << 20
 """Bytes of intermediates from which on a graph's memory is kept."""

@@ -20,13 +20,13 @@ from torch._inductor.codecache import PyCodeCache
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors import Lowered
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.heap import on_heap, peak_bytes
-from torchrlopt.executors.lowering import lower_captured
-from torchrlopt.executors.prologue import split_prologue
-from torchrlopt.executors.prologue_cache import PrologueCache
-from torchrlopt.executors.widening import compute_in_float64
+from torchrlopt.executors.lowering.lower import lower_captured
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.weights.cache import PrologueCache
+from torchrlopt.executors.weights.prologue import split_prologue
+from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:

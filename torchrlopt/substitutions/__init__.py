@@ -1,10 +1,11 @@
 """The substitution library: text files that a person reviews, parsed and indexed by the core.
 
-`library/*.txt` hold one subject each; `load_library` is what the product uses. The comment line
+`library/*.txt` are what people wrote, one subject a file, `generated/*.txt` what the generator found;
+`load_library` is what the product uses. The comment line
 `# composite` above a substitution says that it bundles what others do step by step: a person's insight, which
-a search may be asked to find by itself. `proving` checks substitutions, `records` reads and writes how each
-was checked, `proof/` proves them with Z3 from `axioms.txt`; the product needs none of these. How one is added
-is in the README.
+a search may be asked to find by itself. `proof/` checks substitutions layer by layer, proves them with Z3
+from its axioms and keeps how each was checked; the product needs none of it. `docs/adding.md` says how one
+is added.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torchrlopt import _C
 from torchrlopt.errors import SubstitutionError
 
 _FOLDER = Path(__file__).parent / "library"
+_GENERATED = Path(__file__).parent / "generated"
 _COMPOSITE = "composite"
 _ENUMERATED = {"algebra", "convolution", "merge", "movement"}
 FIRES = Path(__file__).parent / "fires.json"
@@ -25,13 +27,14 @@ FIRES = Path(__file__).parent / "fires.json"
 
 def library_files(with_generated: bool = True) -> tuple[Path, ...]:
     """The files of the library, in the order in which they are read."""
-    files = sorted(_FOLDER.glob("*.txt"))
-    return tuple(path for path in files if with_generated or not path.name.startswith("generated"))
+    folders = (_FOLDER, _GENERATED) if with_generated else (_FOLDER,)
+    files = (path for folder in folders for path in folder.glob("*.txt"))
+    return tuple(sorted(files, key=lambda path: path.name))
 
 
-def library_folder() -> Path:
-    """Where the texts are."""
-    return _FOLDER
+def generated_folder() -> Path:
+    """Where the generator keeps what it found."""
+    return _GENERATED
 
 
 def hand_written_text() -> str:

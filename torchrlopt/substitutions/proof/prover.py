@@ -13,10 +13,10 @@ from torchrlopt.substitutions.proof.arithmetic import Asked
 from torchrlopt.substitutions.proof.case import Definitions, Runner, make_case
 from torchrlopt.substitutions.proof.comparison import Comparison, Law, NotProved
 from torchrlopt.substitutions.proof.forms import Apply, Form, Real, atom
+from torchrlopt.substitutions.proof.records import AXIOMS
 from torchrlopt.substitutions.proof.rule_text import Rule, parse_rule
 from torchrlopt.substitutions.proof.scope import OutOfTime, Scope, Unsupported
 from torchrlopt.substitutions.proof.tensors import Tensor
-from torchrlopt.substitutions.records import AXIOMS
 
 NUM_INSTANCES = 24
 """Drawn for one substitution; those that take one path are one case."""

@@ -1,0 +1,1 @@
+"""The networks: encoders of graphs and substitutions, policy and value heads."""

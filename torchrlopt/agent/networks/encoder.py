@@ -1,0 +1,199 @@
+"""Encoders of graphs: the lean local one that is shipped, and the graph-network blocks of the dissertation.
+
+Both give an embedding for every node and one for every graph. `GraphNetworkBlock` has the parameters and the
+arithmetic of `torch_geometric.nn.MetaLayer`, so a state dict fits both; importing PyG would cost seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from torchrlopt.agent.networks.ragged import segment_max, segment_mean, segment_sum
+from torchrlopt.agent.observation import Observation, Schema
+
+
+class NodeInput(nn.Module):
+    """Operator embedding plus a linear map of the features.
+
+    Operators are looked up by name: the vocabulary is the schema's, the observation counts in that of the
+    running core.
+    """
+
+    rows: Tensor
+
+    def __init__(self, schema: Schema, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(len(schema.ops) + 1, width)
+        self.linear = nn.Linear(schema.width("node"), width)
+        self.register_buffer("rows", schema.rows_of_ops(Schema.current().ops), persistent=False)
+
+    def forward(self, ops: Tensor, nodes: Tensor) -> Tensor:
+        """[N, W] from operators [N] and features [N, ...]."""
+        return torch.add(self.embedding(self.rows[ops]), self.linear(nodes))
+
+
+def mlp(in_width: int, width: int, out_width: int) -> nn.Sequential:
+    """Two linear layers with a ReLU in between."""
+    return nn.Sequential(nn.Linear(in_width, width), nn.ReLU(), nn.Linear(width, out_width))
+
+
+class LocalRound(nn.Module):
+    """Each node hears its producers and its readers separately; nothing global."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.from_producer = nn.Linear(width, width)
+        self.from_reader = nn.Linear(width, width)
+        self.update = nn.Linear(3 * width, width)
+
+    def forward(self, nodes: Tensor, edges: Tensor, edge_index: Tensor) -> Tensor:
+        """[N, W] from nodes [N, W], edges [E, W] and edge_index [2, E]."""
+        producer, reader = edge_index[0], edge_index[1]
+        normal = self.norm(nodes)
+        down = torch.relu(self.from_producer(normal)[producer] + edges)
+        up = torch.relu(self.from_reader(normal)[reader] + edges)
+        count = len(nodes)
+        heard = torch.cat(
+            [normal, segment_mean(down, reader, count), segment_mean(up, producer, count)], dim=-1
+        )
+        return nodes + torch.relu(self.update(heard))
+
+
+class LocalEncoder(nn.Module):
+    """Four rounds of `LocalRound`; the graph is the mean and the maximum over its nodes beside its globals.
+
+    Args:
+        schema: the columns.
+        width: W.
+        rounds: how far a node sees.
+    """
+
+    def __init__(self, schema: Schema, width: int = 48, rounds: int = 4) -> None:
+        super().__init__()
+        self.width = width
+        self.node_input = NodeInput(schema, width)
+        self.edge_input = nn.Linear(schema.width("edge"), width)
+        self.rounds = nn.ModuleList(LocalRound(width) for _ in range(rounds))
+        self.readout = mlp(2 * width + schema.width("global"), width, width)
+
+    def forward(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """Embeddings of nodes [N, W] and graphs [B, W]."""
+        nodes = self.node_input(observation.ops, observation.nodes)
+        edges = self.edge_input(observation.edges)
+        for each in self.rounds:
+            nodes = each(nodes, edges, observation.edge_index)
+        group, count = observation.node_episode, observation.num_episodes
+        pooled = [segment_mean(nodes, group, count), segment_max(nodes, group, count), observation.globals]
+        return nodes, self.readout(torch.cat(pooled, dim=-1))
+
+
+class EdgeModel(nn.Module):
+    """Update of the edges in a graph-network block (Battaglia et al. 2018, Algorithm 1)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = mlp(4 * width, width, width)
+
+    def forward(self, src: Tensor, dst: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor) -> Tensor:
+        """[E, W]; `batch` [E] is the graph of each edge, `u` [B, W] the globals."""
+        new: Tensor = self.net(torch.cat([src, dst, edge_attr, u[batch]], dim=-1))
+        return new
+
+
+class NodeModel(nn.Module):
+    """Update of the nodes: the sum of their incoming edges."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = mlp(3 * width, width, width)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor) -> Tensor:
+        """[N, W]; `batch` [N] is the graph of each node."""
+        incoming = segment_sum(edge_attr, edge_index[1], len(x))
+        new: Tensor = self.net(torch.cat([x, incoming, u[batch]], dim=-1))
+        return new
+
+
+class GlobalModel(nn.Module):
+    """Update of the globals: the sums of all nodes and all edges of the graph."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = mlp(3 * width, width, width)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor) -> Tensor:
+        """[B, W]."""
+        nodes = segment_sum(x, batch, len(u))
+        edges = segment_sum(edge_attr, batch[edge_index[0]], len(u))
+        new: Tensor = self.net(torch.cat([u, nodes, edges], dim=-1))
+        return new
+
+
+class GraphNetworkBlock(nn.Module):
+    """Edges, then nodes, then globals: `torch_geometric.nn.MetaLayer` in plain torch, with its keys."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.edge_model = EdgeModel(width)
+        self.node_model = NodeModel(width)
+        self.global_model = GlobalModel(width)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Nodes [N, W], edges [E, W], globals [B, W] after one block."""
+        producer, reader = edge_index[0], edge_index[1]
+        edge_attr = self.edge_model(x[producer], x[reader], edge_attr, u, batch[producer])
+        x = self.node_model(x, edge_index, edge_attr, u, batch)
+        return x, edge_attr, self.global_model(x, edge_index, edge_attr, u, batch)
+
+
+class GraphNetworkEncoder(nn.Module):
+    """The dissertation's encoder (section 3.3): blocks of a graph network, segment sum throughout.
+
+    Args:
+        schema: the columns.
+        width: W.
+        rounds: number of blocks, each with parameters of its own.
+        block: makes one; `training.graph_network` gives PyG's.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        width: int = 32,
+        rounds: int = 5,
+        block: Callable[[int], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        make = block or GraphNetworkBlock
+        self.width = width
+        self.node_input = NodeInput(schema, width)
+        self.edge_input = nn.Linear(schema.width("edge"), width)
+        self.global_input = nn.Linear(schema.width("global"), width)
+        self.blocks = nn.ModuleList(make(width) for _ in range(rounds))
+        # Sums over hundreds of nodes and five rounds grow without bound unless something holds them.
+        self.node_norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
+        self.global_norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
+
+    def forward(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """Embeddings of nodes [N, W] and graphs [B, W]."""
+        x = self.node_input(observation.ops, observation.nodes)
+        edge_attr = self.edge_input(observation.edges)
+        u = self.global_input(observation.globals)
+        for block, node_norm, global_norm in zip(
+            self.blocks, self.node_norms, self.global_norms, strict=True
+        ):
+            new_x, edge_attr, new_u = block(x, observation.edge_index, edge_attr, u, observation.node_episode)
+            x, u = x + node_norm(new_x), u + global_norm(new_u)
+        return x, u
+
+
+ENCODERS: dict[str, type[LocalEncoder] | type[GraphNetworkEncoder]] = {
+    "local": LocalEncoder,
+    "graph_network": GraphNetworkEncoder,
+}

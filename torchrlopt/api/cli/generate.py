@@ -1,0 +1,86 @@
+"""`torchrlopt substitutions generate`: find substitutions by enumeration."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchrlopt import _C
+from torchrlopt.errors import OptionsError
+from torchrlopt.substitutions import foundation_text, generated_folder, hand_written_text
+from torchrlopt.substitutions.generate.emit import write_library
+from torchrlopt.substitutions.generate.generator import COUNTERS, Parameters, State, peak_memory_gib, run
+
+
+def generate(
+    depth: Annotated[int, typer.Option(min=1, max=4, help="Operators of a side.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the texts and the state; default: the library itself.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all random data.")] = 0,
+    world: Annotated[list[str] | None, typer.Option(help="What to enumerate over; default: all.")] = None,
+    slices: Annotated[
+        int, typer.Option(min=1, help="Parts that are joined apart: less memory, more time.")
+    ] = 1,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Without what people wrote about algebra, convolutions, merging and movement."
+        ),
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")
+    ] = False,
+) -> None:
+    """Enumerate small graphs, pair those that compute the same, and write what is new as substitutions.
+
+    Ctrl-C keeps the state; the same command goes on from there.
+    """
+    if alone and out is None:
+        raise OptionsError("what is found alone does not go into the library", todo="give --out FOLDER")
+    folder = out or generated_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"generate_depth{depth}.json"
+    text = foundation_text() if alone else hand_written_text()
+    parameters = Parameters(depth, seed, tuple(world or _C.world_names()), slices, _C.Library(text).hash)
+    if fresh:
+        path.unlink(missing_ok=True)
+    state = State.load(path, parameters)
+    started = time.perf_counter() - state.seconds
+    console = Console()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(), console=console, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task("starting", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total or None)
+
+        try:
+            run(state, text, path=path, report=report)
+            written = write_library(state, folder, report)
+        except KeyboardInterrupt:
+            console.print(f"interrupted; the state is in {path}")
+            raise typer.Exit(130) from None
+    path.unlink(missing_ok=True)
+    console.print(_table(state, written, time.perf_counter() - started))
+
+
+def _table(state: State, written: dict[str, int], seconds: float) -> Table:
+    table = Table(title="torchrlopt substitutions generate", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, meaning in COUNTERS.items():
+        table.add_row(meaning, f"{state.counts[name]:,}")
+    for name, count in written.items():
+        table.add_row(name, f"{count:,}")
+    table.add_row("time", f"{seconds:.0f} s")
+    table.add_row("peak memory", f"{peak_memory_gib():.2f} GiB")
+    return table

@@ -1,0 +1,190 @@
+"""`torchrlopt substitutions list | show | explain`: what the library holds, and where it fires."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from torchrlopt import _C
+from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.substitutions import fires, load_library
+from torchrlopt.substitutions.picture import draw
+from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, read_record, state_of
+
+_PLAIN_WIDTH = 110
+
+
+def named(library: _C.Library, name: str) -> str:
+    """The name, if the library has it.
+
+    Raises:
+        OptionsError: it has not; the message names the nearest.
+    """
+    if library.find(name) < 0:
+        near = difflib.get_close_matches(name, library.names, n=3, cutoff=0.5)
+        raise OptionsError(
+            f"no substitution named {name!r}",
+            todo=f"did you mean {' or '.join(near)}?" if near else "torchrlopt substitutions list",
+        )
+    return name
+
+
+def rows(library: _C.Library) -> list[dict[str, Any]]:
+    """One row for each substitution, in the order of the library."""
+    counts, axioms = fires(), axioms_hash()
+    return [
+        {
+            "name": name,
+            "family": library.family(name),
+            "origin": origin_of(name),
+            "proof": state_of(library, name, axioms),
+            "exact": library.is_exact(name),
+            "fires": len(counts.get(name, ())),
+        }
+        for name in library.names
+    ]
+
+
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
+    proof: Annotated[
+        str | None, typer.Option(help="Only these: proved, tested, assumed, stale or unchecked.")
+    ] = None,
+    origin: Annotated[str | None, typer.Option(help="Only these: hand or generated.")] = None,
+) -> None:
+    """List the substitutions: family, origin, how each was checked, on how many suite models it fires."""
+    found = rows(load_library(allow_assumed=True, with_generated=True))
+    for key, wanted in (("family", family), ("proof", proof), ("origin", origin)):
+        if wanted is None:
+            continue
+        known = sorted({row[key] for row in found} | _KNOWN[key])
+        if wanted not in known:
+            near = difflib.get_close_matches(wanted, known, n=1)
+            raise OptionsError(
+                f"no {key} named {wanted!r}",
+                expected=f"one of {', '.join(known)}",
+                todo=f"did you mean {near[0]}?" if near else "",
+            )
+        found = [row for row in found if row[key] == wanted]
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    table = Table("name", "family", "origin", "proof", "exact", "fires", box=None)
+    for row in found:
+        table.add_row(*("yes" if v is True else "" if v is False else str(v) for v in row.values()))
+    console = _console()
+    console.print(table)
+    states = [row["proof"] for row in found]
+    console.print(
+        f"{len(found)} substitutions: "
+        + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))),
+        highlight=False,
+    )
+
+
+_KNOWN: dict[str, set[str]] = {
+    "family": set(),
+    "proof": {"proved", "tested", "assumed", "stale", "unchecked"},
+    "origin": {"hand", "generated"},
+}
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="Of the substitution.")],
+    svg: Annotated[Path | None, typer.Option(help="Draw it into this SVG file.", dir_okay=False)] = None,
+    png: Annotated[Path | None, typer.Option(help="Draw it into this PNG file.", dir_okay=False)] = None,
+) -> None:
+    """Show one substitution: before => after, its conditions, how it was checked, where it fires."""
+    library = load_library(allow_assumed=True, with_generated=True)
+    named(library, name)
+    doc = library.doc(name)
+    lines = [f"# {line}" for line in doc.splitlines()]
+    lines += [line for line in library.text(name).splitlines() if not line.startswith("proof ")]
+    typer.echo("\n".join(lines))
+    record = read_record(library, name)
+    models = fires().get(name, ())
+    typer.echo("")
+    typer.echo(f"family  {library.family(name)}")
+    typer.echo(f"origin  {origin_of(name)}")
+    typer.echo(f"proof   {state_of(library, name, axioms_hash())}" + (f": {record}" if record else ""))
+    typer.echo(f"exact   {'yes' if library.is_exact(name) else 'no'}")
+    typer.echo(f"fires   {len(models)} models of the suite" + (f": {', '.join(models)}" if models else ""))
+    for path in (svg, png):
+        if path is not None:
+            if path.suffix != (".svg" if path is svg else ".png"):
+                raise OptionsError("the name does not fit the option", expected=".svg or .png", got=str(path))
+            draw(library.text(name), path)
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="Of the substitution.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="An .onnx file, or module:function[:argument] for a function that returns a model and the "
+            "tuple of its inputs; baselines.models:build:resnet18 is the suite's resnet18."
+        ),
+    ],
+    planned: Annotated[bool, typer.Option(help="On the graph after the greedy plan.")] = False,
+) -> None:
+    """Say where a substitution matches in a model, and how far it came where it does not."""
+    library = load_library(allow_assumed=True, with_generated=True)
+    named(library, name)
+    graph = graph_of_model(model)
+    if planned:
+        from torchrlopt.machine.cost import cost_model  # imports torch
+
+        found = _C.search(graph, library, cost_model("eager"), budget_ms=60_000)
+        used = sum(step[0] == name for step in found["steps"])
+        typer.echo(f"the plan of {len(found['steps'])} steps uses it {used} times; on the graph behind it:")
+        graph = found["graph"]
+    typer.echo(library.explain(graph, name), nl=False)
+
+
+def graph_of_model(model: str) -> _C.Graph:
+    """The graph of an ONNX file, or of the model that a function makes.
+
+    Raises:
+        OptionsError: there is no such file or function.
+        RlOptError: the file is malformed, or the model cannot be captured.
+    """
+    if model.endswith(".onnx"):
+        if not Path(model).is_file():
+            raise OptionsError("no such file", where=model)
+        from torchrlopt.onnx import files, reader  # imports onnx
+
+        return reader.read(files.load(model)).graph
+    module_name, *rest = model.split(":")
+    if not rest:
+        raise OptionsError(
+            f"no model {model!r}",
+            expected="an .onnx file or module:function[:argument]",
+            todo=f"for a model of the suite: baselines.models:build:{model}",
+        )
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+    try:
+        made = getattr(importlib.import_module(module_name), rest[0])(*rest[1:])
+    except (ImportError, AttributeError) as error:
+        raise OptionsError(f"cannot find {module_name}:{rest[0]}", got=str(error)) from error
+    except ValueError as error:  # the function does not know the argument
+        raise OptionsError(str(error), where=model) from error
+    if not isinstance(made, Sequence) or len(made) != 2:
+        raise UnsupportedError("the function does not return a model and its inputs", where=model)
+    from torchrlopt.capture.module import graph_of  # imports torch
+
+    return graph_of(made[0], made[1])
+
+
+def _console() -> Console:
+    """A console of the terminal's width, or wide enough for a line each where there is no terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)

@@ -1,0 +1,164 @@
+"""What `torchrlopt device` and `torchrlopt profile` do: measure this machine, and show it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
+from torchrlopt.executors.registry import NAMES
+from torchrlopt.machine import profiling
+from torchrlopt.machine.cost import machine_profile, profile_store
+from torchrlopt.machine.cost.cuda_probe import probe_cuda
+from torchrlopt.machine.cost.probe import probe_device
+from torchrlopt.machine.device import describe, fingerprint
+from torchrlopt.options import Options
+from torchrlopt.substitutions import load_library
+
+_UNITS = {
+    "flops_per_us": (1e3, "Gflop/s"),
+    "bytes_per_us": (1e3, "GB/s"),
+    "cache_bytes_per_us": (1e3, "GB/s"),
+    "cache_bytes": (1e6, "MB"),
+}
+
+
+def look(where: str, again: bool) -> dict[str, Any]:
+    """What is known about a device; probed if that has not happened yet, or is asked for.
+
+    Args:
+        where: "cpu", "cuda" or "cuda:1".
+        again: probe although there is an entry.
+
+    Returns:
+        JSON-able: the device's description and fingerprint, the probe's results, how many prices were
+        measured for each executor, and whether there is a CUDA device.
+
+    Raises:
+        OptionsError: there is no such kind of device.
+        UnsupportedError: the device has no probe, or is not there.
+    """
+    device = _device(where)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        found = probe_cuda(device.index or 0)
+        raise UnsupportedError("there is no CUDA device", where=where, got=f"{found.status}: {found.message}")
+    key = fingerprint(device)
+    store = profile_store()
+    probe = None if again else store.probe(key)
+    if probe is None:
+        probe = probe_device(device)
+        store.put_probe(key, probe)
+    return {
+        "device": describe(device),
+        "fingerprint": key,
+        "probe": probe,
+        "prices": {name: len(machine_profile(name, device, store).prices) for name in NAMES},
+        "cuda": probe_cuda().status,
+        "profile": str(store.path),
+    }
+
+
+def _device(where: str) -> torch.device:
+    try:
+        device = torch.device(where)
+    except RuntimeError as error:
+        raise OptionsError("no such device", expected="cpu, cuda or cuda:1", got=where) from error
+    if device.type not in ("cpu", "cuda"):
+        raise OptionsError("no such device", expected="cpu, cuda or cuda:1", got=where)
+    return device
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """What `look` gives, as a table for people."""
+    table = Table(title="torchrlopt device", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in found["device"].items():
+        table.add_row(name, str(value))
+    table.add_row("fingerprint", found["fingerprint"][:16])
+    table.add_section()
+    for name, value in found["probe"]["model"].items():
+        factor, unit = _UNITS.get(name, (1.0, "us" if name.endswith("_us") else ""))
+        table.add_row(name, f"{value / factor:.4g} {unit}".rstrip())
+    raw = found["probe"]["raw"]
+    for point in raw.get("bandwidth", ()):
+        rates = f"copy {point['copy_bytes_per_us'] / 1e3:.4g}, triad {point['triad_bytes_per_us'] / 1e3:.4g}"
+        table.add_row(f"{point['bytes'] / 1e3:.0f} kB a thread", f"{rates} GB/s")
+    scaling = [(i + 1, rate) for i, rate in enumerate(raw.get("flops_per_us", ())) if rate]
+    if scaling:
+        table.add_row("threads", ", ".join(f"{n}: {rate / 1e3:.4g} Gflop/s" for n, rate in scaling))
+    table.add_section()
+    table.add_row("probe took", f"{found['probe']['seconds']:.2f} s")
+    table.add_row("measured prices", ", ".join(f"{name}: {n}" for name, n in found["prices"].items()))
+    table.add_row("CUDA", found["cuda"])
+    table.add_row("profile", found["profile"])
+    out = io.StringIO()
+    Console(file=out, width=100).print(table)
+    return out.getvalue().rstrip()
+
+
+def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> None:
+    """Profile models one after the other, with a progress bar.
+
+    Args:
+        models: paths of .onnx files, or `module:callable`.
+        executor: what runs the graphs.
+        seconds: time for each model.
+        seed: of the walks to other graphs.
+
+    Raises:
+        RlOptError: a model cannot be loaded, captured or lowered.
+    """
+    Options(executor=executor)  # type: ignore[arg-type]  # refuses an unknown one, naming the nearest
+    sys.path.insert(0, os.getcwd())  # as `python -m` does, for models of the user's own
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        for model in models:
+            bar = _Bar(progress, progress.add_task(model, total=seconds or None, now="tracing"))
+            try:
+                sources = profiling.trace(*profiling.load_model(model))
+            except RlOptError as error:
+                error.add_note(f"model: {model}")
+                raise
+            for source in sources:
+                progress.console.print(
+                    f"{model}: {_fill_from(source, executor, seconds / len(sources), seed, bar)}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+            progress.remove_task(bar.task)
+
+
+class _Bar:
+    """The progress of one model, advanced with every graph that was timed."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self.progress = progress
+        self.task = task
+
+    def __call__(self, timed: profiling.Timed) -> None:
+        new = f"{timed.num_new} of {timed.num_nodes} nodes new"
+        elapsed = next(each.elapsed for each in self.progress.tasks if each.id == self.task)
+        now = f"{timed.what}: {new}, {timed.run_us / 1e3:.2f} ms"
+        self.progress.update(self.task, completed=elapsed, now=now)
+
+
+def _fill_from(source: profiling.Source, executor: str, seconds: float, seed: int, bar: _Bar) -> str:
+    """Profile one graph; what came of it, in a line."""
+    store = profile_store()
+    before = len(machine_profile(executor, source.device, store).prices)
+    count = profiling.profile(source, executor, load_library(), store, seconds, seed, bar)
+    known = machine_profile(executor, source.device, store)
+    priced = known.cost_model(source.sizes).metrics(source.program.graph)
+    share = priced["measured_us"] / priced["time_us"] if priced["time_us"] else 1.0
+    new = len(known.prices) - before
+    return f"{count} graphs timed, {new} new prices of {len(known.prices)}; {share:.0%} of the price measured"

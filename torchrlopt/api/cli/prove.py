@@ -1,0 +1,192 @@
+"""`torchrlopt substitutions check | prove`: layer by layer, from construction to Z3."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from torchrlopt import _C
+from torchrlopt.api.cli.library import named
+from torchrlopt.errors import OptionsError, SubstitutionError
+from torchrlopt.substitutions import generated_folder, library_files, library_text
+from torchrlopt.substitutions.generate.emit import drop
+from torchrlopt.substitutions.proof.layers import THOROUGH, Checked, Effort, check_texts, default_jobs
+from torchrlopt.substitutions.proof.records import (
+    STATES,
+    axioms_hash,
+    origin_of,
+    state_of,
+    texts_of,
+    write_records,
+)
+
+
+def check(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names, or files with substitutions; all of the library without any."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = 1,
+    bindings: Annotated[int, typer.Option(min=1, help="Instances of shapes and attributes.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Random data for each.")] = 2,
+) -> None:
+    """Check substitutions by construction and exact evaluation: what one runs after an edit.
+
+    Each is put into all contexts that it can stand in, applied by the product's own matcher, and compared
+    over a prime field, or in float64 where functions are not polynomials. No proof; that is `prove`.
+    """
+    text, chosen = _chosen(what or [])
+    found = _run(text, chosen, Effort(bindings, seeds, instances=0), jobs)
+    _report(found, Console(stderr=False, soft_wrap=True), "tested")
+
+
+def prove(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names, or files with substitutions; all of the library without any."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = default_jobs(),
+    bindings: Annotated[int, typer.Option(min=1, help="Instances that are evaluated.")] = 200,
+    instances: Annotated[
+        int, typer.Option(min=1, help="Instances that the cases of a proof come from.")
+    ] = 24,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which one proof is given up.")] = 15.0,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put each result beside its substitution as soon as it is there.")
+    ] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only those without a record that fits: goes on after Ctrl-C.")
+    ] = False,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Take generated substitutions that are not proved out of the library."),
+    ] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="No proofs: 256 instances and 4 seeds each, in all contexts.")
+    ] = False,
+) -> None:
+    """Check substitutions by exact evaluation, then prove them with Z3 from the axioms.
+
+    A proof holds for all sizes, numbers and elements in every case drawn: ranks, axes, number of members, and
+    which sizes are 1 or equal. What is not proved stays `tested`; it is not wrong for that. What limits Z3 is
+    a number of steps, so that every machine finds the same proofs.
+    """
+    text, chosen = _chosen(what or [])
+    if stale:
+        library, axioms = _C.Library(text), axioms_hash()
+        fits = ("proved", "tested", "assumed")
+        chosen = [names for names in chosen if state_of(library, names[0], axioms) not in fits]
+    effort = THOROUGH if thorough else Effort(bindings, 2, instances, timeout)
+
+    def keep(checked: Checked) -> None:
+        if write and not thorough and checked.record is not None:
+            for path in _files(what or []):
+                write_records(path, {checked.name: checked.record})
+
+    found = _run(text, chosen, effort, jobs, keep)
+    if prune and not thorough:
+        unproved = {each.name for each in found if each.record is None or each.record.method != "z3"}
+        drop(generated_folder(), {name for name in unproved if origin_of(name) == "generated"})
+    _report(found, Console(stderr=False, soft_wrap=True), "tested" if thorough else "proved")
+
+
+def _files(what: Sequence[str]) -> list[Path]:
+    """The files that are asked for, or the library's."""
+    given = [Path(each) for each in what if _is_file(each)]
+    return given if given and len(given) == len(what) else [*given, *library_files()]
+
+
+def _is_file(what: str) -> bool:
+    return what.endswith(".txt") or "/" in what
+
+
+def _chosen(what: Sequence[str]) -> tuple[str, list[list[str]]]:
+    """The text to read, and the names to check, those of one text together."""
+    paths = [Path(each) for each in what if _is_file(each)]
+    names = [each for each in what if not _is_file(each)]
+    for path in paths:
+        if not path.is_file():
+            raise OptionsError("no such file", where=str(path))
+    text = "" if paths and not names else library_text()
+    own = {path.resolve() for path in library_files()} if text else set()
+    text += "".join(_read(path) for path in paths if path.resolve() not in own)
+    library = _C.Library(text)
+    texts = texts_of(library)
+    if not what:
+        return text, list(texts.values())
+    wanted = {named(library, name) for name in names}
+    for path in paths:
+        wanted |= set(_parsed(path).names)
+    return text, [members for members in texts.values() if wanted & set(members)]
+
+
+def _read(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _parsed(path: Path) -> _C.Library:
+    try:
+        return _C.Library(_read(path))
+    except SubstitutionError as error:
+        raise SubstitutionError(error.reason, name=error.name, line=error.line, file=str(path)) from error
+
+
+def _run(
+    text: str,
+    chosen: Sequence[Sequence[str]],
+    effort: Effort,
+    jobs: int,
+    keep: Callable[[Checked], None] = lambda checked: None,
+) -> list[Checked]:
+    """All of them, with progress on a terminal, each kept when it is done; in the order given."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    found: list[Checked] = []
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("checking", total=len(chosen))
+        for each in _in_processes(text, chosen, effort, jobs):
+            found.append(each)
+            keep(each)
+            progress.update(task, advance=1, description=each.name)
+    order = {names[0]: position for position, names in enumerate(chosen)}
+    return sorted(found, key=lambda each: order[each.name])
+
+
+def _in_processes(text: str, chosen: Sequence[Sequence[str]], effort: Effort, jobs: int) -> Iterator[Checked]:
+    # A process takes a second to start: for the evaluation of a few substitutions that is not worth it.
+    yield from check_texts(text, chosen, effort, jobs if effort.instances or len(chosen) > 4 else None)
+
+
+def _report(found: Sequence[Checked], console: Console, best: str) -> None:
+    """A line for each that is less than the best, then the counts; exit status 1 where one is unsound."""
+    for each in found:
+        state = STATES[each.record.method] if each.record else "UNSOUND"
+        if state != best or len(found) <= 4:
+            reason = (
+                each.reason if state == "UNSOUND" or len(found) <= 4 else each.reason.split("\n")[0][:150]
+            )
+            record = f" ({each.record})" if each.record and len(found) <= 4 else ""
+            console.print(
+                f"{state:8} {each.name}{record}" + (f": {reason}" if reason else ""),
+                highlight=False,
+                markup=False,
+            )
+    states = Counter(STATES[each.record.method] if each.record else "unsound" for each in found)
+    names = sum(len(each.names) for each in found)
+    console.print(
+        f"{len(found)} texts, {names} substitutions: "
+        + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        + f"; at least {min((each.num_bindings for each in found), default=0)} instances each, "
+        f"{sum(each.seconds for each in found):.0f} s of work",
+        highlight=False,
+    )
+    if states["unsound"]:
+        raise typer.Exit(1)

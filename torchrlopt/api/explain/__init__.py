@@ -1,0 +1,59 @@
+"""`explain`: why a model is rewritten as it is, for each executor that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from torchrlopt.api.explain.views import Explanation
+from torchrlopt.errors import RlOptError, UnsupportedError
+from torchrlopt.options import Options
+
+
+def explain(
+    model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor, **options: Any
+) -> Explanation:
+    """Plan a model for every executor, and say what each plan is made of; nothing is timed or kept.
+
+    Args:
+        model: in eval mode. It is run once, as it is.
+        example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor.
+        **options: see `Options`; `executor` has no effect.
+
+    Returns:
+        For each executor: the rewrites of its plan with what each takes off the predicted time, rewrites that
+        bring it nothing, predicted times, and for eager PyTorch which kernels are packed and fused.
+
+    Raises:
+        OptionsError: an option is unknown or ill-typed.
+        UnsupportedError: the model is in training mode.
+        RlOptError: the model cannot be captured.
+    """
+    from torchrlopt.api.explain.explainer import Explainer  # heavy
+
+    chosen = Options.from_dict(options)
+    if model.training:
+        raise UnsupportedError(
+            "the model is in training mode", expected="a model for inference", todo="call model.eval() first"
+        )
+    explainer = Explainer(chosen)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    compiled = torch.compile(run, backend=explainer)
+    if isinstance(example_inputs, torch.Tensor):
+        example_inputs = (example_inputs,)
+    try:
+        with torch.no_grad():
+            if isinstance(example_inputs, Mapping):
+                compiled(**example_inputs)
+            else:
+                compiled(*example_inputs)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        if isinstance(error.inner_exception, RlOptError):
+            raise error.inner_exception from None
+        raise
+    return Explanation(tuple(explainer.graphs))

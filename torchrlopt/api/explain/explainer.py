@@ -1,0 +1,157 @@
+"""Looks at a model as each executor would: its own plan and prices, and eager PyTorch's plan under them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from torchrlopt import _C
+from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
+from torchrlopt.capture import Captured, aot, capture, whole_operators
+from torchrlopt.capture.aten import device_of, reason_to_leave_alone, symbol_sizes
+from torchrlopt.errors import RlOptError
+from torchrlopt.executors import registry
+from torchrlopt.executors.eager.executor import EagerCallable
+from torchrlopt.executors.eager.inventory import inventory
+from torchrlopt.machine.cost import device_model
+from torchrlopt.onnx.program import Program
+from torchrlopt.onnx.reader import read
+from torchrlopt.onnx.writer import write
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import Planned, make_plan, profile_for
+from torchrlopt.report import Report
+from torchrlopt.substitutions import load_library
+
+_LEAST_GAIN = 0.02  # of a rewrite, as a part of what it takes off for eager PyTorch
+
+Steps = Sequence[tuple[str, int]]
+
+
+class Explainer:
+    """A backend of torch.compile that looks and leaves the graph as it is.
+
+    Args:
+        options: searcher and budgets of the plans.
+
+    Attributes:
+        graphs: what was seen, in order.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.graphs: list[GraphView] = []
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Called by Dynamo with each graph."""
+
+        def look(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> None:
+            self.graphs.append(self._view(aten, list(example_inputs), fakes))
+
+        def leave() -> None:
+            self.graphs.append(GraphView(0, (), "", (), "the graph records gradients"))
+
+        with whole_operators():
+            return aot.trace(gm, example_inputs, look, leave)
+
+    def _view(self, aten: torch.fx.GraphModule, examples: list[Any], fakes: Sequence[Any]) -> GraphView:
+        """One graph, for every executor that is there."""
+        where = device_of(aten)
+        static, _ = aot.input_roles()
+        inputs, reason = aot.real_inputs(examples, fakes)
+        reason = reason or reason_to_leave_alone(aten)
+        if reason is not None:
+            return GraphView(0, (), where.type, (), reason)
+        captured = capture(aten, inputs, static)
+        program = read(captured.model, captured.static_inputs | captured.constants.keys())
+        report = Report()
+        sizes = symbol_sizes(aten, inputs)
+        base = make_plan(program, self._for("eager"), where, report, sizes)
+        views = [
+            self._executor(name, captured, program, base.plan.steps, where, sizes)
+            for name in registry.available(where.type)
+        ]
+        return GraphView(report.num_nodes_before, captured.opaque, where.type, tuple(views))
+
+    def _for(self, executor: str) -> Options:
+        return dataclasses.replace(self._options, executor=cast(Any, executor))
+
+    def _executor(
+        self,
+        name: str,
+        captured: Captured,
+        program: Program,
+        base: Steps,
+        where: torch.device,
+        sizes: Mapping[str, int],
+    ) -> ExecutorView:
+        options = self._for(name)
+        planned = make_plan(program, options, where, Report(), sizes)
+        prices, eager = (profile_for(each, where).cost_model(sizes) for each in (options, self._for("eager")))
+        rewrites = sorted(
+            _priced(program.graph, planned.plan.steps, prices).values(), key=lambda each: -each.gain_ms
+        )
+        view = ExecutorView(
+            name,
+            planned.plan.cost_before_ms,
+            planned.plan.cost_after_ms,
+            tuple(rewrites),
+            () if name == "eager" else _needless(program.graph, base, prices, eager),
+            _price_differences(name, where.type),
+        )
+        return self._with_kernels(view, captured, program, planned, options)
+
+    def _with_kernels(
+        self, view: ExecutorView, captured: Captured, program: Program, planned: Planned, options: Options
+    ) -> ExecutorView:
+        """The view with what the lowered graph runs, or with why there is none."""
+        try:
+            model = write(dataclasses.replace(program, graph=planned.graph))
+            lowered = registry.get(view.executor).lower(model, captured, options)
+        except RlOptError as error:
+            return dataclasses.replace(view, reason=str(error))
+        if not isinstance(lowered, EagerCallable):
+            return view
+        found = inventory(lowered.main.graph)
+        return dataclasses.replace(
+            view,
+            packed=found.packed,
+            plain=found.plain,
+            to_channels_last=found.to_channels_last,
+            restored=found.restored,
+        )
+
+
+def _priced(graph: _C.Graph, steps: Steps, prices: _C.CostModel) -> dict[str, Rewrite]:
+    """What each substitution of a sequence of steps takes off under these prices."""
+    library = load_library(with_generated=True)
+    found: dict[str, Rewrite] = {}
+    before = prices.total(graph)["time_us"]
+    for name, location in steps:
+        graph = library.apply(graph, name, location)
+        after = prices.total(graph)["time_us"]
+        known = found.get(name, Rewrite(name, 0, 0.0))
+        found[name] = Rewrite(name, known.count + 1, known.gain_ms + (before - after) / 1000)
+        before = after
+    return found
+
+
+def _needless(
+    graph: _C.Graph, steps: Steps, prices: _C.CostModel, eager: _C.CostModel
+) -> tuple[Rewrite, ...]:
+    """The rewrites that pay for eager PyTorch and not here."""
+    here, there = _priced(graph, steps, prices), _priced(graph, steps, eager)
+    return tuple(
+        each
+        for name, each in here.items()
+        if there[name].gain_ms > 0 and each.gain_ms <= _LEAST_GAIN * there[name].gain_ms
+    )
+
+
+def _price_differences(executor: str, device_type: str) -> dict[str, float]:
+    """The rates and overheads in which an executor differs from eager PyTorch."""
+    own, base = device_model(executor, device_type), device_model("eager", device_type)
+    names = [name for name in dir(own) if not name.startswith("_")]
+    return {name: float(getattr(own, name)) for name in names if getattr(own, name) != getattr(base, name)}

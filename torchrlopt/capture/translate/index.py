@@ -1,0 +1,162 @@
+"""Direct translations of indexing and resampling: gather, scatter, advanced indexing, interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from torchrlopt.capture.builder import GraphBuilder
+from torchrlopt.capture.onnx_types import value_dims, value_dtype
+from torchrlopt.capture.translate.layout import transpose
+from torchrlopt.capture.translate.table import Target, normal_axis, require, shape_value, translation
+
+
+@translation("embedding.default")
+def _embedding(g: GraphBuilder, target: Target, weight: ir.Value, ids: ir.Value, *options: Any) -> ir.Value:
+    return g.op("Gather", weight, ids, dims=target.dims, axis=0)
+
+
+@translation("index_select.default")
+def _index_select(g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value) -> ir.Value:
+    require(bool(value_dims(x)) and len(value_dims(index)) == 1, "index_select on scalars")
+    return g.op("Gather", x, index, dims=target.dims, axis=normal_axis(axis, len(value_dims(x))))
+
+
+@translation("gather.default")
+def _gather(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, sparse: bool
+) -> ir.Value:
+    rank = len(value_dims(x))
+    require(rank > 0 and len(value_dims(index)) == rank, "gather on scalars")
+    return g.op("GatherElements", x, index, dims=target.dims, axis=normal_axis(axis, rank))
+
+
+@translation("scatter.src")
+def _scatter(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    rank = len(value_dims(x))
+    # ATen reads only the part of the source that the index covers.
+    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
+    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=normal_axis(axis, rank))
+
+
+@translation("scatter_add.default")
+def _scatter_add(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    rank = len(value_dims(x))
+    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
+    at = normal_axis(axis, rank)
+    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction="add")
+
+
+@translation("index.Tensor", "_unsafe_index.Tensor")
+def _index(g: GraphBuilder, target: Target, x: ir.Value, indices: list[ir.Value | None]) -> ir.Value:
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    require(
+        all(value_dtype(index) in (torch.int64, torch.int32) for index in given.values()), "a mask as index"
+    )
+    axes = list(given)
+    if len(axes) == 1:
+        return g.op("Gather", x, given[axes[0]], dims=target.dims, axis=axes[0])
+    # GatherND takes the indexed axes first, and their indices as the columns of one tensor.
+    rank = len(value_dims(x))
+    others = [axis for axis in range(rank) if axis not in given]
+    num_selected = len(target.dims) - len(others)
+    # ATen puts the selected dims where the indexed axes were if those are neighbours, else first.
+    at = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    selected = target.dims[at : at + num_selected]
+    shape = shape_value(g, target, selected, *given.values())
+    columns: list[ir.Value] = []
+    for index in given.values():
+        wide = g.cast(index, torch.int64)
+        if value_dims(wide) != selected:
+            wide = g.op("Expand", wide, shape, dims=selected)
+        columns.append(g.op("Unsqueeze", wide, g.ints([num_selected]), dims=(*selected, 1)))
+    stacked = g.op("Concat", *columns, dims=(*selected, len(columns)), axis=num_selected)
+    first = transpose(g, x, [*axes, *others])
+    kept = tuple(value_dims(x)[axis] for axis in others)
+    found = g.op("GatherND", first, stacked, dtype=target.dtype, dims=(*selected, *kept))
+    if at == 0:
+        return found
+    before = range(num_selected, num_selected + at)
+    after = range(num_selected + at, len(target.dims))
+    return transpose(g, found, [*before, *range(num_selected), *after])
+
+
+@translation("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
+def _nearest_vec(g: GraphBuilder, target: Target, x: ir.Value, size: object, factors: Any) -> ir.Value:
+    return _resize(g, target, x, factors, "nearest", "asymmetric", "floor")
+
+
+@translation("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
+def _nearest(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
+    return _resize(g, target, x, factors, "nearest", "asymmetric", "floor")
+
+
+@translation(
+    "_upsample_nearest_exact1d.default",
+    "_upsample_nearest_exact2d.default",
+    "_upsample_nearest_exact3d.default",
+)
+def _nearest_exact(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
+    return _resize(g, target, x, factors, "nearest", "half_pixel", "round_prefer_ceil")
+
+
+@translation("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
+def _linear_vec(
+    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, factors: Any
+) -> ir.Value:
+    return _resize(g, target, x, factors, "linear", _coordinates(align), None)
+
+
+@translation("upsample_linear1d.default", "upsample_bilinear2d.default", "upsample_trilinear3d.default")
+def _linear(
+    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, *factors: Any
+) -> ir.Value:
+    return _resize(g, target, x, factors, "linear", _coordinates(align), None)
+
+
+@translation("upsample_bicubic2d.default")
+def _cubic(
+    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, *factors: Any
+) -> ir.Value:
+    return _resize(g, target, x, factors, "cubic", _coordinates(align), None)
+
+
+def _coordinates(align_corners: bool) -> str:
+    return "align_corners" if align_corners else "half_pixel"
+
+
+def _resize(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    factors: Sequence[float | None] | None,
+    mode: str,
+    coordinates: str,
+    rounding: str | None,
+) -> ir.Value:
+    scales = None
+    sizes = None
+    # ATen samples at 1 / factor where a factor is given, at input / output size where it is not.
+    if factors and None not in factors:
+        scales = g.constant(torch.tensor([1.0, 1.0, *factors], dtype=torch.float32))
+    else:
+        sizes = shape_value(g, target, target.dims, x)
+    return g.op(
+        "Resize",
+        x,
+        None,
+        scales,
+        sizes,
+        dims=target.dims,
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        nearest_mode=rounding,
+        cubic_coeff_a=-0.75 if mode == "cubic" else None,
+    )

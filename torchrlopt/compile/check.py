@@ -1,0 +1,337 @@
+"""Is a rewritten graph right, and is it faster? Both are asked before it is used.
+
+Right: structure exactly (count, dtype, shape, strides), integers bit for bit, floating point against a
+float64 run of the original ATen graph, at most a small multiple of the original's own error. `TOLERANCES`
+is the only table of tolerances in the project. Faster: both are timed in alternation on the same inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
+from torchrlopt.report import Timing
+
+Callee = Callable[..., Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """Allowed error of a rewritten graph in one dtype, relative to the original's own error.
+
+    Attributes:
+        rmse_factor: root mean square error at most this multiple of the original's.
+        max_factor: maximum error at most this multiple of the original's.
+        max_floor: a maximum error below this multiple of max|y| always passes.
+        rmse_floor: a root mean square error below this multiple of max|y| always passes.
+    """
+
+    rmse_factor: float
+    max_factor: float
+    max_floor: float
+    rmse_floor: float
+
+
+def _in_units_of_eps(dtype: torch.dtype, rmse_factor: float) -> Tolerance:
+    eps = torch.finfo(dtype).eps
+    return Tolerance(rmse_factor, max_factor=8.0, max_floor=8 * eps, rmse_floor=8 * eps)
+
+
+TOLERANCES: dict[torch.dtype, Tolerance] = {
+    # the reference is float64 itself, so the original's own error is 0 and the floor decides
+    torch.float64: Tolerance(1.0, 1.0, 1e-7, 1e-7),
+    torch.float32: _in_units_of_eps(torch.float32, 2.0),
+    torch.float16: _in_units_of_eps(torch.float16, 3.0),
+    torch.bfloat16: _in_units_of_eps(torch.bfloat16, 3.0),
+}
+
+
+# Calls are timed together until they take so long; longer where runtimes that wake up differently compete.
+_BLOCK_MS, _SETTLED_MS = 0.5, 4.0
+# After this, threads that the last call has left spinning have gone to sleep.
+_REST_S = 0.02
+
+
+class _Float64(torch.fx.Interpreter):
+    """Runs an ATen graph with every floating point tensor in float64.
+
+    Tensors are widened where they are read, so that a model's weights are never all held twice. An operator
+    without a float64 kernel runs in the dtype it was captured with.
+    """
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        assert callable(n.target)
+        try:
+            return n.target(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+        except (RuntimeError, TypeError, ValueError):
+            narrow = torch.fx.node.map_arg(
+                (n.args, n.kwargs), lambda a: _narrowed(self.env[a], a.meta["val"])
+            )
+            return n.target(*narrow[0], **narrow[1])
+
+
+def _widened(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.double() if leaf.is_floating_point() else leaf
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+
+
+def _narrowed(value: Any, meta: Any) -> Any:
+    """The value in the dtype the captured graph has there."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_narrowed(v, m) for v, m in zip(value, meta, strict=True))
+    return value.to(meta.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def float64_reference(aten: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of the ATen graph computed in float64 (integer outputs in their own dtype)."""
+    with torch.no_grad():
+        return tuple(_Float64(aten).run(*inputs))
+
+
+def compare(
+    reference: Sequence[Any], original: Sequence[Any], rewritten: Sequence[Any], where: str = "outputs"
+) -> float:
+    """Compare the outputs of the rewritten graph with those of the original.
+
+    Args:
+        reference: outputs in float64.
+        original: outputs of the original graph in its own dtypes.
+        rewritten: outputs of the rewritten graph.
+        where: what is compared, for the message.
+
+    Returns:
+        The worst root mean square error of the rewritten outputs as a multiple of the original's own,
+        both against the reference; where the floor of the tolerance decides, in proportion to it.
+
+    Raises:
+        VerificationError: a structure, an integer or an error beyond `TOLERANCES`.
+    """
+    if len(original) != len(rewritten):
+        raise VerificationError(
+            "the number of outputs differs", where=where, expected=len(original), got=len(rewritten)
+        )
+    worst = 0.0
+    for index, (ref, old, new) in enumerate(zip(reference, original, rewritten, strict=True)):
+        place = f"{where}, output {index}"
+        if not isinstance(old, torch.Tensor):
+            if old != new:
+                raise VerificationError("an output differs", where=place, expected=old, got=new)
+            continue
+        _compare_structure(old, new, place)
+        if old.numel() == 0:
+            continue
+        if old.is_floating_point() or old.is_complex():
+            worst = max(worst, _compare_floats(ref, old, new, place))
+        elif not torch.equal(old, new):
+            count = int((old != new).sum())
+            raise VerificationError(
+                "integer or bool elements differ", where=place, expected="bit-exact", got=f"{count} differ"
+            )
+    return worst
+
+
+def _compare_structure(old: torch.Tensor, new: Any, place: str) -> None:
+    """Dtype, device, shape and the strides of the dimensions that have more than one element."""
+
+    def describe(x: Any) -> tuple[Any, ...]:
+        if not isinstance(x, torch.Tensor):
+            return (type(x).__name__,)
+        strides = (
+            () if x.numel() == 0 else tuple(st for s, st in zip(x.shape, x.stride(), strict=True) if s > 1)
+        )
+        return str(x.dtype), str(x.device), tuple(x.shape), strides
+
+    if describe(old) != describe(new):
+        raise VerificationError(
+            "dtype, device, shape or strides differ", where=place, expected=describe(old), got=describe(new)
+        )
+
+
+def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor, place: str) -> float:
+    """The error of `new` as a multiple of that of `old`; raises VerificationError beyond the tolerance."""
+    if old.is_complex():
+        reference, old, new = (torch.view_as_real(x.resolve_conj()) for x in (reference, old, new))
+    tolerance = TOLERANCES[old.dtype]
+    ref, old, new = (x.detach().double() for x in (reference, old, new))
+    finite = old.isfinite()
+    if not torch.equal(old[~finite].nan_to_num(), new[~finite].nan_to_num()) or not torch.equal(
+        finite, new.isfinite()
+    ):
+        raise VerificationError("NaN or infinite elements differ", where=place)
+    # where the original itself overflows or the reference does not, there is nothing to compare with
+    usable = finite & ref.isfinite()
+    if not bool(usable.any()):
+        return 0.0
+    ref, old, new = ref[usable], old[usable], new[usable]
+    scale = float(ref.abs().max())
+    if tolerance is TOLERANCES[torch.float64]:
+        scale = max(scale, 1.0)
+    old_error, new_error = (old - ref).abs(), (new - ref).abs()
+    old_rmse, new_rmse = (float(e.square().mean().sqrt()) for e in (old_error, new_error))
+    rmse_limit = max(tolerance.rmse_factor * old_rmse, tolerance.rmse_floor * scale)
+    max_limit = max(tolerance.max_factor * float(old_error.max()), tolerance.max_floor * scale)
+    if new_rmse > rmse_limit or float(new_error.max()) > max_limit:
+        raise VerificationError(
+            "the rewritten graph computes other numbers",
+            where=place,
+            expected=f"RMSE to float64 at most {rmse_limit:.3g}, maximum error at most {max_limit:.3g}",
+            got=f"RMSE {new_rmse:.3g}, maximum error {float(new_error.max()):.3g}",
+            todo="report this graph: a substitution or the lowering is wrong",
+        )
+    return tolerance.rmse_factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
+
+
+def verify(
+    aten: torch.fx.GraphModule, original: Callee, rewritten: Callee, inputs: Sequence[Any], where: str = ""
+) -> float:
+    """Run both callables and the float64 reference on the same inputs and compare.
+
+    Returns:
+        The relative error of `compare`.
+
+    Raises:
+        UnsupportedError: the original cannot be run on these inputs.
+        VerificationError: the rewritten graph is wrong, or fails to run.
+        RlOptError: what the executor itself raises.
+    """
+    try:
+        with torch.no_grad():
+            old = tuple(original(*inputs))
+        reference = float64_reference(aten, inputs)
+    except Exception as error:  # the user's operators may refuse our inputs in any way
+        raise UnsupportedError(
+            "the original graph cannot be run on the inputs of the check", where=where, got=repr(error)
+        ) from error
+    new = run(rewritten, inputs, where)
+    if _sharing(old, inputs) != _sharing(new, inputs):
+        raise VerificationError(
+            "outputs share memory with other tensors than the original's do",
+            where=where,
+            expected=_sharing(old, inputs),
+            got=_sharing(new, inputs),
+        )
+    return compare(reference, old, new, where or "outputs")
+
+
+def run(rewritten: Callee, inputs: Sequence[Any], where: str = "") -> tuple[Any, ...]:
+    """Outputs of the rewritten graph.
+
+    Raises:
+        VerificationError: it fails.
+        RlOptError: what the executor itself raises.
+    """
+    try:
+        with torch.no_grad():
+            return tuple(rewritten(*inputs))
+    except RlOptError:
+        raise
+    except Exception as error:  # a wrong lowering may fail in any way inside torch
+        raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
+
+
+def _sharing(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
+    """For each output the first input or earlier output that it shares memory with."""
+    owners: dict[int, str] = {}
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        found: list[str | None] = []
+        for index, tensor in enumerate(tensors):
+            if isinstance(tensor, torch.Tensor) and tensor.numel() > 0:
+                pointer = tensor.untyped_storage().data_ptr()
+                found.append(owners.get(pointer))
+                owners.setdefault(pointer, f"{kind} {index}")
+            else:
+                found.append(None)
+    return found
+
+
+def measure(
+    before: Callee,
+    after: Callee,
+    inputs: Sequence[Any],
+    limit_ms: float,
+    min_gain: float,
+    settle: bool = False,
+) -> Timing:
+    """Time two callables in alternation until the verdict on `min_gain` is clear or `limit_ms` is over.
+
+    Args:
+        before: the original.
+        after: the rewritten one.
+        inputs: arguments of both.
+        limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
+            two where even those would take twice as long.
+        min_gain: the gain that the verdict is about.
+        settle: rest and call each once more before its time is taken, and take longer times. Threads of one
+            runtime spin for milliseconds after its call, and would slow another one down.
+    """
+    cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+    start = time.perf_counter()
+    times: tuple[list[float], list[float]] = ([], [])
+    with torch.no_grad():
+        after(*inputs)  # evaluates expressions over these weights, which is not to be timed
+        rough_ms = max(_time_ms(call, inputs, 1, cuda) for call in (before, after))
+        block_ms = _SETTLED_MS if settle else _BLOCK_MS
+        repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
+        for number in range(41):
+            spent = (time.perf_counter() - start) * 1e3 / limit_ms
+            if (number >= 2 and spent > 2) or (number >= 3 and spent > 1):
+                break
+            if (number >= 7 and _is_clear(times, min_gain)) or (number >= 3 and _is_plain(times, min_gain)):
+                break
+            for which in (0, 1) if number % 2 == 0 else (1, 0):
+                if settle:
+                    time.sleep(_REST_S)
+                    _time_ms((before, after)[which], inputs, 1, cuda)
+                times[which].append(_time_ms((before, after)[which], inputs, repeats, cuda))
+    ratios = _ratios(times)
+    quartiles = statistics.quantiles(ratios, n=4)
+    return Timing(
+        before_ms=statistics.median(times[0]),
+        after_ms=statistics.median(times[1]),
+        gain=1 - statistics.median(ratios),
+        spread=(quartiles[2] - quartiles[0]) / 2,
+        num_rounds=len(ratios),
+    )
+
+
+def _ratios(times: tuple[list[float], list[float]]) -> list[float]:
+    return [after / before for before, after in zip(*times, strict=True)]
+
+
+def _is_clear(times: tuple[list[float], list[float]], min_gain: float) -> bool:
+    """True when all but the outer tenth of the rounds lie on one side of the threshold."""
+    ratios = sorted(_ratios(times))
+    cut = len(ratios) // 10
+    inner = ratios[cut : len(ratios) - cut]
+    return inner[-1] < 1 - min_gain or inner[0] > 1 - min_gain
+
+
+def _is_plain(times: tuple[list[float], list[float]], min_gain: float) -> bool:
+    """True when every round lies on one side of the threshold, by more than all of them differ."""
+    ratios = _ratios(times)
+    distance = min(abs(ratio - (1 - min_gain)) for ratio in ratios)
+    is_one_sided = len({ratio < 1 - min_gain for ratio in ratios}) == 1
+    return is_one_sided and distance > 2 * (max(ratios) - min(ratios))
+
+
+def _time_ms(call: Callee, inputs: Sequence[Any], repeats: int, cuda: bool) -> float:
+    """Mean wall time of one call over `repeats` calls, in milliseconds."""
+    if cuda:
+        torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    for _ in range(repeats):
+        call(*inputs)
+    if cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter_ns() - start) / repeats / 1e6

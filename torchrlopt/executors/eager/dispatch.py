@@ -1,0 +1,123 @@
+"""The quickest callable for each operator of a graph that runs from Python.
+
+An `OpOverload` object costs 2.0 us a call, the builtin of the same operator 1.2 us, a method 1.0 us; a
+BERT has 500 calls. The table lists operators whose builtin takes the overload's arguments in its order.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.lowering.fx_values import arguments, shape_key
+
+aten = torch.ops.aten
+
+_TORCH = (
+    "abs.default add.Scalar add.Tensor addmm.default amax.default amin.default argmax.default "
+    "baddbmm.default bmm.default cat.default clamp.default clamp_.default clamp_min.default "
+    "clamp_min_.default clone.default convolution.default cos.default cumsum.default div.Scalar "
+    "div.Tensor embedding.default eq.Tensor erf.default exp.default exp_.default floor.default "
+    "gather.default gt.Tensor index_select.default le.Tensor log.default logical_and.default "
+    "logical_not.default lt.Tensor masked_fill.Scalar matmul.default maximum.default mean.default "
+    "mean.dim minimum.default mm.default mul.Scalar mul.Tensor ne.Tensor neg.default permute.default "
+    "pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default relu.default relu_.default "
+    "repeat_interleave.self_int rsqrt.default rsqrt_.default rsub.Scalar select.int sigmoid.default "
+    "sigmoid_.default sin.default split_with_sizes.default sqrt.default sqrt_.default square.default "
+    "squeeze.dim squeeze.dims stack.default sub.Scalar sub.Tensor sum.dim_IntList tanh.default "
+    "tanh_.default transpose.int unbind.int unsqueeze.default where.self native_layer_norm.default "
+    "_log_softmax.default _native_batch_norm_legit_no_training.default "
+    "_scaled_dot_product_flash_attention_for_cpu.default _softmax.default"
+)
+_NN = (
+    "avg_pool2d.default elu.default elu_.default gelu.default gelu_.default hardsigmoid.default "
+    "hardsigmoid_.default hardswish.default hardswish_.default hardtanh.default hardtanh_.default "
+    "leaky_relu.default leaky_relu_.default linear.default max_pool2d_with_indices.default "
+    "scaled_dot_product_attention.default silu.default silu_.default"
+)
+
+
+def _builtins() -> dict[Any, Any]:
+    table = {}
+    for names, module in ((_TORCH, torch), (_NN, torch._C._nn)):
+        for name in names.split():
+            packet, overload = name.split(".")
+            table[getattr(getattr(aten, packet), overload)] = getattr(module, packet)
+    return table
+
+
+BUILTINS: dict[Any, Any] = _builtins()
+"""Overload to the builtin function that computes it, called with the same arguments."""
+
+# Take their sizes one by one, which the argument parser reads faster than a list.
+_OF_SIZES = {
+    aten.view.default: "view",
+    aten._unsafe_view.default: "view",
+    aten.reshape.default: "reshape",
+    aten.expand.default: "expand",
+}
+# Have no function in `torch`.
+_METHODS = {
+    aten.add_.Tensor: "add_",
+    aten.sub_.Tensor: "sub_",
+    aten.mul_.Tensor: "mul_",
+    aten.div_.Tensor: "div_",
+    aten.contiguous.default: "contiguous",
+}
+
+
+def use_builtins(module: fx.GraphModule) -> None:
+    """Exchange the targets of calls by quicker ones of the same meaning, in place.
+
+    The last pass, so it generates the code: the graph that results is for running, no longer for passes
+    that look at overloads.
+    """
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target is aten.native_layer_norm.default:
+            _only_normalised(graph, node)
+        elif node.target in BUILTINS:
+            node.target = BUILTINS[node.target]
+        elif node.target in _OF_SIZES and not node.kwargs and len(node.args) == 2 and node.args[1]:
+            node.args = (node.args[0], *node.args[1])
+            node.op, node.target = "call_method", _OF_SIZES[node.target]
+        elif node.target in _METHODS:
+            node.op, node.target = "call_method", _METHODS[node.target]
+        elif node.target is aten.slice.Tensor:
+            _index(node)
+    graph.lint()
+    module.recompile()
+
+
+def _only_normalised(graph: fx.Graph, node: fx.Node) -> None:
+    """A layer norm of which only the first result is read."""
+    named = arguments(node)
+    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+        node.target = BUILTINS[node.target]
+        return
+    with graph.inserting_before(node):
+        args = tuple(named[name] for name in ("input", "normalized_shape", "weight", "bias", "eps"))
+        call = graph.call_function(torch.layer_norm, args)
+    for user in list(node.users):
+        call.meta.update(user.meta)
+        user.replace_all_uses_with(call)
+        graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def _index(node: fx.Node) -> None:
+    """A slice as Python's indexing, which has the same rules for negative and absent bounds."""
+    named = arguments(node)
+    rank = len(shape_key(node) or ())
+    dim = named["dim"]
+    if not isinstance(dim, int) or rank == 0:
+        return
+    everything = (slice(None),) * (dim % rank)
+    node.args = (node.args[0], (*everything, slice(named["start"], named["end"], named["step"])))
+    node.kwargs = {}
+    node.target = operator.getitem

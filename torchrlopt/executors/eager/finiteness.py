@@ -1,0 +1,128 @@
+"""Which values of a graph are finite as long as its inputs and weights are, and whether these are.
+
+Some fused kernels are right for finite operands only. They are used behind operators that make no NaN or
+infinity of finite operands (short of an overflow, where the original is not finite either); weights are
+looked at once, inputs at every call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
+
+aten = torch.ops.aten
+
+# No quotients, powers, logarithms, roots or variances: they leave the reals for finite operands.
+_SAFE = frozenset(
+    {
+        "convolution", "conv1d", "conv2d", "conv3d", "linear", "mm", "addmm", "bmm", "baddbmm", "matmul",
+        "add", "sub", "rsub", "mul", "neg", "abs", "maximum", "minimum", "where", "exp", "erf", "sin", "cos",
+        "relu", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardsigmoid",
+        "hardswish", "clamp", "clamp_min", "clamp_max", "square",
+        "_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm", "layer_norm",
+        "max_pool2d", "max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
+        "mean", "sum", "amax", "amin", "upsample_nearest2d", "upsample_bilinear2d",
+        "cat", "stack", "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "select", "slice",
+        "split", "split_with_sizes", "chunk", "unbind", "unsqueeze", "squeeze", "expand", "flatten", "alias",
+        "detach", "clone", "contiguous", "_to_copy", "embedding", "index_select", "gather", "repeat",
+        "pixel_shuffle", "roll", "flip",
+    }
+)  # fmt: skip
+_PACKING = frozenset({packing.PACK_CONVOLUTION, packing.PACK_TRANSPOSED, packing.PACK_LINEAR})
+
+
+def finite_nodes(graph: fx.Graph, static: Collection[fx.Node]) -> frozenset[fx.Node]:
+    """The nodes that are finite as long as the placeholders and the nodes in `static` are.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`.
+        static: what `weights_sum` covers.
+    """
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        is_given = node.op == "placeholder" or node in static or _is_integral(node)
+        if is_given or (_keeps_finite(node) and found.issuperset(node.all_input_nodes)):
+            found.add(node)
+    return frozenset(found)
+
+
+def _is_integral(node: fx.Node) -> bool:
+    value = tensor_of(node)
+    return value is not None and not value.is_floating_point() and not value.is_complex()
+
+
+def _keeps_finite(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
+    if getattr(node.target, "__name__", "") == "getitem":
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
+        return False
+    name = node.target._schema.name.rpartition("::")[2]
+    if name not in _SAFE or not all(_is_finite_number(value) for value in arguments(node).values()):
+        return False
+    shape = static_shape(node.all_input_nodes[0])
+    # The mean and the largest of nothing are no numbers.
+    return name not in ("mean", "amax", "amin") or (shape is not None and 0 not in shape)
+
+
+def _is_finite_number(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def add_weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
+    """Add the sum of all that is static and read by what is not: finite only if all of that is.
+
+    Args:
+        graph: an ATen graph in which kernels have been selected.
+        static: the nodes that are the same at every call.
+
+    Returns:
+        The sum, a scalar of float32; None where nothing static is read.
+    """
+    sources: list[fx.Node] = []
+    for node in graph.nodes:
+        if node not in static or not node.users:
+            continue
+        # A packed weight is opaque: what it was packed from is looked at.
+        is_read = any(user not in static or user.target in _PACKING for user in node.users)
+        value = tensor_of(node)
+        if is_read and node.target not in _PACKING and value is not None and value.is_floating_point():
+            sources.append(node)
+    if not sources:
+        return None
+    with graph.inserting_before(next(iter(graph.find_nodes(op="output")))):
+        total = None
+        for source in sources:
+            part = graph.call_function(aten.sum.default, (source,), {"dtype": torch.float32})
+            total = part if total is None else graph.call_function(aten.add.Tensor, (total, part))
+    return total
+
+
+def sources_of(graph: fx.Graph, nodes: Collection[fx.Node]) -> list[fx.Node]:
+    """The placeholders of floating point that these nodes are computed from, in order."""
+    needed, waiting = set(nodes), list(nodes)
+    while waiting:
+        for source in waiting.pop().all_input_nodes:
+            if source not in needed:
+                needed.add(source)
+                waiting.append(source)
+    placeholders = graph.find_nodes(op="placeholder")
+    return [node for node in placeholders if node in needed and not _is_integral(node)]
+
+
+def are_finite(tensors: Sequence[Any]) -> bool:
+    """Whether all elements of all tensors are finite; a sum that overflows counts as an infinity."""
+    # One pass over each, where isfinite().all() takes three.
+    return all(
+        math.isfinite(tensor.sum(dtype=torch.float32).item())
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+    )

@@ -1,0 +1,113 @@
+"""Elementwise calls write over an operand that nobody reads again.
+
+Halves the memory traffic of an activation that follows a convolution (0.036 to 0.020 ms for 3 MB). Applied to
+the main part only, after the prologue was split off: a prologue value must never be written to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.lowering.fx_values import (
+    arguments,
+    is_contiguous,
+    is_mutable,
+    only_user,
+    shape_key,
+    static_stride,
+    tensor_of,
+)
+
+aten = torch.ops.aten
+
+# Their result is always memory of its own, and nothing else refers to it.
+_FRESH = frozenset(
+    {
+        aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
+        aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
+        packing.TRANSPOSED, packing.LINEAR,
+    }
+)  # fmt: skip
+_COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})
+# Elementwise, though torch does not tag it so.
+_UNTAGGED = frozenset({aten.hardswish.default})
+
+
+def reuse_memory(module: fx.GraphModule) -> None:
+    """Turn elementwise calls on dead temporaries into their in-place forms; generates no code.
+
+    Args:
+        module: the main part of a graph, with `meta["val"]`; left alone when it writes to values already.
+    """
+    if any(is_mutable(node) for node in module.graph.nodes):
+        return  # what the program itself writes to is not followed
+    for node in module.graph.nodes:
+        target = _in_place_form(node.target) if node.op == "call_function" else None
+        if target is None:
+            continue
+        if _is_dead_temporary(node.args[0], node):
+            node.target = target
+        elif _is_commutative(node) and _is_dead_temporary(node.args[1], node):
+            node.args = (node.args[1], node.args[0])
+            node.target = target
+
+
+def _is_commutative(node: fx.Node) -> bool:
+    return node.target in _COMMUTATIVE and arguments(node).get("alpha", 1) == 1
+
+
+def is_elementwise(target: Any) -> bool:
+    """True for an operator that computes each element of its result from the same place of its operands."""
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    return torch.Tag.pointwise in target.tags or target in _UNTAGGED
+
+
+def _in_place_form(target: Any) -> Any:
+    """The overload that writes to its first argument, with the same arguments; None when there is none."""
+    if not is_elementwise(target):
+        return None
+    name = target._schema.name.rpartition("::")[2] + "_"
+    overload = getattr(getattr(aten, name, None), target._overloadname, None)
+    if overload is None:
+        return None
+    ours = [(argument.name, str(argument.type)) for argument in target._schema.arguments]
+    theirs = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+    return overload if ours == theirs else None
+
+
+def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
+    """True when `node` alone reads the operand and its result fits into the operand's memory."""
+    if not isinstance(operand, fx.Node) or only_user(operand) is not node or operand.op != "call_function":
+        return False
+    if operand.target not in _FRESH and not _writes_new_memory(operand.target):
+        return False
+    before, after = tensor_of(operand), tensor_of(node)
+    if before is None or after is None or before.dtype != after.dtype or before.device != after.device:
+        return False
+    if shape_key(operand) != shape_key(node):
+        return False
+    if is_contiguous(operand):
+        return is_contiguous(node)
+    stride = static_stride(operand)
+    return stride is not None and stride == static_stride(node)
+
+
+def _writes_new_memory(target: Any) -> bool:
+    """True for elementwise calls, those turned in place included: their result is theirs alone."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.pointwise not in target.tags and target not in _UNTAGGED:
+        return _is_in_place_form(target)
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+
+
+def _is_in_place_form(target: Any) -> bool:
+    """True for the in-place form of an elementwise operator, which this pass put in."""
+    name = target._schema.name.rpartition("::")[2]
+    functional = getattr(getattr(aten, name.removesuffix("_"), None), target._overloadname, None)
+    return name.endswith("_") and functional is not None and is_elementwise(functional)

@@ -1,0 +1,87 @@
+"""What a lowered graph of the eager executor runs: packed kernels, plain calls, changes of layout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.layout import reorder, restride
+
+_PLAIN = {
+    "convolution": "convolution", "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution",
+    "linear": "linear", "addmm": "linear", "mm": "product", "bmm": "product", "baddbmm": "product",
+    "matmul": "product", "scaled_dot_product_attention": "attention",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Calls of one graph, counted.
+
+    Attributes:
+        packed: kernels with pre-packed weights by what they compute ("convolution + relu").
+        plain: convolutions, linears, products and attentions that run as ATen has them.
+        others: all other calls that run at every call of the graph.
+        to_channels_last: copies that give a value the layout of the packed convolutions.
+        restored: copies that give a value the strides of the original program back.
+    """
+
+    packed: dict[str, int] = field(default_factory=dict)
+    plain: dict[str, int] = field(default_factory=dict)
+    others: int = 0
+    to_channels_last: int = 0
+    restored: int = 0
+
+
+def inventory(graph: fx.Graph) -> Inventory:
+    """Count the calls of the part of a graph that runs at every call.
+
+    Args:
+        graph: as the eager executor runs it.
+    """
+    packed: Counter[str] = Counter()
+    plain: Counter[str] = Counter()
+    others = to_channels_last = restored = 0
+    for node in graph.nodes:
+        if node.op not in ("call_function", "call_method"):
+            continue
+        kernel = _packed(node)
+        name = node.target if isinstance(node.target, str) else _name(node.target)
+        if kernel is not None:
+            packed[kernel] += 1
+        elif node.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d):
+            to_channels_last += 1
+        elif node.target in (restride, reorder):
+            restored += 1
+        elif name in _PLAIN:
+            plain[_PLAIN[name]] += 1
+        else:
+            others += 1
+    return Inventory(dict(packed), dict(plain), others, to_channels_last, restored)
+
+
+def _packed(node: fx.Node) -> str | None:
+    """What a packed kernel computes; None for any other call."""
+    if node.target == packing.LINEAR:
+        parts = ["linear", node.args[3]]
+    elif node.target == packing.CONVOLUTION:
+        parts = ["convolution", node.args[7]]
+    elif node.target == packing.CONVOLUTION_ADD:
+        parts = ["convolution", "sum", node.args[10]]
+    elif node.target == packing.TRANSPOSED:
+        parts = ["transposed convolution", node.args[8]]
+    else:
+        return None
+    return " + ".join(str(part) for part in parts if part not in (None, "none", ""))
+
+
+def _name(target: Any) -> str:
+    """The operator's name without namespace and overload."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.rpartition("::")[2]
+    return str(getattr(target, "__name__", target))

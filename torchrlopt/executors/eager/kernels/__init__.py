@@ -1,0 +1,1 @@
+"""Kernels of oneDNN with packed weights in the place of ATen calls."""

@@ -1,0 +1,213 @@
+"""Products with a weight that is ready before the call become oneDNN's packed, fused linear.
+
+The packed call takes an input of any rank, so the reshapes that wrap a 2-D product go; a bias that is added
+behind it and an activation come along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels.convolution import insert_after, replace
+from torchrlopt.executors.eager.kernels.epilogues import added_value, fused_activation
+from torchrlopt.executors.lowering.fx_values import (
+    arguments,
+    dim_key,
+    is_contiguous,
+    shape_key,
+    static_shape,
+    tensor_of,
+)
+
+aten = torch.ops.aten
+_RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+_TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
+
+
+@dataclass(frozen=True)
+class _Site:
+    """One product `x @ weight (+ bias)`.
+
+    Attributes:
+        first: the product.
+        results: the nodes that hold its result; several when it is reshaped several times to one shape.
+        x: [..., in].
+        weight: [in, out], or [out, in] when `is_transposed`.
+        bias: [out] or None.
+    """
+
+    first: fx.Node
+    results: list[fx.Node]
+    x: fx.Node
+    weight: fx.Node
+    is_transposed: bool
+    bias: fx.Node | None
+
+
+def select_linears(
+    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node]
+) -> list[fx.Node]:
+    """Replace what pays by packed calls, in place.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`.
+        static: the nodes that are the same at every call.
+        finite: the nodes whose values may be taken for finite.
+
+    Returns:
+        The packed calls; each result is contiguous, as the original's was.
+    """
+    packed: dict[Any, fx.Node] = {}
+    calls = []
+    for node in list(graph.nodes):
+        site = _site(node, static)
+        if site is not None and _pays(site):
+            calls.append(_rewrite(graph, site, static, packed, finite))
+    return calls
+
+
+def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
+    """The product at this node when a packed form of it exists, else None."""
+    if node.op != "call_function":
+        return None
+    bias = None
+    is_transposed = False
+    if node.target is aten.mm.default or node.target is aten.matmul.default:
+        x, weight = node.args[:2]
+    elif node.target is aten.bmm.default:
+        x, weight = node.args[0], _behind_expand(node.args[1])
+    elif node.target is aten.addmm.default:
+        named = arguments(node)
+        bias, x, weight = named["self"], named["mat1"], named["mat2"]
+        if named["alpha"] != 1 or named["beta"] != 1:
+            return None
+    elif node.target is aten.linear.default:
+        named = arguments(node)
+        x, weight, bias, is_transposed = named["input"], named["weight"], named["bias"], True
+    else:
+        return None
+    if not isinstance(x, fx.Node) or not isinstance(weight, fx.Node) or weight not in static or x in static:
+        return None
+    values = [tensor_of(each) for each in (x, weight, node)]
+    if not all(packing.can_pack(value) for value in values) or not is_contiguous(node):
+        return None
+    weight_shape = static_shape(weight)
+    if weight_shape is None or len(weight_shape) != 2 or 0 in weight_shape:
+        return None
+    if len({value.dtype for value in values if value is not None}) != 1 or not shape_key(x):
+        return None
+    if bias is not None and not _is_bias(bias, node):
+        return None
+    outer = _through_reshapes(node, x)
+    results, x = outer if outer is not None else ([node], x)
+    return _Site(node, results, x, weight, is_transposed, bias)
+
+
+def _behind_expand(node: Any) -> fx.Node | None:
+    """The matrix that a batch of matrices repeats, which is how ATen writes some products of 3-D inputs."""
+    while node.target in _RESHAPES and shape_key(node) == shape_key(node.args[0]):
+        node = node.args[0]
+    if node.target is not aten.expand.default:
+        return None
+    source = node.args[0]
+    return source if len(shape_key(source) or ()) == 2 else None
+
+
+def _is_bias(bias: object, product: fx.Node) -> bool:
+    """True for a vector of one number per output feature, in the product's dtype."""
+    value, of_product = tensor_of(bias), tensor_of(product)
+    if value is None or of_product is None or not packing.can_pack(value):
+        return False
+    return value.dtype == of_product.dtype and shape_key(bias) == (shape_key(product) or ())[-1:]
+
+
+def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.Node] | None:
+    """The reshapes around a 2-D product, when they only fold the leading dimensions and unfold them again.
+
+    Returns:
+        The outer reshapes (the results) and the unfolded input, or None.
+    """
+    if x.target not in _RESHAPES or not product.users:
+        return None
+    unfolded = x.args[0]
+    inner, outer, result = shape_key(unfolded), shape_key(x), shape_key(product)
+    if not isinstance(unfolded, fx.Node) or inner is None or outer is None or result is None:
+        return None
+    if not inner or inner[-1] != outer[-1] or len(outer) != 2:
+        return None
+    expected = (*inner[:-1], result[-1])
+    for user in product.users:
+        if user.target not in _RESHAPES or shape_key(user) != expected:
+            return None
+    return list(product.users), unfolded
+
+
+def _pays(site: _Site) -> bool:
+    shape, weight = static_shape(site.first), static_shape(site.weight)
+    assert weight is not None
+    rows = None if shape is None else math.prod(shape[:-1])
+    in_features, out_features = reversed(weight) if site.is_transposed else weight
+    return packing.packed_linear_pays(rows, in_features, out_features)
+
+
+def _rewrite(
+    graph: fx.Graph,
+    site: _Site,
+    static: Collection[fx.Node],
+    packed: dict[Any, fx.Node],
+    finite: Collection[fx.Node],
+) -> fx.Node:
+    """Put the packed call where the last fused node was; returns it."""
+    weight = _packed_weight(graph, site, static, packed)
+    result, bias = site.results[0], site.bias
+    for twin in site.results[1:]:
+        twin.replace_all_uses_with(result)
+        graph.erase_node(twin)
+    if bias is None:
+        added = added_value(result)
+        if added is not None and _is_bias(added[1], result) and shape_key(added[0]) == shape_key(result):
+            result, bias = added
+    last, epilogue = fused_activation(result, result in finite)
+    args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
+    return replace(graph, site.first, last, packing.LINEAR, args)
+
+
+def _packed_weight(
+    graph: fx.Graph, site: _Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+) -> fx.Node:
+    """The packing call of this weight, made once; packing wants [out, in]."""
+    weight = site.weight
+    if not site.is_transposed:
+        source = _source_of_transpose(weight)
+        if source is not None and source in static:
+            weight = source
+        else:
+            key = (aten.t.default, weight)
+            if key not in packed:
+                packed[key] = insert_after(graph, weight, aten.t.default, (weight,))
+                packed[key].meta["val"] = weight.meta["val"].t()
+            weight = packed[key]
+    key = (packing.PACK_LINEAR, weight)
+    if key not in packed:
+        packed[key] = insert_after(graph, weight, packing.PACK_LINEAR, (weight,))
+    return packed[key]
+
+
+def _source_of_transpose(node: fx.Node) -> fx.Node | None:
+    """The matrix of which this node is the transpose, None when it is no transpose."""
+    if node.target not in _TRANSPOSES or not isinstance(node.args[0], fx.Node):
+        return None
+    if node.target is aten.t.default:
+        return node.args[0]
+    axes: Any = node.args[1] if node.target is aten.permute.default else node.args[1:3]
+    turned = [int(dim_key(axis)) % 2 for axis in axes]
+    wanted = [1, 0] if node.target is aten.permute.default else None
+    is_transpose = turned == wanted if wanted is not None else set(turned) == {0, 1}
+    return node.args[0] if is_transpose else None

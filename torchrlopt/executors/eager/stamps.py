@@ -1,0 +1,115 @@
+"""Reads the clock between the calls of a lowered graph: what each takes where it stands in the program.
+
+A copy of the graph with a reading of the clock (40 ns) after every call, so that layouts, caches, memory
+reuse and the dispatch of Python are those of the real thing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.eager.executor import EagerCallable
+from torchrlopt.executors.registry import Lowered
+
+_REPEATS = 3  # of a call at once, to see what it takes with warm caches
+
+
+class Stamped:
+    """A lowered graph that tells when each of its calls ended.
+
+    Args:
+        lowered: from the eager executor.
+
+    Attributes:
+        origins: for each timed call, the names of the ONNX nodes whose work it does; empty where it only
+            moves data between the others.
+        sources: for each timed call, positions of the timed calls whose results it reads.
+
+    Raises:
+        UnsupportedError: the callable of another executor, which runs in one piece.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        if not isinstance(lowered, EagerCallable):
+            raise UnsupportedError("only the eager executor runs call by call", got=type(lowered).__name__)
+        self._lowered = lowered
+        main = lowered.main
+        self._calls = [n for n in main.graph.nodes if n.op in ("call_function", "call_method", "call_module")]
+        self.origins = [lowered.origins.get(node.name, ()) for node in self._calls]
+        position = {node: index for index, node in enumerate(self._calls)}
+        self.sources = [
+            [position[source] for source in node.all_input_nodes if source in position]
+            for node in self._calls
+        ]
+        self._module = _with_clock(main)
+
+    def __call__(self, args: Sequence[Any]) -> tuple[list[int], int]:
+        """Run once.
+
+        Args:
+            args: inputs of the captured graph.
+
+        Returns:
+            Nanoseconds of each timed call, the reading of the clock included, and of the whole run.
+        """
+        start = time.perf_counter_ns()
+        _, stamps = self._module.forward(*self._lowered.arguments(args))
+        end = time.perf_counter_ns()
+        return [after - before for before, after in itertools.pairwise(stamps)], end - start
+
+    def warm(self, args: Sequence[Any]) -> list[int]:
+        """Nanoseconds of each timed call when it is repeated at once; results are not those of the graph."""
+        return _Repeating(self._lowered.main).times(self._lowered.arguments(args))
+
+
+def _with_clock(main: fx.GraphModule) -> fx.GraphModule:
+    """The graph with a reading of the clock before the first call and after each."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    stamps: list[fx.Node] = []
+    for node in main.graph.nodes:
+        is_call = node.op in ("call_function", "call_method", "call_module")
+        if is_call and not stamps:
+            stamps.append(graph.call_function(time.perf_counter_ns))
+        if node.op == "output":
+            graph.output((fx.map_arg(node.args[0], copies.__getitem__), stamps))
+            continue
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if is_call:
+            stamps.append(graph.call_function(time.perf_counter_ns))
+    return fx.GraphModule(main, graph)
+
+
+class _Repeating(fx.Interpreter):
+    """Runs a graph, every call several times in a row."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self._times: list[int] = []
+
+    def times(self, args: Sequence[Any]) -> list[int]:
+        """Nanoseconds of the quickest repeat of each call."""
+        self._times = []
+        self.run(*args)
+        return self._times
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node; calls again and again."""
+        if n.op not in ("call_function", "call_method", "call_module"):
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        run = getattr(self, n.op)
+        result = run(n.target, args, kwargs)
+        best = 2**63
+        for _ in range(_REPEATS):
+            start = time.perf_counter_ns()
+            result = run(n.target, args, kwargs)
+            best = min(best, time.perf_counter_ns() - start)
+        self._times.append(best)
+        return result

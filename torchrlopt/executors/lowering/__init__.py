@@ -1,0 +1,1 @@
+"""ONNX model to one ATen graph."""

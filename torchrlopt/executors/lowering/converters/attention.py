@@ -1,0 +1,160 @@
+"""Attention and rotary position embedding."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, SymInt, aten
+from torchrlopt.executors.lowering.converters.table import OpCall, Result, converts
+
+
+def _heads(emitter: Emitter, x: fx.Node, count: int) -> fx.Node:
+    """[B, S, heads * size] as [B, heads, S, size]; 4-D operands stay."""
+    if emitter.rank(x) == 4:
+        return x
+    batch, length, width = emitter.shape(x)
+    split = emitter.op(aten.reshape.default, x, [batch, length, count, emitter.floordiv(width, count)])
+    return emitter.op(aten.permute.default, split, [0, 2, 1, 3])
+
+
+@converts("Attention")
+def _attention(emitter: Emitter, call: OpCall) -> Result:
+    q, k, v = call.x(0), call.x(1), call.x(2)
+    flat = emitter.rank(q) == 3
+    if flat:
+        q = _heads(emitter, q, call.required("q_num_heads"))
+        k = _heads(emitter, k, call.required("kv_num_heads"))
+        v = _heads(emitter, v, call.required("kv_num_heads"))
+    if call.maybe(6) is not None:
+        raise call.unsupported("padded lengths of keys and values")
+    if "left_window_size" in call.attributes or "right_window_size" in call.attributes:
+        raise call.unsupported("a local window")
+    new_k, new_v = k, v
+    past = call.maybe(4) is not None
+    if past:
+        new_k = emitter.op(aten.cat.default, [call.x(4), k], 2)
+        new_v = emitter.op(aten.cat.default, [call.x(5), v], 2)
+    y, scores = _attend(emitter, call, q, new_k, new_v, past)
+    if flat:
+        batch, _, length, _ = emitter.shape(q)
+        y = emitter.op(aten.permute.default, y, [0, 2, 1, 3])
+        y = emitter.op(aten.reshape.default, y, [batch, length, -1])
+    return (y, new_k, new_v, scores)[: call.num_outputs]
+
+
+def _attend(
+    emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, v: fx.Node, past: bool
+) -> tuple[fx.Node, fx.Node | None]:
+    """Attention over [B, heads, S, size] operands; the scores where the call asks for them."""
+    mask = call.maybe_x(3)
+    causal = bool(call.attr("is_causal", 0))
+    softcap = call.attr("softcap", 0.0)
+    scale = call.attr("scale", 0.0) or None
+    want_scores = call.num_outputs > 3 and call.wanted[3]
+    groups = emitter.static_dim(q, 1) // emitter.static_dim(k, 1)
+    plain = not softcap and not want_scores and not past and not (causal and mask is not None)
+    if plain and call.attr("softmax_precision") is None:
+        if groups > 1:
+            k, v = _repeat(emitter, k, groups), _repeat(emitter, v, groups)
+        if mask is not None:
+            mask = _wide_mask(emitter, mask, k)
+        target = aten.scaled_dot_product_attention.default
+        return emitter.op(target, q, k, v, mask, 0.0, causal, scale=scale), None
+    return _by_parts(emitter, call, q, _repeat(emitter, k, groups), _repeat(emitter, v, groups), mask, past)
+
+
+def _repeat(emitter: Emitter, x: fx.Node, groups: int) -> fx.Node:
+    """Each head `groups` times in a row."""
+    if groups == 1:
+        return x
+    return emitter.op(aten.repeat_interleave.self_int, x, groups, 1)
+
+
+def _wide_mask(emitter: Emitter, mask: fx.Node, k: fx.Node) -> fx.Node:
+    """A mask with a column for every key: the missing ones are masked out."""
+    have, want = emitter.dim(mask, -1), emitter.dim(k, 2)
+    if have in (want, 1) or not isinstance(have, int) or not isinstance(want, int):
+        return mask
+    fill = False if emitter.dtype(mask) == torch.bool else -math.inf
+    return emitter.op(aten.constant_pad_nd.default, mask, [0, want - have], fill)
+
+
+def _by_parts(
+    emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, v: fx.Node, mask: fx.Node | None, past: bool
+) -> tuple[fx.Node, fx.Node | None]:
+    """The definition, step by step, for the forms without a kernel of their own."""
+    mode, softcap = call.attr("qk_matmul_output_mode", 0), call.attr("softcap", 0.0)
+    width = emitter.static_dim(q, 3)
+    root = math.sqrt(call.attr("scale", 0.0) or 1.0 / math.sqrt(width))
+    keys = emitter.op(aten.permute.default, emitter.op(aten.mul.Tensor, k, root), [0, 1, 3, 2])
+    scores = emitter.op(aten.matmul.default, emitter.op(aten.mul.Tensor, q, root), keys)
+    stages = [scores]
+    if softcap:
+        ratio = emitter.op(aten.tanh.default, emitter.op(aten.mul.Tensor, scores, 1.0 / softcap))
+        scores = emitter.op(aten.mul.Tensor, ratio, softcap)
+    capped = scores
+    for bias in (_causal(emitter, call, q, k, past), mask and _wide_mask(emitter, mask, k)):
+        if bias is None:
+            continue
+        if emitter.dtype(bias) == torch.bool:
+            lowest = emitter.scalar(-math.inf, emitter.dtype(scores))
+            scores = emitter.op(aten.where.self, bias, scores, lowest)
+        else:
+            scores = emitter.op(aten.add.Tensor, scores, bias)
+    weights = emitter.op(aten._softmax.default, scores, 3, False)
+    # A row without any key gives zeros, not NaN.
+    empty = emitter.op(aten.isnan.default, weights)
+    weights = emitter.op(aten.where.self, empty, emitter.scalar(0.0, emitter.dtype(scores)), weights)
+    stages += [capped, scores, weights]
+    return emitter.op(aten.matmul.default, weights, v), stages[mode]
+
+
+def _causal(emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, past: bool) -> fx.Node | None:
+    """Query i sees keys up to i plus the length of the past."""
+    if not call.attr("is_causal", 0):
+        return None
+    rows, columns = emitter.dim(q, 2), emitter.dim(k, 2)
+    ahead: SymInt = emitter.dim(call.x(4), 2) if past else 0
+    ones = emitter.op(aten.ones.default, [rows, columns], dtype=torch.bool, device=emitter.device)
+    return emitter.op(aten.tril.default, ones, ahead)
+
+
+@converts("RotaryEmbedding")
+def _rotary(emitter: Emitter, call: OpCall) -> Entry:
+    x, cos, sin = call.x(0), call.x(1), call.x(2)
+    positions = call.maybe_x(3)
+    flat = emitter.rank(x) == 3
+    if flat:
+        x = _heads(emitter, x, call.required("num_heads"))
+    if positions is not None:
+        cos, sin = (emitter.op(aten.embedding.default, table, positions) for table in (cos, sin))
+    width = call.attr("rotary_embedding_dim", 0) or emitter.static_dim(x, 3)
+    cos, sin = (emitter.op(aten.unsqueeze.default, table, 1) for table in (cos, sin))
+    half = width // 2
+    if emitter.dim(cos, -1) != half:
+        cos, sin = (emitter.op(aten.slice.Tensor, table, -1, 0, half) for table in (cos, sin))
+    turned = emitter.op(aten.slice.Tensor, x, 3, 0, width)
+    interleaved = call.attr("interleaved", 0)
+    if interleaved:
+        a, b = (emitter.op(aten.slice.Tensor, turned, 3, first, width, 2) for first in range(2))
+    else:
+        a, b = (emitter.op(aten.slice.Tensor, turned, 3, p * half, (p + 1) * half) for p in range(2))
+    product = lambda s, t: emitter.op(aten.mul.Tensor, s, t)  # noqa: E731 - used four times below
+    real = emitter.op(aten.sub.Tensor, product(a, cos), product(b, sin))
+    imaginary = emitter.op(aten.add.Tensor, product(a, sin), product(b, cos))
+    if interleaved:
+        pairs = emitter.op(aten.stack.default, [real, imaginary], -1)
+        turned = emitter.op(aten.reshape.default, pairs, [*emitter.shape(x)[:3], width])
+    else:
+        turned = emitter.op(aten.cat.default, [real, imaginary], 3)
+    if width != emitter.static_dim(x, 3):
+        rest = emitter.op(aten.slice.Tensor, x, 3, width, 2**63 - 1)
+        turned = emitter.op(aten.cat.default, [turned, rest], 3)
+    if not flat:
+        return turned
+    batch, _, length, _ = emitter.shape(x)
+    rows = emitter.op(aten.permute.default, turned, [0, 2, 1, 3])
+    return emitter.op(aten.reshape.default, rows, [batch, length, -1])

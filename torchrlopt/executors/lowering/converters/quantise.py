@@ -1,0 +1,93 @@
+"""Linear quantisation to 8-bit integers and back."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
+from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten, normal_axis
+from torchrlopt.executors.lowering.converters.table import OpCall, Result, converts
+
+_INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16)
+
+
+def _along(emitter: Emitter, call: OpCall, parameter: fx.Node, x: fx.Node) -> fx.Node:
+    """A scale or zero point in a shape that broadcasts against `x`."""
+    if emitter.rank(parameter) == 0 or emitter.shape(parameter) == [1]:
+        return parameter
+    block = call.attr("block_size", 0)
+    axis = normal_axis(call.attr("axis", 1), emitter.rank(x))
+    if block:
+        wide = emitter.op(aten.repeat_interleave.self_int, parameter, block, axis)
+        return emitter.op(aten.slice.Tensor, wide, axis, 0, emitter.dim(x, axis))
+    if emitter.rank(parameter) != 1:
+        raise call.unsupported("scales of this shape")
+    trailing = emitter.rank(x) - 1 - axis
+    return emitter.op(aten.reshape.default, parameter, [-1] + [1] * trailing)
+
+
+def _quantise(
+    emitter: Emitter, x: fx.Node, scale: fx.Node, zero: fx.Node | None, dtype: torch.dtype
+) -> fx.Node:
+    """saturate(round(x / scale) + zero), halves to even."""
+    y = emitter.op(aten.round.default, emitter.op(aten.div.Tensor, x, scale))
+    if zero is not None:
+        y = emitter.op(aten.add.Tensor, y, emitter.cast(zero, emitter.dtype(y)))
+    bounds = torch.iinfo(dtype)
+    return emitter.cast(emitter.op(aten.clamp.default, y, bounds.min, bounds.max), dtype)
+
+
+@converts("QuantizeLinear")
+def _quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
+    x, scale, zero = call.x(0), call.x(1), call.maybe_x(2)
+    asked = call.attr("output_dtype", 0)
+    dtype = torch_dtype(asked) if asked else torch.uint8
+    if zero is not None:
+        dtype = emitter.dtype(zero)
+        zero = _along(emitter, call, zero, x)
+    if dtype not in _INTEGERS or emitter.dtype(x) != torch.float32 or call.attr("precision", 0) not in (0, 1):
+        raise call.unsupported(f"{emitter.dtype(x)} to {dtype}")
+    return _quantise(emitter, x, _along(emitter, call, scale, x), zero, dtype)
+
+
+@converts("DequantizeLinear")
+def _dequantize_linear(emitter: Emitter, call: OpCall) -> Entry:
+    x, scale, zero = call.x(0), call.x(1), call.maybe_x(2)
+    if emitter.dtype(x) not in (*_INTEGERS, torch.int32):
+        raise call.unsupported(str(emitter.dtype(x)))
+    dtype = emitter.dtype(scale)
+    wide = emitter.cast(x, torch.int32)
+    if zero is not None:
+        zero = emitter.cast(_along(emitter, call, zero, x), torch.int32)
+        wide = emitter.op(aten.sub.Tensor, wide, zero)
+    return emitter.op(aten.mul.Tensor, emitter.cast(wide, dtype), _along(emitter, call, scale, x))
+
+
+@converts("DynamicQuantizeLinear")
+def _dynamic_quantize(emitter: Emitter, call: OpCall) -> Result:
+    x = call.x(0)
+    high = emitter.op(aten.clamp.default, emitter.op(aten.amax.default, x), 0.0)
+    low = emitter.op(aten.clamp.default, emitter.op(aten.amin.default, x), None, 0.0)
+    scale = emitter.op(aten.div.Tensor, emitter.op(aten.sub.Tensor, high, low), 255.0)
+    zero = emitter.op(aten.neg.default, emitter.op(aten.div.Tensor, low, scale))
+    zero = emitter.op(aten.round.default, emitter.op(aten.clamp.default, zero, 0.0, 255.0))
+    return _quantise(emitter, x, scale, zero, torch.uint8), scale, emitter.cast(zero, torch.uint8)
+
+
+@converts("QLinearMatMul")
+def _qlinear_matmul(emitter: Emitter, call: OpCall) -> Entry:
+    a, b = call.x(0), call.x(3)
+    scales = [call.x(index) for index in (1, 4, 6)]
+    zeros = [call.x(index) for index in (2, 5, 7)]
+    if any(emitter.rank(p) > 1 or emitter.shape(p) not in ([], [1]) for p in scales + zeros):
+        raise call.unsupported("one scale per row or column")
+    centred = [
+        emitter.op(aten.sub.Tensor, emitter.cast(x, torch.int64), emitter.cast(zero, torch.int64))
+        for x, zero in ((a, zeros[0]), (b, zeros[1]))
+    ]
+    product = emitter.cast(emitter.op(aten.matmul.default, *centred), torch.float32)
+    ratio = emitter.op(aten.div.Tensor, emitter.op(aten.mul.Tensor, scales[0], scales[1]), scales[2])
+    one = emitter.scalar(1.0, torch.float32)
+    scaled = emitter.op(aten.mul.Tensor, product, emitter.cast(ratio, torch.float32))
+    return _quantise(emitter, scaled, one, zeros[2], emitter.dtype(zeros[2]))

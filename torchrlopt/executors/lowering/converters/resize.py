@@ -1,0 +1,224 @@
+"""Resize and grid sampling: torch's kernels where the modes agree, else one selection or matrix per axis.
+
+The interpolation weights follow the formulas of the ONNX operator; they are worked out once, when the graph
+is built, so the sizes must be static.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten, normal_axis
+from torchrlopt.executors.lowering.converters.table import OpCall, converts
+
+_ROUND: dict[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda value: math.ceil(value - 0.5),
+    "round_prefer_ceil": lambda value: math.floor(value + 0.5),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+
+
+class _Axis:
+    """One resized axis: sizes, scale, and the map from output to input coordinates."""
+
+    def __init__(self, size: int, target: int, scale: float, call: OpCall, roi: tuple[float, float]) -> None:
+        self.size, self.target, self.scale, self.roi = size, target, scale, roi
+        self.mode = call.attr("coordinate_transformation_mode", "half_pixel")
+
+    def coordinate(self, index: int) -> float:
+        """The input coordinate of output position `index`."""
+        mode, length = self.mode, self.scale * self.size
+        if mode == "align_corners":
+            return 0.0 if length <= 1 else index * (self.size - 1) / (length - 1)
+        if mode == "asymmetric":
+            return index / self.scale
+        if mode == "tf_crop_and_resize":
+            start, end = self.roi
+            if length > 1:
+                return start * (self.size - 1) + index * (end - start) * (self.size - 1) / (length - 1)
+            return 0.5 * (start + end) * (self.size - 1)
+        if mode == "pytorch_half_pixel" and length <= 1:
+            return -0.5
+        if mode == "half_pixel_symmetric":
+            adjustment = self.target / length
+            centre = self.size / 2
+            return centre * (1 - adjustment) + (index + 0.5) / self.scale - 0.5
+        return (index + 0.5) / self.scale - 0.5
+
+
+def _linear(distance: float) -> float:
+    return max(1 - abs(distance), 0.0)
+
+
+def _cubic(a: float) -> Callable[[float], float]:
+    def weight(distance: float) -> float:
+        d = abs(distance)
+        if d <= 1:
+            return (a + 2) * d**3 - (a + 3) * d**2 + 1
+        return a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a if d < 2 else 0.0
+
+    return weight
+
+
+def _matrix(axis: _Axis, call: OpCall) -> torch.Tensor:
+    """Interpolation weights [target, size] of one axis."""
+    cubic = call.attr("mode") == "cubic"
+    kernel = _cubic(call.attr("cubic_coeff_a", -0.75)) if cubic else _linear
+    radius = 2 if cubic else 1
+    squeeze = min(axis.scale, 1.0) if call.attr("antialias", 0) else 1.0
+    exclude = bool(call.attr("exclude_outside", 0))
+    matrix = torch.zeros(axis.target, axis.size, dtype=torch.float64)
+    for row in range(axis.target):
+        position = axis.coordinate(row)
+        reach = radius / squeeze
+        first, last = math.floor(position - reach), math.ceil(position + reach)
+        taps = [(index, kernel((index - position) * squeeze)) for index in range(first, last + 1)]
+        if exclude:
+            taps = [(i, w) for i, w in taps if 0 <= i < axis.size]
+        total = sum(w for _, w in taps)
+        for index, weight in taps:
+            matrix[row, min(max(index, 0), axis.size - 1)] += weight / total
+    return matrix
+
+
+def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> list[tuple[int, float]]:
+    """Target size and scale of each resized axis."""
+    own = [emitter.static_dim(x, axis) for axis in axes]
+    scales: Any = None
+    sizes: Any = None
+    given = call.maybe(2)
+    if given is not None and not (isinstance(given, torch.Tensor) and given.numel() == 0):
+        scales = _floats(given, call)
+    if not scales:
+        scales, sizes = None, emitter.const_ints(call.entry(3), "sizes")
+    if scales is not None:
+        return [(math.floor(size * scale), scale) for size, scale in zip(own, scales, strict=True)]
+    policy = call.attr("keep_aspect_ratio_policy", "stretch")
+    ratios = [target / size for target, size in zip(sizes, own, strict=True)]
+    if policy == "stretch":
+        return list(zip(sizes, ratios, strict=True))
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [(math.floor(ratio * size + 0.5), ratio) for size in own]
+
+
+def _floats(entry: Entry, call: OpCall) -> list[float]:
+    if not isinstance(entry, torch.Tensor):
+        raise call.unsupported("scales that are no constant")
+    return [float(number) for number in entry.to(torch.float64).tolist()]
+
+
+@converts("Resize")
+def _resize(emitter: Emitter, call: OpCall) -> Entry:
+    x = call.x(0)
+    rank = emitter.rank(x)
+    axes = [normal_axis(axis, rank) for axis in call.attr("axes") or range(rank)]
+    targets = _sizes(emitter, call, x, axes)
+    mode = call.attr("mode", "nearest")
+    crop = call.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+    roi = _floats(call.entry(1), call) if crop else [0.0] * len(axes) + [1.0] * len(axes)
+    resized = [
+        (axis, _Axis(emitter.static_dim(x, axis), target, scale, call, (roi[i], roi[i + len(axes)])))
+        for i, (axis, (target, scale)) in enumerate(zip(axes, targets, strict=True))
+        if crop or target != emitter.static_dim(x, axis) or scale != 1.0
+    ]
+    kernel = None if crop else _torch_kernel(emitter, call, x, resized)
+    if kernel is not None:
+        return kernel
+    dtype = emitter.dtype(x)
+    for axis, plan in resized:
+        if mode == "nearest":
+            x = _select(emitter, call, x, axis, plan)
+        else:
+            matrix = emitter.constant(_matrix(plan, call).to(dtype))
+            moved = emitter.op(aten.transpose.int, x, axis, -1)
+            moved = emitter.op(aten.matmul.default, moved, emitter.op(aten.permute.default, matrix, [1, 0]))
+            x = emitter.op(aten.transpose.int, moved, axis, -1)
+    return _extrapolate(emitter, call, x, resized) if crop else x
+
+
+def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) -> fx.Node:
+    choose = _ROUND[call.attr("nearest_mode", "round_prefer_floor")]
+    places = [min(max(choose(plan.coordinate(i)), 0), plan.size - 1) for i in range(plan.target)]
+    return emitter.op(aten.index_select.default, x, axis, emitter.constant(torch.tensor(places)))
+
+
+def _extrapolate(emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]) -> fx.Node:
+    """Replace what lies outside the input by the extrapolation value."""
+    value = emitter.scalar(call.attr("extrapolation_value", 0.0), emitter.dtype(x))
+    for axis, plan in resized:
+        inside = torch.tensor([0 <= plan.coordinate(i) <= plan.size - 1 for i in range(plan.target)])
+        if not bool(inside.all()):
+            mask = inside.reshape([-1] + [1] * (emitter.rank(x) - 1 - axis))
+            x = emitter.op(aten.where.self, emitter.constant(mask), x, value)
+    return x
+
+
+def _torch_kernel(
+    emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]
+) -> fx.Node | None:
+    """The kernel of torch where it computes the same: 4-D, both last axes, equal coordinate rules."""
+    if emitter.rank(x) != 4 or [axis for axis, _ in resized] != [2, 3]:
+        return None
+    plans = [plan for _, plan in resized]
+    if not emitter.dtype(x).is_floating_point or call.attr("antialias", 0) or call.attr("exclude_outside", 0):
+        return None
+    sizes = [plan.target for plan in plans]
+    # With a scale that is not target / size the kernel would see other coordinates.
+    if any(abs(plan.scale * plan.size - plan.target) > 1e-6 for plan in plans):
+        return None
+    mode, rule = call.attr("mode", "nearest"), plans[0].mode
+    corners = rule == "align_corners"
+    half = rule == "half_pixel" or (rule == "pytorch_half_pixel" and min(sizes) > 1)
+    # Whole factors only: torch computes the coordinate in float32 from the sizes.
+    whole = rule == "asymmetric" and all(plan.target % plan.size == 0 for plan in plans)
+    if mode == "nearest" and whole and call.attr("nearest_mode") == "floor":
+        return emitter.op(aten.upsample_nearest2d.default, x, sizes)
+    if mode == "linear" and (half or corners):
+        return emitter.op(aten.upsample_bilinear2d.default, x, sizes, corners)
+    if mode == "cubic" and (half or corners) and abs(call.attr("cubic_coeff_a", -0.75) + 0.75) < 1e-6:
+        return emitter.op(aten.upsample_bicubic2d.default, x, sizes, corners)
+    return None
+
+
+@converts("AffineGrid")
+def _affine_grid(emitter: Emitter, call: OpCall) -> Entry:
+    size = emitter.const_ints(call.entry(1), "size")
+    return emitter.op(
+        aten.affine_grid_generator.default, call.x(0), size, bool(call.attr("align_corners", 0))
+    )
+
+
+_GRID_MODES = {"linear": 0, "bilinear": 0, "nearest": 1, "cubic": 2, "bicubic": 2}
+_GRID_PADDING = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+@converts("GridSample")
+def _grid_sample(emitter: Emitter, call: OpCall) -> Entry:
+    x, grid = call.x(0), call.x(1)
+    mode = _GRID_MODES[call.attr("mode", "linear")]
+    padding = _GRID_PADDING[call.attr("padding_mode", "zeros")]
+    corners = bool(call.attr("align_corners", 0))
+    targets = {4: aten.grid_sampler_2d.default, 5: aten.grid_sampler_3d.default}
+    rank = emitter.rank(x)
+    if rank not in targets or (rank == 5 and mode == 2):
+        raise call.unsupported(f"mode {call.attr('mode')} in {rank} dimensions")
+    return emitter.op(targets[rank], x, emitter.cast(grid, emitter.dtype(x)), mode, padding, corners)
+
+
+@converts("Col2Im")
+def _col2im(emitter: Emitter, call: OpCall) -> Entry:
+    x = call.x(0)
+    image = emitter.const_ints(call.entry(1), "image shape")
+    block = emitter.const_ints(call.entry(2), "block shape")
+    rank = len(image)
+    strides, dilations = call.attr("strides") or [1] * rank, call.attr("dilations") or [1] * rank
+    pads = list(call.attr("pads") or [0] * (2 * rank))
+    if rank != 2 or pads[:rank] != pads[rank:]:
+        raise call.unsupported("asymmetric pads or more than two dimensions")
+    return emitter.op(aten.col2im.default, x, image, block, list(dilations), pads[:rank], list(strides))

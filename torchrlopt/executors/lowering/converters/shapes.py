@@ -1,0 +1,133 @@
+"""Shape arithmetic: operators on integers that are known one by one when the graph is built.
+
+What the exporter writes as Shape, Gather, Mul and Concat nodes becomes plain numbers, or integer nodes for
+symbolic sizes, so that no tensor is made for it at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
+from torchrlopt.executors.lowering.converters.emitter import Emitter, Ints, SymInt
+from torchrlopt.executors.lowering.converters.table import OpCall
+
+_MAX_ELEMENTS = 64  # longer integer tensors are data, not shapes
+
+
+def fold(emitter: Emitter, call: OpCall) -> Ints | None:
+    """The result of an operator whose inputs are all known integers, None where it is no shape arithmetic."""
+    known = [None if entry is None else emitter.known_ints(entry) for entry in call.inputs]
+    ints = [operand for operand in known if operand is not None]
+    if len(ints) != len(known) or not ints or any(len(i.elements) > _MAX_ELEMENTS for i in ints):
+        return None
+    if any(isinstance(entry, torch.Tensor) and entry.dtype != torch.int64 for entry in call.inputs):
+        return None
+    rule = _RULES.get(call.op_type)
+    return rule(emitter, call, ints) if rule is not None else None
+
+
+def _elementwise(
+    emitter: Emitter, call: OpCall, ints: Sequence[Ints], function: Callable[[SymInt, SymInt], SymInt]
+) -> Ints | None:
+    a, b = ints
+    count = max(len(a.elements), len(b.elements))
+    if any(len(i.elements) not in (1, count) for i in ints):
+        return None
+    left, right = (i.elements * (count if len(i.elements) == 1 else 1) for i in ints)
+    rank = max(a.rank, b.rank)
+    return Ints([function(x, y) for x, y in zip(left, right, strict=True)], rank)
+
+
+def _add(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    return _elementwise(emitter, call, ints, emitter.add)
+
+
+def _sub(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    return _elementwise(emitter, call, ints, emitter.sub)
+
+
+def _mul(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    return _elementwise(emitter, call, ints, emitter.mul)
+
+
+def _div(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    for element in (*ints[0].elements, *ints[1].elements):
+        # Floor and truncation agree for sizes only, which are never negative.
+        if isinstance(element, int) and element < 0:
+            return None
+    if 0 in ints[1].elements:
+        return None
+    return _elementwise(emitter, call, ints, emitter.floordiv)
+
+
+def _concat(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    if any(operand.rank != 1 for operand in ints):
+        return None
+    return Ints([element for operand in ints for element in operand.elements], 1)
+
+
+def _gather(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    data, places = ints
+    if data.rank != 1 or not all(isinstance(place, int) for place in places.elements):
+        return None
+    return Ints([data.elements[place] for place in places.elements if isinstance(place, int)], places.rank)
+
+
+def _slice(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    if len(ints) not in (3, 4, 5) or len(call.inputs) != len(ints) or ints[0].rank != 1:
+        return None
+    bounds = [operand.elements[0] for operand in ints[1:] if len(operand.elements) == 1]
+    numbers = [bound for bound in bounds if isinstance(bound, int)]
+    if len(numbers) != len(ints) - 1:
+        return None
+    step = numbers[3] if len(numbers) == 4 else 1
+    if step <= 0:
+        return None
+    return Ints(ints[0].elements[numbers[0] : numbers[1] : step], 1)
+
+
+def _squeeze(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    return Ints(ints[0].elements, 0) if len(ints[0].elements) == 1 else None
+
+
+def _unsqueeze(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    axes = call.attr("axes") or (ints[1].elements if len(ints) > 1 else ())
+    return Ints(ints[0].elements, 1) if ints[0].rank == 0 and len(axes) == 1 else None
+
+
+def _reshape(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    if len(ints) != 2 or len(ints[1].elements) > 1 or call.attr("allowzero", 0):
+        return None
+    if not ints[1].elements:
+        return Ints(ints[0].elements, 0) if len(ints[0].elements) == 1 else None
+    return Ints(ints[0].elements, 1) if ints[1].elements[0] in (-1, len(ints[0].elements)) else None
+
+
+def _cast(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    return ints[0] if torch_dtype(call.required("to")) == torch.int64 else None
+
+
+def _product(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
+    axes = call.attr("axes") or (ints[1].elements if len(ints) > 1 else (0,))
+    if ints[0].rank != 1 or len(axes) != 1:
+        return None
+    return Ints([emitter.prod(ints[0].elements)], 1 if call.attr("keepdims", 1) else 0)
+
+
+_RULES: dict[str, Callable[[Emitter, OpCall, Sequence[Ints]], Ints | None]] = {
+    "Add": _add,
+    "Sub": _sub,
+    "Mul": _mul,
+    "Div": _div,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Reshape": _reshape,
+    "Cast": _cast,
+    "ReduceProd": _product,
+}

@@ -1,0 +1,370 @@
+"""ONNX model to one ATen graph: original calls where they are whole, converted nodes elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir
+import torch
+from torch import fx
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.converters import convert
+from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
+from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
+from torchrlopt.executors.lowering.fx_values import ORIGIN
+from torchrlopt.executors.lowering.outputs import Outputs, layout_of
+from torchrlopt.executors.lowering.splice import Group, Groups
+
+if TYPE_CHECKING:
+    from torchrlopt.capture import Captured
+
+_OPAQUE_DOMAIN = "rlopt.aten"
+
+_MIN_OPSET = 13  # before it Softmax, Clip, Slice, Pad and others had other forms
+
+_HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
+
+# They need the strides they were recorded with; a rewritten operand may have others.
+_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
+
+
+def lower_captured(model: onnx_ir.Model, captured: Captured) -> fx.GraphModule:
+    """The ATen graph of a rewritten model, with the placeholders and outputs of the captured one.
+
+    Every node carries `meta["val"]`.
+
+    Raises:
+        LoweringError: a node can neither be put back nor converted.
+    """
+    placeholders = [node for node in captured.aten.graph.nodes if node.op == "placeholder"]
+    values = [node.meta.get("val") for node in captured.aten.graph.nodes]
+    mode = next((v.fake_mode for v in values if isinstance(v, torch._subclasses.FakeTensor)), None)
+    if mode is None:
+        raise LoweringError("the captured graph has no fake values")
+    devices = [v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"]
+    device = devices[0] if devices else torch.device("cpu")
+    lowering = _Lowering(model, Emitter(mode, device), captured)
+    for node in placeholders:
+        lowering.add_placeholder(node.name, node.meta.get("val"))
+    for value in model.graph.inputs:
+        lowering.bind_input(value)
+    lowering.add_nodes()
+    return lowering.finish_captured()
+
+
+def lower_model(model: onnx_ir.Model, device: torch.device | None = None) -> fx.GraphModule:
+    """The ATen graph of a model that was read from a file: inputs and outputs are the model's.
+
+    Args:
+        model: the model.
+        device: where inputs and constants are; None: the CPU.
+
+    Raises:
+        LoweringError: a node has no converter.
+    """
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    where = device if device is not None else torch.device("cpu")
+    lowering = _Lowering(model, Emitter(mode, where), None)
+    for value in model.graph.inputs:
+        if value.name not in model.graph.initializers:
+            lowering.add_placeholder(str(value.name), _fake_input(value, mode, where))
+            lowering.bind_input(value)
+    lowering.add_nodes()
+    return lowering.finish_model()
+
+
+class _Lowering:
+    """One lowering: what each ONNX value has become."""
+
+    def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: Captured | None) -> None:
+        opset = model.graph.opset_imports.get("", _MIN_OPSET)
+        if opset < _MIN_OPSET:
+            raise LoweringError("the opset is too old", expected=f"{_MIN_OPSET} or later", got=opset)
+        self.model = model
+        self.emitter = emitter
+        self.captured = captured
+        self.groups = Groups(model, captured) if captured is not None else None
+        self.placeholders: dict[str, fx.Node] = {}
+        self.entries: dict[onnx_ir.Value, Entry] = {}
+        self.by_name: dict[str, onnx_ir.Value] = {}
+        self.scalars: dict[fx.Node, fx.Node] = {}
+        self.in_progress: set[onnx_ir.Node] = set()
+        self.done: set[onnx_ir.Node] = set()
+        for value in model.graph.initializers.values():
+            self.by_name[str(value.name)] = value
+            if value.const_value is not None:
+                self.entries[value] = tensor_of(value.const_value)
+        for node in model.graph:
+            self.by_name |= {str(output.name): output for output in node.outputs if output.name}
+
+    def add_placeholder(self, name: str, fake: Any) -> None:
+        """Declare an argument of the callable."""
+        node = self.emitter.graph.placeholder(name)
+        node.meta["val"] = fake
+        self.placeholders[name] = node
+
+    def bind_input(self, value: onnx_ir.Value) -> None:
+        """Connect a graph input with its placeholder or, for a large constant of capture, with its tensor."""
+        name = str(value.name)
+        self.by_name[name] = value
+        if name in self.placeholders:
+            node = self.placeholders[name]
+            is_tensor = isinstance(node.meta["val"], torch.Tensor)
+            self.entries[value] = node if is_tensor else Ints([node], 0)
+        elif self.captured is not None and name in self.captured.constants:
+            self.entries[value] = self.captured.constants[name]
+        else:
+            raise LoweringError("a graph input is none of the captured graph's", got=name)
+
+    def add_nodes(self) -> None:
+        """Lower all nodes; operands that come later in the list are lowered first."""
+        for node in self.model.graph:
+            group = self.groups.of(node) if self.groups is not None else None
+            # A group waits for its last node: by then all of its operands are there.
+            if node not in self.done and (group is None or node is group.members[-1]):
+                self._lower(node)
+
+    def entry(self, value: onnx_ir.Value) -> Entry:
+        """What stands for a value; lowers its producer if that has not happened yet."""
+        if value not in self.entries:
+            node = value.producer()
+            if node is None:
+                raise LoweringError("a value has no producer", got=value.name)
+            self._lower(node)
+        if value not in self.entries:
+            raise LoweringError("an output has no counterpart in torch", got=value.name)
+        return self.entries[value]
+
+    def _lower(self, node: onnx_ir.Node) -> None:
+        if node in self.in_progress:
+            raise LoweringError("the graph has a cycle", where=str(node.name))
+        self.in_progress.add(node)
+        last = next(iter(reversed(self.emitter.graph.nodes)), None)
+        members: tuple[onnx_ir.Node, ...] = (node,)
+        if node.domain == _OPAQUE_DOMAIN:
+            self._put_opaque_back(node)
+        else:
+            group = self.groups.of(node) if self.groups is not None else None
+            if group is not None and self._put_back(node, group):
+                members = group.members
+            else:
+                self._convert(node)
+        origin = tuple(str(member.name) for member in members)
+        for emitted in itertools.takewhile(lambda each: each is not last, reversed(self.emitter.graph.nodes)):
+            emitted.meta.setdefault(ORIGIN, origin)  # operands lowered on the way have theirs
+        self.in_progress.discard(node)
+        self.done.add(node)
+
+    # ---- original calls
+
+    def _put_back(self, node: onnx_ir.Node, group: Group) -> bool:
+        """Emit the calls of a group; False where an operand is not there any more."""
+        assert self.groups is not None
+        operands: dict[fx.Node, fx.Node] = {}
+        for call in group.calls:
+            for source in call.all_input_nodes:
+                if source in operands or source in group.calls:
+                    continue
+                found = self._operand(source, group)
+                if found is None:
+                    self.groups.forget(node)
+                    return False
+                operands[source] = found
+        self.done.update(group.members)
+        for call in group.calls:
+            operands[call] = self._copy(call, operands)
+        for value, key in group.outputs.items():
+            name, _, index = key.rpartition(".")
+            if name and key not in {call.name for call in group.calls}:
+                tuple_node = next(operands[call] for call in group.calls if call.name == name)
+                self.entries[value] = self.emitter.item(tuple_node, int(index))
+            else:
+                self.entries[value] = next(operands[call] for call in group.calls if call.name == key)
+        return True
+
+    def _operand(self, source: fx.Node, group: Group) -> fx.Node | None:
+        """The present node for an operand of an original call; None where there is none."""
+        assert self.captured is not None
+        name = self.captured.fx_values.get(source.name)
+        value = None
+        if name is not None:
+            value = group.redirected.get(name, self.by_name.get(name))
+        if value is not None and not self._is_pending(value):
+            entry = self.entry(value)
+            if isinstance(source.meta.get("val"), torch.Tensor):
+                return self.emitter.tensor(entry)
+            known = self.emitter.known_ints(entry)
+            if known is not None and isinstance(known.elements[0], fx.Node):
+                return known.elements[0]
+        return self._scalar(source)
+
+    def _is_pending(self, value: onnx_ir.Value) -> bool:
+        """Whether a value is being made right now: reading it would be a cycle."""
+        producer = value.producer()
+        return value not in self.entries and producer is not None and producer in self.in_progress
+
+    def _scalar(self, source: fx.Node) -> fx.Node | None:
+        """A node that is no tensor (a symbolic size, a constant, a subgraph), copied from the original."""
+        assert self.captured is not None
+        if source.name in self.placeholders:
+            return self.placeholders[source.name]
+        if source in self.scalars:
+            return self.scalars[source]
+        if source.op == "get_attr":
+            held = operator.attrgetter(str(source.target))(self.captured.aten)
+            if isinstance(held, torch.Tensor):
+                return self.emitter.constant(held)
+            self.scalars[source] = self.emitter.submodule(held)
+            return self.scalars[source]
+        if isinstance(source.meta.get("val"), torch.Tensor | tuple | list) or source.op != "call_function":
+            return None
+        operands: dict[fx.Node, fx.Node] = {}
+        for argument in source.all_input_nodes:
+            if isinstance(argument.meta.get("val"), torch.Tensor):
+                name = self.captured.fx_values.get(argument.name)
+                value = self.by_name.get(name) if name is not None else None
+                found = self.placeholders.get(argument.name)
+                if found is None and value is not None and value in self.entries:
+                    found = self.emitter.tensor(self.entries[value])
+            else:
+                found = self._scalar(argument)
+            if found is None:
+                return None
+            operands[argument] = found
+        self.scalars[source] = self.emitter.graph.node_copy(source, operands.__getitem__)
+        return self.scalars[source]
+
+    def _copy(self, call: fx.Node, operands: dict[fx.Node, fx.Node]) -> fx.Node:
+        """An original call on the present operands."""
+        same = all(
+            layout_of(operands[source].meta.get("val")) == layout_of(source.meta.get("val"))
+            for source in call.all_input_nodes
+        )
+        if not same and call.target is aten.as_strided.default:
+            for source in call.all_input_nodes:
+                operands[source] = Outputs.with_layout(self.emitter, operands[source], source.meta["val"])
+            same = True
+        node = self.emitter.graph.node_copy(call, operands.__getitem__)
+        if not same:
+            if node.target in _VIEWS:
+                node.target = aten.reshape.default
+            node.meta = {key: found for key, found in node.meta.items() if key != "val"}
+            self.emitter.refresh(node)
+        return node
+
+    def _put_opaque_back(self, node: onnx_ir.Node) -> None:
+        """The ATen call behind an opaque node, on the node's inputs in the order of the call's arguments."""
+        if self.captured is None:
+            raise LoweringError("an opaque ATen call has lost the graph it came from", where=str(node.name))
+        wanted = str(node.attributes["fx_node"].value)
+        call = next((n for n in self.captured.aten.graph.nodes if n.name == wanted), None)
+        if call is None:
+            raise LoweringError("an opaque node names no ATen call", where=str(node.name), got=wanted)
+        inputs = [value for value in node.inputs if value is not None]
+        operands: dict[fx.Node, fx.Node] = {}
+        for source in _flattened_nodes(call):
+            if source.name in self.captured.fx_values and inputs:
+                entry = self.entry(inputs.pop(0))
+                if isinstance(source.meta.get("val"), torch.Tensor):
+                    operands[source] = self.emitter.tensor(entry)
+                    continue
+            found = self._scalar(source)
+            if found is None:
+                raise LoweringError("an operand of an opaque call is gone", where=wanted, got=source.name)
+            operands[source] = found
+        copy = self._copy(call, operands)
+        if isinstance(call.meta.get("val"), tuple | list):
+            for index, output in enumerate(node.outputs):
+                self.entries[output] = self.emitter.item(copy, index)
+        else:
+            is_tensor = isinstance(call.meta.get("val"), torch.Tensor)
+            self.entries[node.outputs[0]] = copy if is_tensor else Ints([copy], 0)
+
+    # ---- converted nodes
+
+    def _convert(self, node: onnx_ir.Node) -> None:
+        inputs = [None if value is None else self.entry(value) for value in node.inputs]
+        results = convert(self.emitter, node, inputs)
+        for output, result in zip(node.outputs, results, strict=True):
+            if result is not None:
+                self.entries[output] = result
+                self._declare(output, result)
+
+    def _declare(self, output: onnx_ir.Value, entry: Entry) -> None:
+        """Give a node without a fake value the one that the model declares."""
+        if not isinstance(entry, fx.Node) or "val" in entry.meta or output.shape is None:
+            return
+        sizes = [dim for dim in output.shape if isinstance(dim, int)]
+        if len(sizes) == len(output.shape) and output.dtype is not None:
+            with self.emitter.fake():
+                entry.meta["val"] = torch.empty(
+                    sizes, dtype=torch_dtype(output.dtype), device=self.emitter.device
+                )
+
+    # ---- results
+
+    def finish_captured(self) -> fx.GraphModule:
+        """The module, with results as the captured graph returns them."""
+        assert self.captured is not None
+        (output,) = self.captured.aten.graph.find_nodes(op="output")
+        results: dict[fx.Node, Entry] = {}
+        waiting = list(self.model.graph.outputs)
+        for source in output.all_input_nodes:
+            if source.op == "placeholder":
+                results[source] = self.placeholders[source.name]
+            elif isinstance(source.meta.get("val"), torch.Tensor):
+                results[source] = self.entry(waiting.pop(0))
+            else:
+                found = self._scalar(source)
+                if found is None:
+                    raise LoweringError("an output is no tensor and cannot be copied", where=source.name)
+                results[source] = found
+        outputs = Outputs(self.emitter)
+        nodes = {
+            source: outputs.matched(self.emitter.tensor(entry), source) for source, entry in results.items()
+        }
+        self.emitter.graph.output(fx.map_arg(output.args[0], nodes.__getitem__))
+        return self._module()
+
+    def finish_model(self) -> fx.GraphModule:
+        """The module, with the model's outputs as results."""
+        entries = [self.entry(value) for value in self.model.graph.outputs]
+        self.emitter.graph.output(tuple(self.emitter.tensor(entry) for entry in entries))
+        return self._module()
+
+    def _module(self) -> fx.GraphModule:
+        graph = self.emitter.graph
+        graph.eliminate_dead_code()
+        return fx.GraphModule({**self.emitter.attributes, **self.emitter.submodules}, graph)
+
+
+def _flattened_nodes(call: fx.Node) -> list[fx.Node]:
+    """The fx nodes among a call's arguments in order, with repeats."""
+    found: list[fx.Node] = []
+
+    def note(node: fx.Node) -> fx.Node:
+        found.append(node)
+        return node
+
+    fx.map_arg((call.args, call.kwargs), note)
+    return found
+
+
+def _fake_input(value: onnx_ir.Value, mode: FakeTensorMode, device: torch.device) -> torch.Tensor:
+    """A fake tensor of the type of a graph input; symbolic dims get symbols of their own."""
+    if value.shape is None:
+        raise LoweringError("a graph input has no shape", got=value.name)
+    hints = [dim if isinstance(dim, int) else _HINT for dim in value.shape]
+    dynamic = [DimDynamic.STATIC if isinstance(dim, int) else DimDynamic.DYNAMIC for dim in value.shape]
+    context: Any = StatelessSymbolicContext(dynamic_sizes=dynamic)
+    if all(isinstance(dim, int) for dim in value.shape):
+        with mode:
+            return torch.empty(hints, dtype=torch_dtype(value.dtype), device=device)
+    real = torch.empty(hints, dtype=torch_dtype(value.dtype), device=device)
+    return mode.from_tensor(real, symbolic_context=context, source=ConstantSource(str(value.name)))

@@ -1,0 +1,1 @@
+"""Executors that run the ONNX model itself: ONNX Runtime and OpenVINO."""

@@ -1,0 +1,182 @@
+"""What the executors that run ONNX models share: arguments to feeds, fetches to outputs, weights left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir
+import torch
+from torch import fx
+
+from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.eager.layout import reorder, restride
+from torchrlopt.executors.lowering.fx_values import static_stride
+from torchrlopt.executors.lowering.outputs import dense_order
+from torchrlopt.executors.weights.cache import PrologueCache
+
+if TYPE_CHECKING:
+    from torchrlopt.capture import Captured
+    from torchrlopt.options import Options
+
+_OPAQUE_DOMAIN = "rlopt.aten"
+
+
+def refuse_opaque(model: onnx_ir.Model) -> None:
+    """Raise where a model holds ATen calls that ONNX has no operator for.
+
+    Raises:
+        LoweringError: it does; the message names them.
+    """
+    opaque = sorted({node.op_type for node in model.graph if node.domain == _OPAQUE_DOMAIN})
+    if opaque:
+        raise LoweringError("operators that ONNX does not have", got=", ".join(opaque))
+
+
+def devices_of(captured: Captured) -> set[torch.device]:
+    """All devices that tensors of the captured graph are on; single numbers in CPU memory do not count."""
+    values = [node.meta.get("val") for node in captured.aten.graph.nodes]
+    return {
+        value.device
+        for value in values
+        if isinstance(value, torch.Tensor) and (value.dim() > 0 or value.device.type != "cpu")
+    }
+
+
+def refuse_elsewhere(captured: Captured) -> None:
+    """Raise where tensors are not in CPU memory.
+
+    Raises:
+        UnsupportedError: they are elsewhere.
+    """
+    elsewhere = {device.type for device in devices_of(captured)} - {"cpu"}
+    if elsewhere:
+        raise UnsupportedError("this executor runs on the CPU", got=", ".join(elsewhere))
+
+
+def positions(captured: Captured) -> dict[str, int]:
+    """The place of each argument of the captured graph."""
+    placeholders = captured.aten.graph.find_nodes(op="placeholder")
+    return {node.name: index for index, node in enumerate(placeholders)}
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A feed; sizes come as ints."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().contiguous()
+    return torch.tensor(int(value))
+
+
+def proto_without_weights(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]]) -> bytes:
+    """The serialised model with initializers of these names whose data comes from elsewhere.
+
+    Args:
+        model: the named values are graph inputs.
+        shapes: of the initializers, by name.
+    """
+    import onnx
+
+    proto = onnx_ir.to_proto(model)
+    inputs = [value for value in proto.graph.input if value.name in shapes]
+    for value in inputs:
+        proto.graph.input.remove(value)
+        tensor = proto.graph.initializer.add()
+        tensor.name = value.name
+        tensor.data_type = value.type.tensor_type.elem_type
+        tensor.dims.extend(shapes[value.name])
+        if 0 not in shapes[value.name]:
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            entry = tensor.external_data.add()
+            entry.key, entry.value = "location", "weights are given in memory"
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+Session = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+"""Feeds in order to fetches in order."""
+
+Opener = Callable[
+    [onnx_ir.Model, Mapping[str, torch.Tensor], Sequence[str], Mapping[str, object]],
+    Session,
+]
+"""Makes a session: of a model, weights by name (contiguous; they are read in place), names of the feeds in
+order, and the user's settings."""
+
+
+class SessionCallable:
+    """A lowered graph that runs in a session of another runtime: a session for each set of weights.
+
+    Args:
+        model: what runs; weights are graph inputs.
+        captured: names and order of the arguments.
+        options: the user's choices; with live weights these stay inputs.
+        opener: makes the sessions.
+    """
+
+    def __init__(self, model: onnx_ir.Model, captured: Captured, options: Options, opener: Opener) -> None:
+        position = positions(captured)
+        is_static = captured.static_inputs if options.weights != "live" else frozenset[str]()
+        names = [str(value.name) for value in model.graph.inputs]
+        self._model = model
+        self._opener = opener
+        self._constants = captured.constants
+        self._settings = options.executor_options or {}
+        self._weight_names = [name for name in names if name in is_static]
+        self._weights = [position[name] for name in self._weight_names]
+        self._feed_names = [name for name in names if name in position and name not in is_static]
+        self._feeds = [position[name] for name in self._feed_names]
+        self._outputs = Outputs(captured.aten, position)
+        self._cache = PrologueCache(self._open, options.weights)
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run on the inputs of the captured graph, in its order."""
+        (session,) = self._cache.get([args[at] for at in self._weights])
+        return self._outputs(session([as_tensor(args[at]) for at in self._feeds]), args)
+
+    def _open(self, *weights: torch.Tensor) -> tuple[Session]:
+        """A session with these weights."""
+        held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
+        # Runtimes read rows one after the other.
+        held = {name: tensor.detach().contiguous() for name, tensor in held.items()}
+        return (self._opener(self._model, held, self._feed_names, self._settings),)
+
+
+class Outputs:
+    """Puts fetched tensors in the place and layout in which the captured graph returns them."""
+
+    def __init__(self, aten: fx.GraphModule, position: dict[str, int]) -> None:
+        (output,) = aten.graph.find_nodes(op="output")
+        fetched: dict[fx.Node, int] = {}
+        # For each output its place among the fetched tensors or, counted from -1 downwards, the arguments.
+        self._places: list[int | None] = []
+        self._layouts: list[Callable[[torch.Tensor], torch.Tensor]] = []
+        for source in output.args[0]:
+            if source is None:
+                self._places.append(None)
+            elif source.op == "placeholder":
+                self._places.append(-1 - position[source.name])
+            elif isinstance(source.meta.get("val"), torch.Tensor):
+                self._places.append(fetched.setdefault(source, len(fetched)))
+                if len(self._layouts) < len(fetched):
+                    self._layouts.append(_layout(source))
+            else:
+                raise UnsupportedError("an output of the graph is no tensor", where=source.name)
+
+    def __call__(self, fetches: list[torch.Tensor], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Args: what the session returned; the arguments of the call."""
+        laid = [layout(tensor) for layout, tensor in zip(self._layouts, fetches, strict=True)]
+        return tuple(
+            None if place is None else laid[place] if place >= 0 else args[-1 - place]
+            for place in self._places
+        )
+
+
+def _layout(source: fx.Node) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What gives a contiguous result the strides of the original."""
+    order = dense_order(source.meta["val"])
+    if order is None or order == list(range(len(order))):
+        return lambda tensor: tensor
+    stride = static_stride(source)
+    if stride is not None:
+        return lambda tensor: restride(tensor, stride)
+    return lambda tensor: reorder(tensor, order)

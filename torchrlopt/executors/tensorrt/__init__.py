@@ -1,0 +1,1 @@
+"""The TensorRT executor: engines for one GPU."""

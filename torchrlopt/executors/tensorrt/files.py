@@ -1,0 +1,94 @@
+"""Plans and kernel timings of TensorRT on disk, in the private directory of this package.
+
+A plan is a program: it is read only from a directory into which nobody else can write, and only whole (a
+check sum ties it to its key). Whatever is wrong with a file, the worst is that TensorRT builds once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+from torchrlopt.storage.directory import check_private, make_private, write_whole
+
+logger = logging.getLogger("torchrlopt")
+
+MAX_BYTES = 4 * 2**30  # of all plans; the least recently used go first
+_DIGEST_BYTES = 32
+
+
+class EngineFiles:
+    """Plans by key and timings by version of TensorRT.
+
+    Args:
+        directory: where the files lie; made with mode 0700.
+        max_bytes: limit on the sum of all plans.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.directory = directory
+        self.max_bytes = max_bytes
+
+    def read(self, key: str) -> bytes | None:
+        """The undamaged plan of that key, marked as used; None where there is none."""
+        path = self.directory / f"{key}.plan"
+        data = self._read(path, key)
+        if data is not None:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return data
+
+    def write(self, key: str, plan: bytes) -> None:
+        """Keep a plan; never raises for a disk that cannot be written."""
+        self._write(self.directory / f"{key}.plan", key, plan)
+        self._evict()
+
+    def timings(self, version: str) -> bytes:
+        """Kernel timings that a build may rely on; empty where there are none."""
+        return self._read(self.directory / f"timings-{version}", version) or b""
+
+    def keep_timings(self, version: str, data: bytes) -> None:
+        """Keep the timings of a build; those of another process that builds now may be lost."""
+        self._write(self.directory / f"timings-{version}", version, data)
+
+    def _read(self, path: Path, key: str) -> bytes | None:
+        try:
+            check_private(self.directory)
+            data = path.read_bytes()
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                logger.warning("a file of TensorRT's cannot be read: %s", error)
+            return None
+        digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        if digest != _digest(key, content):
+            logger.warning("%s is damaged and is made anew", path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        return content
+
+    def _write(self, path: Path, key: str, content: bytes) -> None:
+        try:
+            make_private(self.directory)
+            check_private(self.directory)
+            write_whole(path, _digest(key, content) + content)
+        except OSError as error:
+            logger.warning("a file of TensorRT's cannot be written: %s", error)
+
+    def _evict(self) -> None:
+        """Delete the least recently used plans beyond `max_bytes`."""
+        with contextlib.suppress(OSError):  # another process may be doing the same
+            found = sorted((path.stat().st_mtime, path) for path in self.directory.glob("*.plan"))
+            total = sum(path.stat().st_size for _, path in found)
+            for _, path in found:
+                if total <= self.max_bytes:
+                    return
+                total -= path.stat().st_size
+                path.unlink()
+
+
+def _digest(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\n" + content).digest()

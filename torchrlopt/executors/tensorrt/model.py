@@ -1,0 +1,252 @@
+"""The ONNX model that TensorRT is given: standard operators of an opset that it parses, weights apart.
+
+Knows nothing of TensorRT itself, so that all of it is tested where there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir
+import torch
+
+from torchrlopt.errors import LoweringError, OptionsError
+from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
+from torchrlopt.executors.onnx.calls import positions, proto_without_weights, refuse_opaque
+from torchrlopt.executors.weights.onnx_split import WeightPrologue, split_weights
+from torchrlopt.onnx.opset import lower_opset
+from torchrlopt.onnx.standard import standardise
+from torchrlopt.options import Options
+
+if TYPE_CHECKING:
+    from torchrlopt.capture import Captured
+
+OPSET = 22
+"""The newest opset that the ONNX parser of TensorRT 10.13 documents; later parsers read it as well."""
+
+_LARGEST = 2**31 - 1  # size that TensorRT can count
+
+_DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorRtOptions:
+    """What `executor_options` may say to TensorRT.
+
+    Attributes:
+        refit: give new weights to the built engine instead of building again. The default follows the
+            weights: True for "check", False for "frozen", which leaves TensorRT more freedom.
+        max_factor: a size that may vary is planned for from 1 up to so many times the example's.
+        workspace_bytes: most scratch memory that a kernel may use; None for TensorRT's own default.
+        optimization_level: 0 to 5, how long TensorRT tries; None for its own default.
+    """
+
+    refit: bool = True
+    max_factor: float = 4.0
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> TensorRtOptions:
+        """From the user's options.
+
+        Raises:
+            OptionsError: an entry of `executor_options` is none of ours, or has no such value.
+        """
+        given = {"refit": options.weights == "check", **(options.executor_options or {})}
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), known, n=1, cutoff=0)
+                raise OptionsError(
+                    f"TensorRT has no option {name!r}",
+                    expected=f"one of {', '.join(known)}",
+                    got=name,
+                    todo=f"did you mean {close[0]!r}?",
+                )
+        made = cls(**given)
+        level, space = made.optimization_level, made.workspace_bytes
+        _require("refit", isinstance(made.refit, bool), "True or False", made.refit)
+        is_factor = isinstance(made.max_factor, int | float) and made.max_factor >= 1
+        _require("max_factor", is_factor, "a number of 1 or more", made.max_factor)
+        is_level = level is None or (isinstance(level, int) and 0 <= level <= 5)
+        _require("optimization_level", is_level, "0 to 5", level)
+        _require("workspace_bytes", space is None or (isinstance(space, int) and space > 0), "bytes", space)
+        return made
+
+
+def _require(name: str, holds: bool, expected: str, got: Any) -> None:
+    if not holds:
+        raise OptionsError(f"TensorRT's option {name} has no such value", expected=expected, got=repr(got))
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """How far the sizes of one input may vary.
+
+    Attributes:
+        least, best, most: smallest sizes, those to be fastest at, and largest ones.
+        is_value: the input is a size itself, a 0-d integer, and these are its values.
+    """
+
+    least: tuple[int, ...]
+    best: tuple[int, ...]
+    most: tuple[int, ...]
+    is_value: bool = False
+
+    def holds(self, argument: Any) -> bool:
+        """Whether an argument of the captured graph lies in the range."""
+        sizes = (int(argument),) if self.is_value else tuple(argument.shape)
+        return all(a <= b <= c for a, b, c in zip(self.least, sizes, self.most, strict=True))
+
+
+Ranges = Mapping[str, Range]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A model that TensorRT can be given.
+
+    Attributes:
+        proto: serialised; initializers without data.
+        feeds: inputs that are not weights, in the order of the graph.
+        fetches: outputs in order, with their dtypes.
+        ranges: of the inputs with sizes that vary.
+        prologue: computes the initializers from the weights.
+        weights: names of the weights that the prologue takes, constants of capture among them.
+        tf32: whether float32 products may round their operands to TF32.
+    """
+
+    proto: bytes
+    feeds: tuple[str, ...]
+    fetches: Mapping[str, torch.dtype]
+    ranges: Ranges
+    prologue: WeightPrologue
+    weights: tuple[str, ...]
+    tf32: bool
+
+
+def prepare(
+    model: onnx_ir.Model,
+    captured: Captured,
+    options: Options,
+    device: torch.device,
+    max_factor: float = 4.0,
+    opset: int = OPSET,
+) -> Prepared:
+    """Make a rewritten model ready for TensorRT; changes it.
+
+    Args:
+        model: of the plan.
+        captured: what it was rewritten from.
+        options: the user's choices.
+        device: where the tensors are.
+        max_factor: see `TensorRtOptions`.
+        opset: version of the standard operators.
+
+    Raises:
+        LoweringError: an operator is not ONNX's, or a dtype not TensorRT's.
+        UnsupportedError: an operator has no form in the opset.
+    """
+    refuse_opaque(model)
+    standardise(model)
+    lower_opset(model, opset)
+    position = positions(captured)
+    static = set(captured.constants) | (captured.static_inputs if options.weights != "live" else set())
+    weights = tuple(str(value.name) for value in model.graph.inputs if value.name in static)
+    prologue = split_weights(model, static, device, exact=options.numerics != "real")
+    shapes = {str(value.name): _sizes(value) for value in model.graph.inputs if value.name in prologue.names}
+    names = [str(value.name) for value in model.graph.inputs]
+    feeds = tuple(name for name in names if name in position and name not in static)
+    fetches = {str(value.name): torch_dtype(value.dtype) for value in model.graph.outputs}
+    examples = {node.name: node.meta["val"] for node in captured.aten.graph.find_nodes(op="placeholder")}
+    _check_dtypes({name: examples[name] for name in feeds}, fetches)
+    proto = proto_without_weights(model, shapes)
+    ranges = ranges_of(examples, feeds, max_factor)
+    tf32 = options.numerics == "real" and _may_use_tf32(model)
+    return Prepared(proto, feeds, fetches, ranges, prologue, weights, tf32)
+
+
+def _may_use_tf32(model: onnx_ir.Model) -> bool:
+    """Whether torch itself would use TF32 for most of the products of the model.
+
+    torch asks for convolutions and for matrix products apart, an engine knows one answer for both.
+    """
+    of_products = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    of_convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
+    ops = [node.op_type for node in model.graph]
+    num_convolutions = sum(op in ("Conv", "ConvTranspose") for op in ops)
+    num_products = sum(op in ("MatMul", "Gemm", "Einsum") for op in ops)
+    return bool(of_convolutions if num_convolutions >= max(num_products, 1) else of_products)
+
+
+def _sizes(value: onnx_ir.Value) -> tuple[int, ...]:
+    sizes = tuple(value.shape or ())
+    if value.shape is None or not all(isinstance(size, int) for size in sizes):
+        raise LoweringError("a weight of the engine has no fixed shape", got=value.name)
+    return tuple(int(size) for size in sizes)  # type: ignore[arg-type]  # checked above
+
+
+def _check_dtypes(feeds: Mapping[str, Any], fetches: Mapping[str, torch.dtype]) -> None:
+    used = {name: x.dtype for name, x in feeds.items() if isinstance(x, torch.Tensor)} | dict(fetches)
+    for name, dtype in used.items():
+        if dtype not in _DTYPES:
+            raise LoweringError("TensorRT has no tensors of this dtype", where=name, got=dtype)
+
+
+def ranges_of(examples: Mapping[str, Any], feeds: tuple[str, ...], max_factor: float) -> dict[str, Range]:
+    """The ranges of the inputs whose sizes vary.
+
+    A symbol may be anything from 1 (or the least that the user has declared) to `max_factor` times its
+    example (or the most declared); sizes that are expressions follow their symbols.
+
+    Args:
+        examples: fake tensors and symbolic sizes, all arguments of the graph by name.
+        feeds: the inputs asked for.
+        max_factor: see `TensorRtOptions`.
+    """
+    hints: dict[Any, int] = {}
+    for example in examples.values():
+        for size in example.shape if isinstance(example, torch.Tensor) else [example]:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.has_hint():
+                hints[size.node.expr] = int(size.node.hint)
+    found = {}
+    for name in feeds:
+        example = examples[name]
+        sizes = tuple(example.shape) if isinstance(example, torch.Tensor) else (example,)
+        if not any(isinstance(size, torch.SymInt) for size in sizes):
+            continue
+        least = tuple(_size_at(size, hints, lambda hint, low, high: max(low, 1)) for size in sizes)
+        best = tuple(_size_at(size, hints, lambda hint, low, high: hint) for size in sizes)
+        most = tuple(
+            _size_at(size, hints, lambda hint, low, high: min(high, int(hint * max_factor))) for size in sizes
+        )
+        ends = [sorted(each) for each in zip(least, best, most, strict=True)]
+        found[name] = Range(
+            tuple(end[0] for end in ends),
+            best,
+            tuple(end[-1] for end in ends),
+            not isinstance(example, torch.Tensor),
+        )
+    return found
+
+
+def _size_at(size: Any, hints: Mapping[Any, int], pick: Callable[[int, int, int], int]) -> int:
+    """The size where each of its symbols is what `pick` makes of its example and its declared bounds."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    values = {}
+    for symbol in expression.free_symbols:
+        if symbol not in hints:
+            return int(size.node.hint)
+        bounds = size.node.shape_env.var_to_range.get(symbol)
+        low, high = 0, _LARGEST
+        if bounds is not None:
+            low = int(bounds.lower)
+            high = int(bounds.upper) if bounds.upper < _LARGEST else _LARGEST
+        values[symbol] = pick(hints[symbol], low, high)
+    return int(expression.xreplace(values))

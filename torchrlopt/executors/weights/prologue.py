@@ -1,0 +1,126 @@
+"""Splits what depends on weights only off a graph, so that it is computed once per set of weights."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.lowering.fx_values import static_nodes
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Split:
+    """A graph in two parts.
+
+    Attributes:
+        prologue: takes `weights` in order, returns the tuple of prologue values.
+        main: takes `inputs` in order, then the prologue values in order.
+        weights: positions, among the placeholders of the whole graph, of what the prologue takes.
+        inputs: positions of the placeholders that `main` takes; a weight that `main` reads as it is counts.
+    """
+
+    prologue: fx.GraphModule
+    main: fx.GraphModule
+    weights: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collection[fx.Node] = ()) -> Split:
+    """Split the expressions over static placeholders off.
+
+    A prologue value never leaves `main` as an output, nor does a view of it: the caller may write to an
+    output, and the value is kept for later calls.
+
+    Args:
+        module: the whole graph; not changed.
+        static: names of the placeholders that are the same at every call.
+        also: static calls that nothing reads and that are prologue values all the same, the last ones.
+    """
+    graph = module.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    kept = static_nodes(graph, static) - reaching_output(graph)
+    hoisted = [node for node in graph.nodes if node in kept and node.op == "call_function"]
+    frontier = [
+        node for node in hoisted if not _is_tuple(node) and any(user not in kept for user in node.users)
+    ]
+    frontier += also
+    needed = _ancestors(frontier)
+    prologue = fx.Graph()
+    env: dict[fx.Node, fx.Node] = {}
+    weights = [node for node in placeholders if node in needed]
+    for node in graph.nodes:
+        if node in needed:
+            env[node] = prologue.node_copy(node, env.__getitem__)
+    prologue.output(tuple(env[node] for node in frontier))
+
+    main = fx.Graph()
+    inside: dict[fx.Node, fx.Node] = {}
+    rest = [node for node in graph.nodes if node not in kept or node.op != "call_function"]
+    read = {source for node in rest for source in node.all_input_nodes}
+    inputs = [node for node in placeholders if node in read or node not in kept]
+    for node in [*inputs, *frontier]:
+        inside[node] = main.placeholder(node.name)
+        inside[node].meta = dict(node.meta)
+    for node in rest:
+        if node.op != "placeholder":
+            inside[node] = main.node_copy(node, inside.__getitem__)
+    position = {node: index for index, node in enumerate(placeholders)}
+    return Split(
+        fx.GraphModule(module, prologue),
+        fx.GraphModule(module, main),
+        tuple(position[node] for node in weights),
+        tuple(position[node] for node in inputs),
+    )
+
+
+def _ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes and all that they are computed from."""
+    found: set[fx.Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.all_input_nodes)
+    return found
+
+
+def reaching_output(graph: fx.Graph) -> set[fx.Node]:
+    """Calls whose result is an output or lies in memory that an output may share."""
+    found: set[fx.Node] = set()
+    waiting: list[Any] = list(next(iter(graph.find_nodes(op="output"))).all_input_nodes)
+    while waiting:
+        node = waiting.pop()
+        if node in found or node.op != "call_function":
+            continue
+        found.add(node)
+        if _may_alias(node):
+            waiting.extend(node.all_input_nodes)
+    return found
+
+
+def _may_alias(node: fx.Node) -> bool:
+    """True for a call whose result may lie in the memory of an argument."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    schema = target._schema
+    if any(argument.alias_info is not None for argument in schema.arguments):
+        return True
+    if target is aten._unsafe_view.default:
+        return True  # shares memory although its schema does not say so
+    return torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+
+
+def _is_tuple(node: fx.Node) -> bool:
+    """True for a call of several results: its projections cross the border, never the tuple."""
+    return any(user.target is operator.getitem for user in node.users) and not isinstance(
+        node.meta.get("val"), torch.Tensor
+    )

@@ -1,0 +1,1 @@
+"""This machine: what it is, what it costs, and how that is measured."""

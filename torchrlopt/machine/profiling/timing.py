@@ -1,0 +1,213 @@
+"""Times the nodes of one graph where they stand: in the lowered program, run as a whole.
+
+Timing a node alone would leave out what surrounds it: whether its input is still in the cache, in which
+layout it lies, what is fused into it, what Python does meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchrlopt import _C
+from torchrlopt.executors.eager.stamps import Stamped
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine.cost import Price
+from torchrlopt.machine.profiling.sources import Source
+
+_WARM_UP = 2
+_MIN_ROUNDS, _MAX_ROUNDS = 5, 40
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedGraph:
+    """What one graph took.
+
+    Attributes:
+        prices: one for every distinct context in it.
+        run_us: median time of a run without the clock in between, in microseconds.
+    """
+
+    prices: list[Price]
+    run_us: float
+
+
+def time_nodes(
+    source: Source, graph: _C.Graph, lowered: Lowered, analytic: _C.CostModel, seconds: float
+) -> TimedGraph:
+    """Time every node of a graph.
+
+    Runs with and without readings of the clock take turns. The times of the nodes are scaled so that their
+    sum is the median of the runs without: medians of parts do not add up, and the readings take time.
+
+    Args:
+        source: where the graph came from.
+        graph: the graph.
+        lowered: its callable, by an executor that runs call by call.
+        analytic: says which of the nodes that share a kernel it belongs to.
+        seconds: about how long to run.
+
+    Raises:
+        UnsupportedError: the executor runs a graph in one piece.
+    """
+    stamped = Stamped(lowered)
+    calls_ns, runs_ns, plain_ns = _rounds(stamped, lowered, source.inputs, seconds)
+    reading = _clock_us()
+    calls = np.maximum(np.asarray(calls_ns) / 1e3 - reading, 0.0)
+    outside = np.median(np.asarray(runs_ns) / 1e3 - np.asarray(calls_ns).sum(axis=1) / 1e3)
+    plain_us = float(np.median(plain_ns)) / 1e3
+    medians = np.median(calls, axis=0)
+    quartiles = np.percentile(calls, [25, 75], axis=0)
+    scale = max(plain_us - float(outside), 0.0) / max(float(medians.sum()), 1e-9)
+    with torch.no_grad():
+        warm = np.asarray(stamped.warm(source.inputs)) / 1e3
+    owners = _owners(stamped, source.node_ids(graph), graph, analytic)
+    nodes = _by_node(owners, medians * scale, quartiles[1] - quartiles[0], np.minimum(warm, medians) * scale)
+    leaves = graph.inputs
+    for id_ in leaves:  # what a call costs before and after its kernels: the check of every weight above all
+        nodes[id_] = _Node(float(outside) / len(leaves), 0.0, 0.0)
+    return TimedGraph(_prices(graph, analytic, nodes), plain_us)
+
+
+def run_times(
+    callables: Sequence[Lowered], inputs: Sequence[Any], seconds: float, min_rounds: int = 7
+) -> list[float]:
+    """Median times of callables that take turns, in microseconds.
+
+    Args:
+        callables: run on the same inputs.
+        inputs: of all of them.
+        seconds: about how long to run altogether.
+        min_rounds: least number of rounds.
+    """
+    times: list[list[int]] = [[] for _ in callables]
+    with torch.no_grad(), _no_garbage():
+        deadline = time.perf_counter() + seconds
+        while len(times[0]) < min_rounds or time.perf_counter() < deadline:
+            for run, own in zip(callables, times, strict=True):
+                run(*inputs)  # brings its own weights back into the caches
+                start = time.perf_counter_ns()
+                run(*inputs)
+                own.append(time.perf_counter_ns() - start)
+            if len(times[0]) >= _MAX_ROUNDS * 5:
+                break
+    return [float(np.median(own)) / 1e3 for own in times]
+
+
+@dataclasses.dataclass
+class _Node:
+    """Microseconds of one node: in the program, interquartile range, repeated at once."""
+
+    us: float = 0.0
+    range_us: float = 0.0
+    warm_us: float = 0.0
+
+
+def _rounds(
+    stamped: Stamped, lowered: Lowered, inputs: Sequence[Any], seconds: float
+) -> tuple[list[list[int]], list[int], list[int]]:
+    """Nanoseconds of every call, of the runs with, and of the runs without readings of the clock."""
+    calls: list[list[int]] = []
+    runs: list[int] = []
+    plain: list[int] = []
+    with torch.no_grad(), _no_garbage():
+        for _ in range(_WARM_UP):
+            lowered(*inputs)
+            stamped(inputs)
+        deadline = time.perf_counter() + seconds
+        while len(calls) < _MIN_ROUNDS or (time.perf_counter() < deadline and len(calls) < _MAX_ROUNDS):
+            start = time.perf_counter_ns()
+            lowered(*inputs)
+            plain.append(time.perf_counter_ns() - start)
+            each, run = stamped(inputs)
+            calls.append(each)
+            runs.append(run)
+    return calls, runs, plain
+
+
+@contextlib.contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Keeps Python's garbage collector out of what is timed."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _clock_us() -> float:
+    """What one reading of the clock takes, in microseconds."""
+    stamps = [time.perf_counter_ns() for _ in range(2001)]
+    return float(np.median(np.diff(stamps))) / 1e3
+
+
+def _owners(
+    stamped: Stamped, ids: Mapping[str, int], graph: _C.Graph, analytic: _C.CostModel
+) -> list[int | None]:
+    """The node that each call is charged to: of those that share it, the dearest by the analytic model.
+
+    A call that stands for no node (a change of layout) belongs to what it reads, else to what reads it.
+    """
+    owners: list[int | None] = []
+    for origin, sources in zip(stamped.origins, stamped.sources, strict=True):
+        candidates = [ids[name] for name in origin if name in ids]
+        candidates = [id_ for id_ in candidates if not graph.node(id_)["is_static"]] or candidates
+        if candidates:
+            owners.append(max(candidates, key=lambda id_: analytic.node(graph, id_)["time_us"]))
+        else:
+            owners.append(next((owners[source] for source in sources if owners[source] is not None), None))
+    for owner, sources in zip(owners, stamped.sources, strict=True):
+        for source in sources:
+            owners[source] = owner if owners[source] is None else owners[source]
+    return owners
+
+
+def _by_node(
+    owners: Sequence[int | None], us: NDArray[Any], range_us: NDArray[Any], warm_us: NDArray[Any]
+) -> dict[int, _Node]:
+    """Sums over the calls of each node."""
+    nodes: dict[int, _Node] = defaultdict(_Node)
+    for owner, own, spread, warm in zip(owners, us, range_us, warm_us, strict=True):
+        if owner is not None:
+            nodes[owner].us += float(own)
+            nodes[owner].range_us += float(spread)
+            nodes[owner].warm_us += float(warm)
+    return nodes
+
+
+def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, _Node]) -> list[Price]:
+    """One price for each distinct context: the median over the nodes that have it."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for id_ in graph.topological_order():
+        if id_ in nodes or not graph.node(id_)["is_static"]:
+            groups[analytic.keys(graph, id_)].append(id_)
+    prices = []
+    for (own, context), members in groups.items():
+        timed = [nodes.get(id_, _Node()) for id_ in members]
+        # The mean: twins early and late in a program differ in what the caches still hold.
+        us = float(np.mean([node.us for node in timed]))
+        prices.append(
+            Price(
+                own=own,
+                context=context,
+                op=str(graph.node(members[0])["op"]),
+                us=us,
+                spread=float(np.mean([node.range_us for node in timed])) / us if us > 0 else 0.0,
+                warm_us=float(np.mean([node.warm_us for node in timed])),
+                analytic_us=analytic.node(graph, members[0])["time_us"],
+                num_graphs=1,
+            )
+        )
+    return prices

@@ -1,0 +1,325 @@
+"""From an ONNX node to the operator of the core that it is.
+
+The core's operators have the names and the meaning of ONNX at opset 23, except that constant inputs which
+decide a shape (axes, sizes, pads, bounds) are attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir
+from numpy.typing import NDArray
+
+from torchrlopt import _C
+from torchrlopt.onnx.forms.types import dtype_name, dtype_of
+
+Constants = Callable[[onnx_ir.Value], "NDArray[Any] | None"]
+"""The content of a value, None where it is not a constant."""
+
+OPERATORS: Mapping[str, Mapping[str, Any]] = {str(op["name"]): op for op in _C.ops()}
+"""The core's operator table by name."""
+
+
+@dataclass(frozen=True)
+class TypedForm:
+    """What an ONNX node is to the core.
+
+    Attributes:
+        op: name of the operator.
+        attrs: its attributes; absent ones have their default.
+        slots: input slots of the node that are the operator's inputs, in order.
+    """
+
+    op: str
+    attrs: Mapping[str, Any]
+    slots: tuple[int, ...]
+
+
+class _Opaque(Exception):  # noqa: N818 - not an error: the node stays opaque
+    """This form of the operator is none of the core's."""
+
+
+# Constant inputs that are attributes to the core: (slot, attribute), in slot order.
+_REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+CONSTANT_INPUTS: Mapping[str, tuple[tuple[int, str], ...]] = {
+    "Reshape": ((1, "shape"),),
+    "Expand": ((1, "shape"),),
+    "Tile": ((1, "repeats"),),
+    "Squeeze": ((1, "axes"),),
+    "Unsqueeze": ((1, "axes"),),
+    "Split": ((1, "sizes"),),
+    "Slice": ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps")),
+    "Pad": ((1, "pads"), (2, "value")),
+    "Clip": ((1, "min"), (2, "max")),
+    "TopK": ((1, "k"),),
+    "CumSum": ((1, "axis"),),
+    "Trilu": ((1, "k"),),
+    "Resize": ((2, "scales"), (3, "sizes")),
+    "ConstantOfShape": ((0, "shape"),),
+    **{f"Reduce{name}": ((1, "axes"),) for name in _REDUCTIONS},
+}
+
+# Attributes of ONNX that do not change what the first output is, in the forms the core takes.
+_IGNORED: Mapping[str, frozenset[str]] = {
+    "BatchNormalization": frozenset({"momentum"}),
+    "MaxPool": frozenset({"storage_order"}),
+    "Conv": frozenset({"kernel_shape"}),
+    "ConvTranspose": frozenset({"kernel_shape"}),
+    "Dropout": frozenset({"ratio", "seed"}),
+}
+# Attributes that the core does not have, harmless with this value.
+_ONLY: Mapping[str, Mapping[str, Any]] = {
+    "BatchNormalization": {"training_mode": 0},
+    "LayerNormalization": {"stash_type": 1},
+    "RMSNormalization": {"stash_type": 1},
+    "GroupNormalization": {"stash_type": 1},
+    "Cast": {"saturate": 1, "round_mode": "up"},
+    "Attention": {"qk_matmul_output_mode": 0},
+    "Resize": {"extrapolation_value": 0.0, "keep_aspect_ratio_policy": "stretch"},
+}
+_SCALARS = frozenset({"k", "axis", "min", "max", "value"})
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
+_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+
+
+def typed_form(node: onnx_ir.Node, opset: int, constants: Constants) -> TypedForm | None:
+    """The operator of the core that a node is.
+
+    Args:
+        node: a node of the default domain or of ours.
+        opset: version of its domain.
+        constants: gives the content of constant values.
+
+    Returns:
+        None where the operator, or this form of it, is none of the core's.
+    """
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    name = "Identity" if (domain, node.op_type) == ("", "Dropout") else node.op_type
+    info = OPERATORS.get(name)
+    if info is None or info["domain"] != domain or not info["is_typed"]:
+        return None
+    try:
+        return _typed(node, name, opset, constants)
+    except _Opaque:
+        return None
+
+
+def _typed(node: onnx_ir.Node, name: str, opset: int, constants: Constants) -> TypedForm:
+    info = OPERATORS[name]
+    attrs: dict[str, Any] = {}
+    for key, attribute in node.attributes.items():
+        if key in info["attrs"]:
+            attrs[key] = _plain(attribute)
+        elif not _is_harmless(node, key, _plain(attribute)):
+            raise _Opaque
+    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = constants(node.inputs[2])
+        if training is None or bool(training):
+            raise _Opaque
+    inputs_as_attributes = CONSTANT_INPUTS.get(name, ())
+    for slot, key in inputs_as_attributes:
+        value = node.inputs[slot] if slot < len(node.inputs) else None
+        if value is not None:
+            attrs[key] = _content(name, key, value, constants)
+    _complete(node, name, opset, attrs, constants)
+    taken = {slot for slot, _ in inputs_as_attributes}
+    if node.op_type == "Dropout":
+        taken = {1, 2}
+    elif name == "Resize":
+        taken.add(1)  # the region of interest, which only tf_crop_and_resize reads
+    elif name == "Pad":
+        taken.add(3)
+    slots = tuple(slot for slot in range(len(node.inputs)) if slot not in taken)
+    while slots and node.inputs[slots[-1]] is None:
+        slots = slots[:-1]
+    maximum = info["max_inputs"]
+    if len(slots) < info["min_inputs"] or (maximum >= 0 and len(slots) > maximum):
+        raise _Opaque
+    return TypedForm(name, attrs, slots)
+
+
+def _is_harmless(node: onnx_ir.Node, key: str, value: Any) -> bool:
+    if key in _IGNORED.get(node.op_type, ()):
+        return True
+    if key in ("auto_pad", "axes", "split", "num_outputs", "noop_with_empty_axes", "dtype", "value"):
+        return True  # looked at below
+    only = _ONLY.get(node.op_type, {})
+    return key in only and bool(value == only[key])
+
+
+def _complete(node: onnx_ir.Node, name: str, opset: int, attrs: dict[str, Any], constants: Constants) -> None:
+    """Whatever an operator needs beyond copying: old forms, defaults that depend on the node."""
+    if name in _WINDOWED and _text(node, "auto_pad", "NOTSET") != "NOTSET":
+        attrs["pads"] = _auto_pads(node, name, _text(node, "auto_pad", "NOTSET"))
+    if name in _WINDOWED:
+        _canonical_window(attrs)
+    if name.startswith("Reduce") and not attrs.get("axes") and _number(node, "noop_with_empty_axes"):
+        raise _Opaque
+    if name in _FLATTENING and opset < 13:
+        raise _Opaque
+    if name in ("ArgMax", "ArgMin", "Shape", "Trilu", "CumSum"):
+        return
+    if name == "Cast":
+        to = dtype_name(attrs["to"])
+        source = _input(node, 0).dtype
+        if dtype_of(to) is None or (source is not None and dtype_of(dtype_name(source)) is None):
+            raise _Opaque
+        attrs["to"] = to
+    elif name == "Slice":
+        count = len(attrs["starts"])
+        attrs.setdefault("axes", tuple(range(count)))
+    elif name == "Split":
+        attrs["sizes"] = _split_sizes(node, attrs)
+    elif name == "Pad":
+        _pad(node, attrs, constants)
+    elif name == "ConstantOfShape":
+        _fill(node, attrs)
+    elif name == "Resize":
+        _resize(node, attrs)
+    elif name == "Transpose" and "perm" not in attrs and _input(node, 0).shape is not None:
+        attrs["perm"] = tuple(reversed(range(len(_input(node, 0).shape or ()))))
+    elif name == "Clip":
+        _require_exact_bounds(attrs)
+
+
+def _input(node: onnx_ir.Node, slot: int) -> onnx_ir.Value:
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    if value is None:
+        raise _Opaque
+    return value
+
+
+def _text(node: onnx_ir.Node, key: str, default: str) -> str:
+    attribute = node.attributes.get(key)
+    return default if attribute is None else str(attribute.value)
+
+
+def _number(node: onnx_ir.Node, key: str, default: int = 0) -> int:
+    attribute = node.attributes.get(key)
+    return default if attribute is None else int(attribute.value)
+
+
+def _content(name: str, key: str, value: onnx_ir.Value, constants: Constants) -> Any:
+    content = constants(value)
+    if content is None or content.ndim > 1:
+        raise _Opaque
+    numbers = content.reshape(-1).tolist()
+    if key not in _SCALARS:
+        return tuple(numbers)
+    if len(numbers) != 1:
+        raise _Opaque
+    if key in ("min", "max", "value"):
+        return float(numbers[0])
+    return int(numbers[0])
+
+
+def _plain(attribute: onnx_ir.Attr) -> Any:
+    """The value of an attribute as the core takes it; float32 numbers by their shortest decimal form."""
+    kind, value = attribute.type, attribute.value
+    if kind == onnx_ir.AttributeType.FLOAT:
+        return _decimal(float(value))
+    if kind == onnx_ir.AttributeType.FLOATS:
+        return tuple(_decimal(float(number)) for number in value)
+    if kind == onnx_ir.AttributeType.INTS:
+        return tuple(int(number) for number in value)
+    if kind in (onnx_ir.AttributeType.INT, onnx_ir.AttributeType.STRING):
+        return value
+    return attribute
+
+
+def _decimal(number: float) -> float:
+    """A file keeps 1e-05 as float32; written out and read again it must still be 1e-05."""
+    return float(str(np.float32(number))) if float(np.float32(number)) == number else number
+
+
+def _canonical_window(attrs: dict[str, Any]) -> None:
+    """Window attributes that all have their default are left out, so that equal nodes are equal."""
+    for key, neutral in (("strides", 1), ("dilations", 1), ("pads", 0), ("output_padding", 0)):
+        if key in attrs and all(number == neutral for number in attrs[key]):
+            del attrs[key]
+
+
+def _auto_pads(node: onnx_ir.Node, name: str, mode: str) -> tuple[int, ...]:
+    if mode == "VALID":
+        return ()
+    shape = _input(node, 0).shape
+    kernel = node.attributes.get("kernel_shape")
+    weight = _input(node, 1).shape if name == "Conv" else None
+    sizes: Any = kernel.value if kernel is not None else (weight[2:] if weight is not None else None)
+    if name == "ConvTranspose" or shape is None or sizes is None:
+        raise _Opaque
+    strides = node.attributes.get("strides")
+    dilations = node.attributes.get("dilations")
+    begins: list[int] = []
+    ends: list[int] = []
+    for axis, size in enumerate(shape[2:]):
+        if not isinstance(size, int) or not isinstance(sizes[axis], int):
+            raise _Opaque
+        stride = strides.value[axis] if strides is not None else 1
+        reach = (sizes[axis] - 1) * (dilations.value[axis] if dilations is not None else 1) + 1
+        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return (*begins, *ends)
+
+
+def _split_sizes(node: onnx_ir.Node, attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    if "sizes" in attrs:
+        return tuple(attrs["sizes"])
+    shape = _input(node, 0).shape
+    total = shape[attrs.get("axis", 0)] if shape is not None else None
+    if not isinstance(total, int):
+        raise _Opaque
+    count = len(node.outputs)
+    chunk = -(-total // count)
+    return tuple(max(min(chunk, total - chunk * index), 0) for index in range(count))
+
+
+def _pad(node: onnx_ir.Node, attrs: dict[str, Any], constants: Constants) -> None:
+    """Pads for every dimension, where the node gives them for some axes."""
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        shape, axes = _input(node, 0).shape, constants(node.inputs[3])
+        if shape is None or axes is None:
+            raise _Opaque
+        rank, given = len(shape), attrs["pads"]
+        pads = [0] * (2 * rank)
+        for index, axis in enumerate(axes.reshape(-1).tolist()):
+            pads[axis % rank] = given[index]
+            pads[axis % rank + rank] = given[index + axes.size]
+        attrs["pads"] = tuple(pads)
+
+
+def _fill(node: onnx_ir.Node, attrs: dict[str, Any]) -> None:
+    attribute = node.attributes.get("value")
+    attrs.pop("value", None)
+    if attribute is None:
+        return
+    tensor = attribute.as_tensor()
+    dtype = dtype_name(tensor.dtype)
+    if dtype_of(dtype) is None or dtype in ("c64", "c128"):
+        raise _Opaque
+    number = tensor.numpy().reshape(()).item()
+    if isinstance(number, int) and abs(number) >= 2**53:
+        raise _Opaque
+    attrs["value"], attrs["dtype"] = float(number), dtype
+
+
+def _resize(node: onnx_ir.Node, attrs: dict[str, Any]) -> None:
+    """Sizes or scales for every dimension; what the core does not describe stays opaque."""
+    if "axes" in node.attributes or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise _Opaque
+    if attrs.get("sizes"):
+        attrs.pop("scales", None)
+    elif not attrs.get("scales"):
+        raise _Opaque
+
+
+def _require_exact_bounds(attrs: Mapping[str, Any]) -> None:
+    """Bounds travel as float64, in which integers are exact up to 2^53 only."""
+    if any(2**53 <= abs(attrs.get(key, 0.0)) < float("inf") for key in ("min", "max")):
+        raise _Opaque

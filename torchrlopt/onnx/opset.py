@@ -1,0 +1,229 @@
+"""ONNX models for parsers of an older opset: newer operators taken apart into older ones.
+
+Parsers trail the standard (TensorRT 10 reads up to opset 22), while capture writes opset 23 and plans end in
+its fused operators. Each expansion computes in the order and precision that the standard gives the operator,
+in the nodes that runtimes look for when they fuse (scale, product, mask, softmax, product).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import onnx_ir
+
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.onnx.parts import Parts
+
+_NARROW = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
+
+
+def lower_opset(model: onnx_ir.Model, opset: int) -> None:
+    """Rewrite a model of standard operators for an older opset; in place.
+
+    Args:
+        model: values typed where types are known; no node of domain `rlopt`.
+        opset: version of the default domain that the model is to have.
+
+    Raises:
+        UnsupportedError: an operator, or the form of one, is newer than the opset and has no expansion.
+    """
+    graph = model.graph
+    for node in list(graph):
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        expand = _EXPANSIONS.get(node.op_type)
+        if expand is not None and not _exists(node.op_type, opset):
+            parts = Parts(node)
+            expand(node, parts)
+            parts.put_in_place()
+        else:
+            _check(node, opset)
+    if graph.opset_imports.get("", 0) > opset:
+        graph.opset_imports[""] = opset
+
+
+@functools.cache
+def _exists(op_type: str, opset: int) -> bool:
+    import onnx
+
+    return bool(onnx.defs.has(op_type, opset))
+
+
+def _check(node: onnx_ir.Node, opset: int) -> None:
+    """Refuse what the opset does not have: the operator, or one of the attributes given."""
+    import onnx
+
+    if not _exists(node.op_type, opset):
+        raise UnsupportedError(
+            "an operator is newer than the opset and has no expansion",
+            where=str(node.name),
+            expected=f"an operator of opset {opset}",
+            got=node.op_type,
+        )
+    known = onnx.defs.get_schema(node.op_type, opset).attributes
+    for name in node.attributes:
+        if name not in known:
+            raise UnsupportedError(
+                "an attribute is newer than the opset",
+                where=str(node.name),
+                expected=f"{node.op_type} of opset {opset}",
+                got=name,
+            )
+
+
+def _swish(node: onnx_ir.Node, parts: Parts) -> None:
+    """`x * sigmoid(alpha * x)`."""
+    x = parts.operand(0)
+    alpha = _number(node, "alpha", 1.0)
+    inner = x if alpha == 1.0 else parts.add("Mul", [x, parts.scalar(alpha, x)])
+    parts.add("Mul", [x, parts.add("Sigmoid", [inner])])
+
+
+def _rms_normalization(node: onnx_ir.Node, parts: Parts) -> None:
+    """`x / sqrt(mean(x^2) + epsilon) * scale`, the quotient in float32 where x is narrower."""
+    x, scale = parts.operand(0), parts.operand(1)
+    rank = parts.rank(x)
+    axis = int(_number(node, "axis", -1)) % rank
+    is_wide = x.dtype in _NARROW and int(_number(node, "stash_type", 1)) == 1
+    wide = parts.cast(x, onnx_ir.DataType.FLOAT) if is_wide else x
+    axes = parts.ints(list(range(axis, rank)))
+    mean = parts.add("ReduceMean", [parts.mul(wide, wide), axes], like=wide)
+    shifted = parts.add("Add", [mean, parts.scalar(_number(node, "epsilon", 1e-5), wide)], like=wide)
+    normal = parts.add("Div", [wide, parts.add("Sqrt", [shifted], like=wide)], like=wide)
+    narrow = parts.cast(normal, x.dtype) if is_wide and x.dtype is not None else normal
+    parts.add("Mul", [narrow, scale])
+
+
+def _rotary_embedding(node: onnx_ir.Node, parts: Parts) -> None:
+    """Pairs of elements, rotated by angles given as cosines and sines."""
+    x, cosine, sine = (parts.operand(index) for index in range(3))
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        positions = node.inputs[3]
+        cosine, sine = (parts.add("Gather", [table, positions], like=x) for table in (cosine, sine))
+    rank, heads = parts.rank(x), int(_number(node, "num_heads", 0))
+    if rank == 3:
+        x = _split_heads(parts, x, heads)
+    width = parts.size(x, 3)
+    rotated_width = int(_number(node, "rotary_embedding_dim", 0)) or width
+    rotated, rest = x, None
+    if rotated_width < width:
+        rotated, rest = parts.split(x, [rotated_width, width - rotated_width], axis=3)
+    cosine, sine = (parts.add("Unsqueeze", [table, parts.ints([1])], like=x) for table in (cosine, sine))
+    if int(_number(node, "interleaved", 0)):
+        # [.., 2i] and [.., 2i + 1] are a pair.
+        half = rotated_width // 2
+        pairs = parts.reshape(rotated, [0, 0, 0, half, 2])
+        first, second = (parts.add("Squeeze", [part, parts.ints([4])], like=x)
+                         for part in parts.split(pairs, [1, 1], axis=4))  # fmt: skip
+    else:
+        first, second = parts.split(rotated, [rotated_width // 2] * 2, axis=3)
+    real = parts.add("Sub", [parts.mul(cosine, first), parts.mul(sine, second)], like=x)
+    imaginary = parts.add("Add", [parts.mul(sine, first), parts.mul(cosine, second)], like=x)
+    if int(_number(node, "interleaved", 0)):
+        columns = [parts.add("Unsqueeze", [part, parts.ints([4])], like=x) for part in (real, imaginary)]
+        joined = parts.reshape(parts.concat(columns, 4), [0, 0, 0, rotated_width])
+    else:
+        joined = parts.concat([real, imaginary], 3)
+    if rest is not None:
+        joined = parts.concat([joined, rest], 3)
+    if rank == 3:
+        _join_heads(parts, joined)
+
+
+def _attention(node: onnx_ir.Node, parts: Parts) -> None:
+    """`softmax(scale * Q K^T + mask) V`, heads apart; keys and values repeated where heads share them."""
+    if len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:]):
+        raise UnsupportedError("an attention with past keys or several outputs", where=str(node.name))
+    q, k, v = (parts.operand(index) for index in range(3))
+    is_flat = parts.rank(q) == 3
+    if is_flat:
+        q_heads, kv_heads = (int(_number(node, name, 0)) for name in ("q_num_heads", "kv_num_heads"))
+        q, k, v = (
+            _split_heads(parts, x, heads)
+            for x, heads in zip((q, k, v), (q_heads, kv_heads, kv_heads), strict=True)
+        )
+    repeats = parts.size(q, 1) // parts.size(k, 1)
+    if repeats > 1:
+        k, v = (_repeat_heads(parts, x, repeats) for x in (k, v))
+    scale = _number(node, "scale", 0.0) or 1 / math.sqrt(parts.size(q, 3))
+    scaled = parts.mul(q, parts.scalar(scale, q))
+    scores = parts.add("MatMul", [scaled, parts.transpose(k, [0, 1, 3, 2])], like=q)
+    mask = node.inputs[3] if len(node.inputs) > 3 else None
+    softcap = _number(node, "softcap", 0.0)
+    if softcap:
+        cap = parts.scalar(softcap, q)
+        scores = parts.mul(parts.add("Tanh", [parts.add("Div", [scores, cap], like=q)], like=q), cap)
+    if int(_number(node, "is_causal", 0)):
+        scores = _masked(parts, scores, _causal_mask(parts, q, k))
+    if mask is not None and mask.dtype != onnx_ir.DataType.BOOL:
+        scores = parts.add("Add", [scores, mask], like=q)
+    elif mask is not None:
+        scores = _masked(parts, scores, mask)
+    weights = parts.add("Softmax", [scores], [onnx_ir.AttrInt64("axis", -1)], like=q)
+    if mask is not None:
+        # A row without any key gives zeros, not NaN.
+        empty = parts.add("IsNaN", [weights], like=q)
+        empty.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL)
+        weights = parts.add("Where", [empty, parts.scalar(0.0, q), weights], like=q)
+    result = parts.add("MatMul", [weights, v], like=q if is_flat else None)
+    if is_flat:
+        _join_heads(parts, result)
+
+
+def _masked(parts: Parts, scores: onnx_ir.Value, mask: onnx_ir.Value) -> onnx_ir.Value:
+    """The scores, minus infinity where the mask is False."""
+    return parts.add("Where", [mask, scores, parts.scalar(-math.inf, scores)], like=scores)
+
+
+def _causal_mask(parts: Parts, q: onnx_ir.Value, k: onnx_ir.Value) -> onnx_ir.Value:
+    """[queries, keys], True where the key is not after the query; sizes may be symbolic."""
+    zero, one = parts.int_scalar(0), parts.int_scalar(1)
+    rows, columns = (parts.add("Range", [zero, parts.length(x, 2), one], like=zero) for x in (q, k))
+    column_of_rows = parts.add("Unsqueeze", [rows, parts.ints([1])], like=zero)
+    mask = parts.add("LessOrEqual", [columns, column_of_rows], like=zero)
+    mask.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL)
+    return mask
+
+
+def _split_heads(parts: Parts, x: onnx_ir.Value, heads: int) -> onnx_ir.Value:
+    """[B, S, heads * size] as [B, heads, S, size]."""
+    width = parts.size(x, 2)
+    shape = None if x.shape is None else [x.shape[0], heads, x.shape[1], width // heads]
+    apart = parts.reshape(x, [0, 0, heads, width // heads])
+    moved = parts.transpose(apart, [0, 2, 1, 3])
+    moved.shape = None if shape is None else onnx_ir.Shape(shape)
+    return moved
+
+
+def _join_heads(parts: Parts, x: onnx_ir.Value) -> onnx_ir.Value:
+    """The inverse of `_split_heads`."""
+    moved = parts.transpose(x, [0, 2, 1, 3])
+    return parts.reshape(moved, [0, 0, -1])
+
+
+def _repeat_heads(parts: Parts, x: onnx_ir.Value, times: int) -> onnx_ir.Value:
+    """[B, H, S, D] as [B, H * times, S, D], each head `times` in a row."""
+    heads, width = parts.size(x, 1), parts.size(x, 3)
+    apart = parts.add("Unsqueeze", [x, parts.ints([2])], like=x)
+    spread = parts.add("Expand", [apart, parts.ints([1, 1, times, 1, 1])], like=x)
+    return parts.reshape(spread, [0, heads * times, -1, width])
+
+
+def _number(node: onnx_ir.Node, name: str, default: float) -> float:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else float(attribute.value)
+
+
+_EXPANSIONS = {
+    "Attention": _attention,
+    "RMSNormalization": _rms_normalization,
+    "RotaryEmbedding": _rotary_embedding,
+    "Swish": _swish,
+}
+
+
+def expanded_operators() -> Sequence[str]:
+    """The operators that `lower_opset` can take apart."""
+    return tuple(_EXPANSIONS)

@@ -1,0 +1,80 @@
+"""ONNX models for other tools: our fused operators taken apart into standard ones.
+
+A plan may end in `rlopt::FusedConv` and `rlopt::FusedMatMul`, which only our executors know. A file that
+the user asked for holds standard operators only.
+"""
+
+from __future__ import annotations
+
+import onnx_ir
+
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.onnx.parts import Parts
+
+_EPILOGUE_ATTRIBUTES = ("activation", "alpha", "beta")
+_PLAIN = ("Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish")
+
+
+def standardise(model: onnx_ir.Model) -> None:
+    """Replace the nodes of domain `rlopt` by standard nodes that compute the same; in place.
+
+    Raises:
+        UnsupportedError: a node of the domain has no standard form.
+    """
+    graph = model.graph
+    for node in list(graph):
+        if node.domain != "rlopt":
+            continue
+        if node.op_type not in ("FusedConv", "FusedMatMul"):
+            raise UnsupportedError(
+                "an operator of ours has no standard form", where=str(node.name), got=node.op_type
+            )
+        parts = Parts(node)
+        _expand(node, parts)
+        parts.put_in_place()
+    graph.opset_imports.pop("rlopt", None)
+
+
+def _expand(node: onnx_ir.Node, parts: Parts) -> None:
+    """`activation(product(x, w) + b + z)`, in order."""
+    x, w, bias, addend = (*node.inputs, None, None)[:4]
+    if node.op_type == "FusedConv":
+        attributes = [a for a in node.attributes.values() if a.name not in _EPILOGUE_ATTRIBUTES]
+        attributes = [a for a in attributes if a.type != onnx_ir.AttributeType.INTS or len(a.as_ints())]
+        value = parts.add("Conv", [x, w, bias] if bias is not None else [x, w], attributes)
+    elif bias is not None and x is not None and w is not None and _ranks(x, w, bias) == [2, 2, 1]:
+        value = parts.add("Gemm", [x, w, bias])  # ONNX Runtime has one kernel for it and its activation
+    else:
+        value = parts.add("MatMul", [x, w])
+        if bias is not None:
+            value = parts.add("Add", [value, bias])
+    if addend is not None:
+        value = parts.add("Add", [value, addend])
+    _activate(node, parts, value)
+
+
+def _ranks(*values: onnx_ir.Value) -> list[int | None]:
+    return [None if value.shape is None else len(value.shape) for value in values]
+
+
+def _activate(node: onnx_ir.Node, parts: Parts, value: onnx_ir.Value) -> None:
+    """The activation that the node names, applied to `value`."""
+    attributes = node.attributes
+    name = attributes["activation"].as_string() if "activation" in attributes else ""
+    alpha, beta = (attributes[key].as_float() if key in attributes else 0.0 for key in ("alpha", "beta"))
+    if name == "":
+        return
+    if name in _PLAIN:
+        parts.add(name, [value])
+    elif name == "GeluTanh":
+        parts.add("Gelu", [value], [onnx_ir.AttrString("approximate", "tanh")])
+    elif name == "Swish":
+        parts.add("Mul", [value, parts.add("Sigmoid", [value])])
+    elif name == "HardSigmoid":
+        parts.add(name, [value], [onnx_ir.AttrFloat32("alpha", alpha), onnx_ir.AttrFloat32("beta", beta)])
+    elif name in ("LeakyRelu", "Elu"):
+        parts.add(name, [value], [onnx_ir.AttrFloat32("alpha", alpha)])
+    elif name == "Clip":
+        parts.add(name, [value, parts.scalar(alpha, value), parts.scalar(beta, value)])
+    else:
+        raise UnsupportedError("an activation has no standard form", where=str(node.name), got=name)

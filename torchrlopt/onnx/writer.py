@@ -1,0 +1,386 @@
+"""C++ graph to ONNX model.
+
+Nodes that came through unchanged are the source's own nodes again, under their names and with their
+attributes; only what substitutions made is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+from numpy.typing import NDArray
+
+from torchrlopt import _C
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.onnx.forms.onnx_form import np_dtype, onnx_form
+from torchrlopt.onnx.forms.types import dtype_of
+from torchrlopt.onnx.program import Program
+
+_PREFIX = "rlopt_"
+"""How the names of nodes and values begin that substitutions made."""
+
+_FIRST_OPSET = {"Swish": 24}
+"""Operators of the core that the default domain has only from a later version on."""
+
+
+def write(program: Program) -> onnx_ir.Model:
+    """Write a program as an ONNX model.
+
+    Args:
+        program: the graph and the model it was read from.
+
+    Returns:
+        A new model with the inputs, outputs and names of `program.source`; every value is typed.
+
+    Raises:
+        UnsupportedError: an opaque node of an old opset has no equal form in the version written.
+    """
+    return _Writer(program).model()
+
+
+def node_name(node: Mapping[str, Any]) -> str:
+    """The name that a node of the core has in the written model: its own, or one made of its id."""
+    return str(node["name"]) or f"{_PREFIX}{node['id']}"
+
+
+class _Writer:
+    """One writing: what each value of the graph has become."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.graph = program.graph
+        source = program.source.graph
+        self.source_nodes = {str(node.name): node for node in source}
+        self.source_values: dict[str, onnx_ir.Value] = {str(value.name): value for value in source.inputs}
+        self.source_values |= source.initializers
+        for node in source:
+            self.source_values |= {str(output.name): output for output in node.outputs if output.name}
+        self.values: dict[tuple[int, int], onnx_ir.Value] = {}
+        self.by_name: dict[str, onnx_ir.Value] = {}
+        self.nodes: list[onnx_ir.Node] = []
+        self.inputs: list[onnx_ir.Value] = []
+        self.initializers: list[onnx_ir.Value] = []
+        self.opset = program.opset
+        self.output_names = set(self.graph.output_names)
+        self.num_constants = 0
+
+    def model(self) -> onnx_ir.Model:
+        source = self.program.source
+        for value in source.graph.inputs:
+            self.inputs.append(self._copy(value))
+            if value.name in source.graph.initializers:
+                self._initializer(self.by_name[str(value.name)], value)
+        for id_ in self.graph.topological_order():
+            self._add(self.graph.node(id_))
+        outputs = self._outputs()
+        imports = dict(source.graph.opset_imports)
+        imports.pop("ai.onnx", None)
+        imports[""] = self.opset
+        if any(node.domain == "rlopt" for node in self.nodes):
+            imports["rlopt"] = 1
+        graph = onnx_ir.Graph(
+            self.inputs,
+            outputs,
+            nodes=self.nodes,
+            initializers=self.initializers,
+            opset_imports=imports,
+            name=source.graph.name,
+        )
+        return onnx_ir.Model(
+            graph,
+            ir_version=max(source.ir_version, 10),
+            producer_name="torchrlopt",
+            functions=[function.clone() for function in source.functions.values()],
+        )
+
+    # ---- values
+
+    def _copy(self, value: onnx_ir.Value, name: str | None = None) -> onnx_ir.Value:
+        """A fresh value with name and type of a source value."""
+        copy = onnx_ir.Value(
+            name=name or value.name, type=value.type, shape=value.shape.copy() if value.shape else value.shape
+        )
+        self.by_name[str(copy.name)] = copy
+        return copy
+
+    def _typed(self, name: str, type_: _C.TensorType) -> onnx_ir.Value:
+        """A fresh value of a type of the core."""
+        value = onnx_ir.Value(name=name)
+        _set_type(value, type_)
+        self.by_name[name] = value
+        return value
+
+    def _initializer(self, value: onnx_ir.Value, source: onnx_ir.Value) -> None:
+        value.const_value = source.const_value
+        self.initializers.append(value)
+
+    def _inputs(self, values: Sequence[_C.Value]) -> list[onnx_ir.Value | None]:
+        return [None if value is None else self.values[value] for value in values]
+
+    # ---- nodes
+
+    def _add(self, node: Mapping[str, Any]) -> None:
+        name, op = str(node["name"]), str(node["op"])
+        if op in ("Input", "Weight"):
+            self.values[(node["id"], 0)] = self._leaf(node["output_names"][0] or name)
+            return
+        source = self.source_nodes.get(name) if name else None
+        if op == "Constant":
+            self._add_constant(node, source)
+        elif source is not None:
+            self._restore(node, source)
+        else:
+            self._create(node)
+
+    def _leaf(self, name: str) -> onnx_ir.Value:
+        """An input, an initializer or a large constant of the source, by name."""
+        if name in self.by_name:
+            return self.by_name[name]
+        source = self.source_values[name]
+        producer = source.producer()
+        if producer is not None:
+            return self._source_constant(source)
+        value = self._copy(source)
+        self._initializer(value, source)
+        return value
+
+    def _source_constant(self, value: onnx_ir.Value) -> onnx_ir.Value:
+        """The copy of a source value that is a constant; made on first use."""
+        name = str(value.name)
+        if name in self.by_name:
+            return self.by_name[name]
+        producer = value.producer()
+        if producer is None:
+            copy = self._copy(value)
+            self._initializer(copy, value)
+            return copy
+        output = self._copy(value)
+        self._append(producer.domain, producer.op_type, [], producer.attributes, [output], str(producer.name))
+        return output
+
+    def _add_constant(self, node: Mapping[str, Any], source: onnx_ir.Node | None) -> None:
+        if source is not None:
+            self.values[(node["id"], 0)] = self._source_constant(source.outputs[0])
+            return
+        name = str(node["name"])
+        if name in self.source_values and self.source_values[name].producer() is None:
+            self.values[(node["id"], 0)] = self._source_constant(self.source_values[name])
+            return
+        dtype, dims = node["types"][0]
+        content = node["attrs"]["value"] or node["attrs"]["int_value"]
+        array = np.asarray(content).astype(np_dtype(dtype)).reshape(dims)
+        value = self._typed(self._fresh_name(node, 0), node["types"][0])
+        self._append_constant(value, array)
+        self.values[(node["id"], 0)] = value
+
+    def _append_constant(self, value: onnx_ir.Value, array: NDArray[Any]) -> None:
+        tensor = onnx_ir.tensor(array, dtype=value.dtype)
+        attribute = onnx_ir.Attr("value", onnx_ir.AttributeType.TENSOR, tensor)
+        self._append("", "Constant", [], {"value": attribute}, [value], str(value.name))
+
+    def _append(
+        self,
+        domain: str,
+        op_type: str,
+        inputs: Sequence[onnx_ir.Value | None],
+        attributes: Mapping[str, onnx_ir.Attr],
+        outputs: Sequence[onnx_ir.Value],
+        name: str,
+    ) -> None:
+        kept = list(inputs)
+        while kept and kept[-1] is None:
+            kept.pop()
+        if domain in ("", "ai.onnx"):
+            self.opset = max(self.opset, _FIRST_OPSET.get(op_type, 0))
+        self.nodes.append(
+            onnx_ir.Node(domain, op_type, kept, attributes.values(), outputs=outputs, name=name)
+        )
+
+    def _restore(self, node: Mapping[str, Any], source: onnx_ir.Node) -> None:
+        """A node of the source with inputs as they are now."""
+        name = str(source.name)
+        current = self._inputs(node["inputs"])
+        inputs: list[onnx_ir.Value | None]
+        attributes: Mapping[str, onnx_ir.Attr] = source.attributes
+        if node["op"] == "Opaque":
+            inputs = current[: len(source.inputs)]
+            attributes = self._with_outer(source, current[len(source.inputs) :])
+        else:
+            slots = self.program.slots[name]
+            inputs = [
+                None if value is None or index in slots else self._source_constant(value)
+                for index, value in enumerate(source.inputs)
+            ]
+            for slot, value in zip(slots, current, strict=True):
+                inputs[slot] = value
+        outputs = [
+            self._copy(output, self._free_name(str(output.name))) if output.name else onnx_ir.Value(name="")
+            for output in source.outputs
+        ]
+        for index, output in enumerate(outputs):
+            self.values[(node["id"], index)] = output
+            if index < len(node["types"]) and (output.shape is None or output.dtype is None):
+                _set_type(output, node["types"][index])
+        attributes, extra = _modernised(source, attributes, self.program, len(outputs))
+        inputs += [self._constant_input(name, array) for array in extra]
+        self._append(source.domain, source.op_type, inputs, attributes, outputs, name)
+
+    def _constant_input(self, node: str, array: NDArray[Any]) -> onnx_ir.Value:
+        """A fresh constant for an input slot of a node."""
+        self.num_constants += 1
+        dtype = onnx_ir.tensor(array).dtype
+        value = onnx_ir.Value(
+            name=f"{_PREFIX}const_{self.num_constants}_{node}",
+            type=onnx_ir.TensorType(dtype),
+            shape=onnx_ir.Shape(array.shape),
+        )
+        self._append_constant(value, array)
+        return value
+
+    def _with_outer(
+        self, source: onnx_ir.Node, current: Sequence[onnx_ir.Value | None]
+    ) -> Mapping[str, onnx_ir.Attr]:
+        """Attributes whose subgraphs read the values that stand now for those they read in the source."""
+        names = self.program.outer.get(str(source.name))
+        if names is None:
+            return source.attributes
+        replaced = {
+            self.source_values[name]: value
+            for name, value in zip(names, current, strict=True)
+            if value is not None
+        }
+        return {name: _rebound(attribute, replaced) for name, attribute in source.attributes.items()}
+
+    def _create(self, node: Mapping[str, Any]) -> None:
+        """A node that a substitution made."""
+        current = self._inputs(node["inputs"])
+        dtypes = ["other" if v is None else self.graph.type(v)[0] for v in node["inputs"]]
+        form = onnx_form(node["op"], node["attrs"], dtypes, len(current), len(node["types"]))
+        label = f"{_PREFIX}{node['id']}"
+        inputs: list[onnx_ir.Value | None] = [None] * (max((*form.slots, *form.constants), default=-1) + 1)
+        for slot, value in zip(form.slots, current, strict=True):
+            inputs[slot] = value
+        for slot, array in form.constants.items():
+            inputs[slot] = self._constant_input(label, array)
+        outputs = [
+            self._typed(self._fresh_name(node, index), type_) for index, type_ in enumerate(node["types"])
+        ]
+        for index, output in enumerate(outputs):
+            self.values[(node["id"], index)] = output
+        attributes = {
+            key: value if isinstance(value, onnx_ir.Attr) else make_attribute(key, value)
+            for key, value in form.attributes.items()
+        }
+        self._append(form.domain, form.op_type, inputs, attributes, outputs, label)
+
+    # ---- names and outputs
+
+    def _fresh_name(self, node: Mapping[str, Any], index: int) -> str:
+        suffix = f".{index}" if len(node["types"]) > 1 else ""
+        return f"{_PREFIX}{node['id']}{suffix}"
+
+    def _free_name(self, name: str) -> str:
+        """`name`, unless it is a graph output that another value provides now."""
+        if name not in self.output_names:
+            return name
+        slot = self.graph.output_names.index(name)
+        provider = self.graph.outputs[slot]
+        assert provider is not None  # graph outputs are always there
+        names = self.graph.node(provider[0])["output_names"]
+        same = provider[1] < len(names) and names[provider[1]] == name
+        return name if same else f"{name}.inner"
+
+    def _outputs(self) -> list[onnx_ir.Value]:
+        """The graph's outputs under their names; an Identity where a value has another name."""
+        outputs = []
+        for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
+            assert value is not None  # graph outputs are always there
+            found = self.values[value]
+            if found.name == name:
+                outputs.append(found)
+            elif str(found.name).startswith(_PREFIX) and found not in outputs:
+                found.name = name
+                outputs.append(found)
+            else:
+                renamed = self._typed(name, self.graph.type(value))
+                self._append("", "Identity", [found], {}, [renamed], f"{_PREFIX}output_{name}")
+                outputs.append(renamed)
+        return outputs
+
+
+def _set_type(value: onnx_ir.Value, type_: _C.TensorType) -> None:
+    """Type a value as the core does; what the core does not know stays undeclared."""
+    dtype, dims = dtype_of(type_[0]), type_[1]
+    if dtype is not None and value.dtype is None:
+        value.type = onnx_ir.TensorType(dtype)
+    if dims is not None and value.shape is None:
+        value.shape = onnx_ir.Shape(dims)
+
+
+def make_attribute(name: str, value: Any) -> onnx_ir.Attr:
+    """An ONNX attribute of a plain value: int, float, str, or a list of ints or floats."""
+    if isinstance(value, bool | int):
+        return onnx_ir.Attr(name, onnx_ir.AttributeType.INT, int(value))
+    if isinstance(value, float):
+        return onnx_ir.Attr(name, onnx_ir.AttributeType.FLOAT, value)
+    if isinstance(value, str):
+        return onnx_ir.Attr(name, onnx_ir.AttributeType.STRING, value)
+    if isinstance(value, onnx_ir.TensorProtocol):
+        return onnx_ir.Attr(name, onnx_ir.AttributeType.TENSOR, value)
+    kind = (
+        onnx_ir.AttributeType.FLOATS
+        if any(isinstance(v, float) for v in value)
+        else onnx_ir.AttributeType.INTS
+    )
+    return onnx_ir.Attr(name, kind, list(value))
+
+
+def _rebound(attribute: onnx_ir.Attr, replaced: Mapping[onnx_ir.Value, onnx_ir.Value]) -> onnx_ir.Attr:
+    """An attribute; of a subgraph a copy that reads other outside values."""
+    if attribute.type not in (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS):
+        return attribute
+    graphs = (
+        [attribute.as_graph()] if attribute.type == onnx_ir.AttributeType.GRAPH else attribute.as_graphs()
+    )
+    copies = [graph.clone(allow_outer_scope_values=True) for graph in graphs]
+    for copy in copies:
+        for node in copy.all_nodes():
+            for index, value in enumerate(node.inputs):
+                if value is not None and value in replaced:
+                    node.replace_input_with(index, replaced[value])
+    content = copies[0] if attribute.type == onnx_ir.AttributeType.GRAPH else copies
+    return onnx_ir.Attr(attribute.name, attribute.type, content)
+
+
+def _modernised(
+    source: onnx_ir.Node, attributes: Mapping[str, onnx_ir.Attr], program: Program, num_outputs: int
+) -> tuple[Mapping[str, onnx_ir.Attr], list[NDArray[Any]]]:
+    """Attributes in the form of the written opset, and what moved from an attribute to an input.
+
+    Raises:
+        UnsupportedError: the operator changed its meaning since the source's opset.
+    """
+    imports = program.source.graph.opset_imports
+    opset = imports.get("", imports.get("ai.onnx", program.opset))
+    if opset >= program.opset or source.domain not in ("", "ai.onnx"):
+        return attributes, []
+    if opset < 18 and source.op_type.startswith("Reduce") and "axes" in attributes:
+        kept = {name: attribute for name, attribute in attributes.items() if name != "axes"}
+        return kept, [np.asarray(attributes["axes"].value, dtype=np.int64)]
+    if opset < 18 and source.op_type == "Split" and len(source.inputs) < 2:
+        return {**attributes, "num_outputs": make_attribute("num_outputs", num_outputs)}, []
+    if opset < 20 and source.op_type == "GridSample" and "mode" in attributes:
+        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(attributes["mode"].value)
+        return attributes if mode is None else {**attributes, "mode": make_attribute("mode", mode)}, []
+    if opset < 20 and source.op_type == "DFT":
+        raise UnsupportedError(
+            f"{source.op_type} means something else in the opset that is written",
+            where=str(source.name),
+            expected=f"opset {program.opset}",
+            got=f"opset {opset}",
+            todo="convert the model with onnx.version_converter",
+        )
+    return attributes, []

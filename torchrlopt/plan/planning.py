@@ -1,0 +1,224 @@
+"""Plans through the store: look one up by content, or search and remember it with what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from torchrlopt import _C, searchers
+from torchrlopt.errors import SearchError
+from torchrlopt.machine import device
+from torchrlopt.machine.cost import MachineProfile, machine_profile
+from torchrlopt.onnx.program import Program
+from torchrlopt.options import Options
+from torchrlopt.plan import search
+from torchrlopt.plan.store import PlanStore, make_key
+from torchrlopt.report import Report, ReportStep, Timing
+from torchrlopt.storage.directory import default_directory
+from torchrlopt.substitutions import load_library
+
+logger = logging.getLogger("torchrlopt")
+
+PLAN_FORMAT = 3  # raised when a stored plan's meaning, or prices without a profile, change
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """A check that was passed with random weights and inputs.
+
+    Attributes:
+        stamp: see `verification_stamp`.
+        error: of the rewritten graph, see `Report.numerical_error`.
+    """
+
+    stamp: str
+    error: float
+
+
+@dataclasses.dataclass
+class Planned:
+    """A plan for one graph with what is known about it.
+
+    Attributes:
+        graph: the rewritten graph.
+        graph_hash: of the graph before the plan.
+        key: under which the plan store keeps it; None with `cache=False`.
+        plan: the steps.
+        timing: of the rewritten graph against the original, in an earlier process or in this one.
+        verified: the check of its numbers, in an earlier process or in this one.
+        is_stored: whether the plan store has all of this already.
+    """
+
+    graph: _C.Graph
+    graph_hash: str
+    key: str | None
+    plan: search.Plan
+    timing: Timing | None = None
+    verified: Verified | None = None
+    is_stored: bool = False
+
+    def settle(self, options: Options, report: Report) -> bool:
+        """Store plan and timing, and say whether the rewritten graph is used."""
+        if self.key is not None and not self.is_stored:
+            # A verdict that noise could turn over is not remembered: the next process times again.
+            timing = self.timing
+            if timing is not None and abs(timing.gain - options.min_gain) <= timing.spread:
+                timing = None
+            entry = {
+                "plan": self.plan.as_dict(),
+                "timing": _as_dict(timing),
+                "verified": _as_dict(self.verified),
+            }
+            plan_store().put(self.key, entry)
+        if self.timing is None or not options.measure:
+            return True
+        report.measured_before_ms = self.timing.before_ms
+        report.measured_after_ms = self.timing.after_ms
+        report.measured_spread = self.timing.spread
+        gain = self.timing.gain
+        if gain < options.min_gain:
+            report.fallback_reason = (
+                f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}"
+            )
+        return gain >= options.min_gain
+
+
+def profile_for(options: Options, where: torch.device) -> MachineProfile:
+    """The prices by which the options ask to plan."""
+    if options.prices == "measured":
+        return machine_profile(options.executor, where)
+    return MachineProfile(options.executor, where.type)
+
+
+def make_plan(
+    program: Program,
+    options: Options,
+    where: torch.device,
+    report: Report,
+    sizes: Mapping[str, int] | None = None,
+) -> Planned:
+    """A plan from the store, or from a search.
+
+    Args:
+        program: the graph.
+        options: searcher and budgets.
+        where: the device of the graph's tensors.
+        report: is given steps, costs and whether the store knew the plan.
+        sizes: example sizes of the graph's symbols.
+    """
+    library = load_library(with_generated=options.generated)
+    graph_hash = search.graph_hash(program.graph)
+    profile = profile_for(options, where)
+    cost = profile.cost_model(sizes)
+    key = None
+    found: Planned | None = None
+    if options.cache:
+        key = make_key(
+            {
+                "format": PLAN_FORMAT,
+                "graph": graph_hash,
+                "library": library.hash,
+                "options": options.search_key(),
+                "agent": searchers.module_of(options.searcher).digest(options),
+                "device": device.fingerprint(where),
+                "prices": profile.digest,
+                "sizes": sorted((sizes or {}).items()),
+            }
+        )
+        found = _stored_plan(program, library, graph_hash, key)
+    report.is_cache_hit = found is not None
+    if found is None:
+        plan = search_plan(program.graph, library, cost, options)
+        found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
+    report.steps = tuple(
+        ReportStep(name, location, cost_ms)
+        for (name, location), cost_ms in zip(found.plan.steps, found.plan.costs_ms, strict=True)
+    )
+    report.cost_before_ms = found.plan.cost_before_ms
+    report.cost_after_ms = found.plan.cost_after_ms
+    priced = cost.metrics(found.graph)
+    report.measured_share = priced["measured_us"] / priced["time_us"] if priced["time_us"] > 0 else 0.0
+    report.num_nodes_before = _num_run_time_operators(program.graph)
+    report.num_nodes_after = _num_run_time_operators(found.graph)
+    return found
+
+
+def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> search.Plan:
+    """A plan of the searcher that the options name.
+
+    Raises:
+        AgentError: the agent cannot be loaded, and the options ask for errors (`on_error="raise"`).
+    """
+    searcher: search.Searcher = searchers.module_of(options.searcher).make_searcher(options, library)
+    return searcher.search(graph, library, cost, options)
+
+
+def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:
+    """The stored plan, replayed; anything that does not fit is a miss."""
+    entry = plan_store().get(key)
+    if entry is None:
+        return None
+    try:
+        plan = search.Plan.from_dict(entry["plan"])
+        timing = entry["timing"]
+        if timing is not None:
+            rounds = int(timing.pop("num_rounds"))
+            timing = Timing(num_rounds=rounds, **{name: float(value) for name, value in timing.items()})
+        verified = entry["verified"]
+        if verified is not None:
+            verified = Verified(str(verified["stamp"]), float(verified["error"]))
+        graph = search.replay(program.graph, library, plan)
+    except (SearchError, AttributeError, KeyError, TypeError, ValueError) as error:
+        logger.debug("a stored plan does not fit: %s", error)
+        return None
+    return Planned(graph, graph_hash, key, plan, timing, verified, is_stored=True)
+
+
+def _as_dict(value: Timing | Verified | None) -> dict[str, object] | None:
+    return None if value is None else dataclasses.asdict(value)
+
+
+def verification_stamp(content: str) -> str:
+    """What the check of a plan depends on, beside what the store's key says.
+
+    Args:
+        content: key of the whole ATen graph, see `aten_graph.content_key`.
+    """
+    return make_key({"graph": content, "code": _installation()})
+
+
+@functools.cache
+def _installation() -> str:
+    """Changes whenever a file of the package does."""
+    folder = Path(__file__).parents[1]
+    files = sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}"))
+    stats = [(str(path.relative_to(folder)), path.stat()) for path in files]
+    return make_key({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats})
+
+
+def opaque_operators(program: Program) -> tuple[str, ...]:
+    """Operators of the graph that the core does not know, each once."""
+    nodes = (program.graph.node(node) for node in program.graph.topological_order())
+    names = (str(node["attrs"]["op"]).partition("#")[0] for node in nodes if node["op"] == "Opaque")
+    return tuple(dict.fromkeys(names))
+
+
+def _num_run_time_operators(graph: _C.Graph) -> int:
+    """Operators that depend on an input; expressions over weights are evaluated once."""
+    nodes = (graph.node(node) for node in graph.topological_order())
+    return sum(node["op"] != "Input" and not node["is_static"] for node in nodes)
+
+
+def plan_store() -> PlanStore:
+    """The plan store of this process."""
+    return _store_in(default_directory())
+
+
+@functools.cache
+def _store_in(directory: Path) -> PlanStore:
+    return PlanStore(directory)

@@ -1,0 +1,165 @@
+"""Plans and the searchers that make them.
+
+A `Plan` is the only result of the optimiser that is stored: named steps, replayed through the same `apply`
+that made them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torchrlopt import _C
+from torchrlopt.errors import SearchError
+from torchrlopt.options import Options
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A sequence of substitutions for one graph.
+
+    Attributes:
+        graph_hash: SHA-256 of the canonical text of the graph the plan is for.
+        library_hash: content hash of the substitution library.
+        steps: (substitution name, location) in order.
+        costs_ms: predicted time of the graph after each step, in milliseconds.
+        cost_before_ms: predicted time of the graph before the first step, in milliseconds.
+        searcher: what made the plan.
+        expansions: graphs whose matches were listed.
+        candidates: graphs that were priced.
+        is_exhausted: False where a budget ended the search.
+        seconds: wall time of the search.
+    """
+
+    graph_hash: str
+    library_hash: str
+    steps: tuple[tuple[str, int], ...]
+    costs_ms: tuple[float, ...]
+    cost_before_ms: float
+    searcher: str
+    expansions: int
+    candidates: int
+    is_exhausted: bool
+    seconds: float
+
+    @property
+    def cost_after_ms(self) -> float:
+        """Predicted time of the graph after the last step, in milliseconds."""
+        return self.costs_ms[-1] if self.costs_ms else self.cost_before_ms
+
+    def as_dict(self) -> dict[str, Any]:
+        """Numbers, strings and lists only: what the plan store keeps."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Plan:
+        """The inverse of `as_dict`, for data that may have been tampered with.
+
+        Raises:
+            SearchError: a field is missing or has the wrong type.
+        """
+        try:
+            steps = tuple((str(name), int(location)) for name, location in given["steps"])
+            costs = tuple(float(cost) for cost in given["costs_ms"])
+            plan = cls(
+                graph_hash=str(given["graph_hash"]),
+                library_hash=str(given["library_hash"]),
+                steps=steps,
+                costs_ms=costs,
+                cost_before_ms=float(given["cost_before_ms"]),
+                searcher=str(given["searcher"]),
+                expansions=int(given["expansions"]),
+                candidates=int(given["candidates"]),
+                is_exhausted=bool(given["is_exhausted"]),
+                seconds=float(given["seconds"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SearchError("a stored plan is malformed", got=repr(error)) from error
+        if len(steps) != len(costs):
+            raise SearchError(
+                "a stored plan is malformed", expected="one cost per step", got=(len(steps), len(costs))
+            )
+        return plan
+
+
+class Searcher(Protocol):
+    """Chooses a sequence of substitutions."""
+
+    def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+        """Plan for `graph`; never costlier than doing nothing."""
+        ...
+
+
+class ClassicSearcher:
+    """The searches of the C++ core: none, greedy, beam, taso, annealing, random and best_known."""
+
+    def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+        """See `Searcher`. Ctrl-C raises KeyboardInterrupt."""
+        found = _C.search(
+            graph,
+            library,
+            cost,
+            searcher=options.searcher,
+            budget_ms=options.budget_ms,
+            budget_steps=options.budget_steps,
+            alpha=options.alpha,
+            beam_width=options.beam_width,
+            seed=options.seed,
+            exact_only=options.numerics == "strict",
+        )
+        return Plan(
+            graph_hash=graph_hash(graph),
+            library_hash=library.hash,
+            steps=tuple(found["steps"]),
+            costs_ms=tuple(cost_us / 1000 for cost_us in found["costs_us"]),
+            cost_before_ms=found["cost_before_us"] / 1000,
+            searcher=options.searcher,
+            expansions=found["expansions"],
+            candidates=found["candidates"],
+            is_exhausted=found["exhausted"],
+            seconds=found["seconds"],
+        )
+
+
+def make_searcher(options: Options, library: _C.Library) -> Searcher:
+    """See `torchrlopt.searchers`."""
+    return ClassicSearcher()
+
+
+def digest(options: Options) -> str:
+    """See `torchrlopt.searchers`: the options say it all."""
+    return ""
+
+
+def graph_hash(graph: _C.Graph) -> str:
+    """SHA-256 (hexadecimal) of the canonical text: structure, attributes, dtypes, shapes and symbols."""
+    return hashlib.sha256(graph.canonical_text().encode()).hexdigest()
+
+
+def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+    """Plan with the searcher that the options name.
+
+    Args:
+        graph: what to make faster.
+        library: the substitutions that may be used.
+        cost: prices of the executor that will run the result.
+        options: searcher, budgets, seed and numerics.
+    """
+    return ClassicSearcher().search(graph, library, cost, options)
+
+
+def replay(graph: _C.Graph, library: _C.Library, plan: Plan) -> _C.Graph:
+    """The graph that a plan leads to.
+
+    Raises:
+        SearchError: the plan is for another graph or library, or a step does not apply.
+    """
+    if plan.library_hash != library.hash:
+        raise SearchError(
+            "the plan was made with another library", expected=library.hash, got=plan.library_hash
+        )
+    if plan.graph_hash != graph_hash(graph):
+        raise SearchError("the plan is for another graph", expected=graph_hash(graph), got=plan.graph_hash)
+    return _C.replay(graph, library, plan.steps)

@@ -1,0 +1,55 @@
+"""The searchers: one row each, with the module that makes it.
+
+`Options` takes its valid names from here and `plan.planning` its searchers; a module is imported only when
+one of its searchers is asked for. A module of a row has `make_searcher(options, library)`, which returns a
+`plan.search.Searcher`, and `digest(options)`: what its plans depend on beside the options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SearcherRow:
+    """One searcher.
+
+    Attributes:
+        name: as in `Options.searcher`.
+        module: where it is made.
+        does: what it does, for people.
+        follows_agent: whether `Options.agent` says which networks it follows.
+    """
+
+    name: str
+    module: str
+    does: str
+    follows_agent: bool = False
+
+
+_CORE = "torchrlopt.plan.search"
+_AGENT = "torchrlopt.agent.catalogue"
+
+ROWS: tuple[SearcherRow, ...] = (
+    SearcherRow("agent", _AGENT, "follows the trained agent, from greedy's plan to cheaper ones", True),
+    SearcherRow("mf", _AGENT, "follows the agent that was trained without a model", True),
+    SearcherRow("wm", _AGENT, "follows the agent trained in the mixture world model", True),
+    SearcherRow("wm_plus", _AGENT, "follows the agent trained in the discrete world model", True),
+    SearcherRow("plan", _AGENT, "follows the agent trained by search distillation", True),
+    SearcherRow("greedy", _CORE, "takes the cheapest candidate until none is cheaper"),
+    SearcherRow("beam", _CORE, "keeps `beam_width` graphs"),
+    SearcherRow("taso", _CORE, "cost-based backtracking with `alpha` (TASO, SOSP 2019, Algorithm 1)"),
+    SearcherRow("annealing", _CORE, "walks at random, ever more rarely to dearer graphs, and keeps the best"),
+    SearcherRow("random", _CORE, "walks uniformly at random and keeps the best"),
+    SearcherRow("best_known", _CORE, "unites them all; worth a budget of minutes"),
+    SearcherRow("none", _CORE, "changes nothing"),
+)
+NAMES: tuple[str, ...] = tuple(row.name for row in ROWS)
+AGENT_NAMES: tuple[str, ...] = tuple(row.name for row in ROWS if row.follows_agent)
+
+
+def module_of(name: str) -> Any:
+    """The module that makes the searcher of that name, imported now."""
+    return importlib.import_module(next(row.module for row in ROWS if row.name == name))

@@ -1,0 +1,1 @@
+"""The generator of substitutions: enumerate, pair, test, prune, generalise, emit."""
