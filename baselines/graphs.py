@@ -6,7 +6,7 @@ import torch
 
 from baselines.models import build
 from torchrlopt import _C
-from torchrlopt.capture import module
+from torchrlopt.capture import job
 
 
 def graph_of(name: str, batch: int = 1) -> _C.Graph:
@@ -20,12 +20,10 @@ def graph_of(name: str, batch: int = 1) -> _C.Graph:
         ValueError: no such model.
         CaptureError: the model is not one graph.
     """
-    # Dynamo takes what differs between two models of one class for dynamic.
-    torch._dynamo.reset()
     try:
-        return module.graph_of(*build(name, batch))
+        return job.graph_of(*build(name, batch))
     finally:
-        torch._dynamo.reset()
+        torch._dynamo.reset()  # lets go of the model
 
 
 def chain(length: int) -> _C.Graph:

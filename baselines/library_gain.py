@@ -14,7 +14,7 @@ from rich.table import Table
 from baselines import models
 from baselines.table import geometric_mean
 from torchrlopt import _C
-from torchrlopt.capture.module import graph_of
+from torchrlopt.capture.job import graph_of
 from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options

@@ -92,6 +92,7 @@ class Report:
         opaque: operators without a translation, left as they are.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         choices: what `executor="auto"` chose from; empty otherwise.
+        graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
     """
 
     searcher: str = ""
@@ -113,6 +114,7 @@ class Report:
     opaque: tuple[str, ...] = ()
     num_graphs: int = 1
     choices: tuple[Choice, ...] = ()
+    graph_hash: str = ""
 
     @property
     def speedup(self) -> float:
@@ -167,6 +169,7 @@ class Report:
             opaque=tuple(dict.fromkeys(name for r in reports for name in r.opaque)),
             num_graphs=sum(r.num_graphs for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
+            graph_hash=_joined(r.graph_hash for r in reports),
         )
 
     def __str__(self) -> str:

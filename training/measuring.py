@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from baselines.models import NAMES, build
 from torchrlopt import _C
 from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
-from torchrlopt.capture import module
+from torchrlopt.capture.job import graph_of
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.cost import machine_profile, profile_store
 from torchrlopt.machine.cost.probe import probe_device
@@ -37,11 +37,8 @@ def check_names(models: Sequence[str]) -> None:
 
 def graphs_of(models: Sequence[str]) -> dict[str, _C.Graph]:
     """Inference graphs of models of the suite, by name."""
-    found = {}
-    for name in models:
-        torch._dynamo.reset()  # what differs between two models of one class would become dynamic
-        found[name] = module.graph_of(*build(name))
-    torch._dynamo.reset()
+    found = {name: graph_of(*build(name)) for name in models}
+    torch._dynamo.reset()  # lets go of the models
     return found
 
 

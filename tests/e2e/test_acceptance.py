@@ -242,11 +242,11 @@ def test_autocast(inside: bool) -> None:
 
 
 def test_ten_sequence_lengths_two_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchrlopt.plan import search
+    from torchrlopt.plan import planning
 
     calls = []
-    plain_search = search.search
-    monkeypatch.setattr(search, "search", lambda *a, **k: calls.append(1) or plain_search(*a, **k))
+    plain_search = planning.search_plan
+    monkeypatch.setattr(planning, "search_plan", lambda *a, **k: calls.append(1) or plain_search(*a, **k))
     model = build(Branches)
     run = compiled(model)
     for length in range(2, 12):

@@ -24,8 +24,10 @@ from tests.e2e.models import (
     was_rewritten,
 )
 from torchrlopt import optimise
-from torchrlopt.compile import backend
+from torchrlopt.compile import attempt, backend
+from torchrlopt.compile.memory import Compiled
 from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.executors import registry
 from torchrlopt.report import Report
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -154,7 +156,7 @@ def test_recompile_of_the_same_graph_is_answered_from_memory(monkeypatch: pytest
     run = compiled(scaled)
     with torch.no_grad():
         run(x, "one")
-        monkeypatch.setattr(backend, "capture", lambda *_: pytest.fail("captured again"))
+        monkeypatch.setattr(backend, "capture_traced", lambda *_: pytest.fail("captured again"))
         run(x, "two")
     assert len(torchrlopt.reports()) == 2
     assert last_report().is_cache_hit
@@ -164,7 +166,7 @@ def test_recompile_of_the_same_graph_is_answered_from_memory(monkeypatch: pytest
 def test_reset_frees_memory() -> None:
     def compiled_graphs() -> int:
         gc.collect()
-        return sum(isinstance(o, backend._Compiled) for o in gc.get_objects())
+        return sum(isinstance(o, Compiled) for o in gc.get_objects())
 
     before = compiled_graphs()
     model, x = build(Branches), torch.randn(5, 16)
@@ -207,12 +209,17 @@ def test_three_threads_at_once() -> None:
     assert failures == []
 
 
-@pytest.mark.parametrize("stage", ["capture", "read", "write"])
-def test_failing_stage(stage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("module", "stage"),
+    [(backend, "capture_traced"), (backend, "read_captured"), (attempt, "make_plan"), (attempt, "write")],
+)
+def test_failing_stage(
+    module: Any, stage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise UnsupportedError("no such luck")
 
-    monkeypatch.setattr(backend, stage, fail)
+    monkeypatch.setattr(module, stage, fail)
     model, x = build(Branches), torch.randn(5, 16)
     with pytest.raises(UnsupportedError, match="no such luck"):
         optimise(model, x, **STRICT)
@@ -228,7 +235,7 @@ def test_bug_of_ours_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(backend, "write", fail)
+    monkeypatch.setattr(attempt, "write", fail)
     with pytest.raises(Exception, match="a bug"):
         optimise(build(Branches), torch.randn(5, 16))
 
@@ -238,7 +245,7 @@ def test_wrong_rewrite_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         def lower(self, model: Any, captured: Any, options: Any) -> Any:
             return lambda *inputs: tuple(out * 1.01 for out in captured.aten(*inputs))
 
-    monkeypatch.setattr(backend.executors, "get", lambda _: Wrong())
+    monkeypatch.setattr(registry, "get", lambda _: Wrong())
     model, x = build(Branches), torch.randn(5, 16)
     optimised = optimise(model, x, measure=False)
     assert optimised.report.kept == "original"

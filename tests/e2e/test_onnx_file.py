@@ -92,14 +92,14 @@ def test_malformed_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchrlopt.compile import backend
+    from torchrlopt.compile import rewrite_file
 
     def fail(*_: Any) -> Any:
         raise VerificationError("wrong")
 
     inputs = (torch.randn(5, 16),)
     source = exported(build(Branches), inputs, tmp_path / "in.onnx")
-    monkeypatch.setattr(backend, "_verify_model", fail)
+    monkeypatch.setattr(rewrite_file, "_verify_model", fail)
     report = optimise_onnx(source, tmp_path / "out.onnx")
     assert (report.kept, report.fallback_reason) == ("original", "wrong")
     np.testing.assert_array_equal(run(tmp_path / "out.onnx", inputs)[0], run(source, inputs)[0])

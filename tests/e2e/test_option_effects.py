@@ -9,7 +9,7 @@ import torch
 
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
 from torchrlopt import optimise
-from torchrlopt.compile import backend
+from torchrlopt.compile import backend, check, timing
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import profile_store
 from torchrlopt.plan import planning, search
@@ -70,13 +70,13 @@ def test_wider_searches_look_at_more(
     option: str, small: float, large: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = []
-    plain_search = search.search
+    plain_search = planning.search_plan
 
     def recorded(*arguments: Any) -> search.Plan:
         plans.append(plain_search(*arguments))
         return plans[-1]
 
-    monkeypatch.setattr(search, "search", recorded)
+    monkeypatch.setattr(planning, "search_plan", recorded)
     searcher = "beam" if option == "beam_width" else "taso"
     for value in (small, large):
         report_of(searcher=searcher, budget_ms=2000, budget_steps=200, **{option: value})
@@ -131,7 +131,7 @@ def test_verify_and_measure_fill_the_report() -> None:
 
 def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
-    plain_measure = backend.check.measure
+    plain_measure = timing.measure
 
     def recorded(
         before: Any, after: Any, inputs: Any, limit_ms: float, min_gain: float, **others: Any
@@ -139,7 +139,7 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
         limits.append((limit_ms, min_gain))
         return plain_measure(before, after, inputs, limit_ms, min_gain, **others)
 
-    monkeypatch.setattr(backend.check, "measure", recorded)
+    monkeypatch.setattr(timing, "measure", recorded)
     report_of(measure=True, measure_ms=7, min_gain=0.25)
     assert limits == [(7.0, 0.25)]
 
@@ -147,13 +147,13 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
 def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """AOTAutograd has every operator looked for in Python first, which only graphs of many calls pay for."""
     seen = []
-    plain_measure = backend.check.measure
+    plain_measure = timing.measure
 
     def seeing(*args: Any, **others: Any) -> Any:
         seen.append(torch._C._dispatch_tls_local_include_set().has(torch._C.DispatchKey.PythonDispatcher))
         return plain_measure(*args, **others)
 
-    monkeypatch.setattr(backend.check, "measure", seeing)
+    monkeypatch.setattr(timing, "measure", seeing)
     report_of(measure=True)
     assert seen == [False]
 
@@ -161,7 +161,7 @@ def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest
 def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until options or the package change; the rewritten graph is still run."""
     verified, run = [], []
-    plain_verify, plain_run = backend.check.verify, backend.check.run
+    plain_verify, plain_run = check.verify, check.run
 
     def verify(*args: Any) -> float:
         verified.append(args)
@@ -171,8 +171,8 @@ def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.Monkey
         run.append(args)
         return plain_run(*args)
 
-    monkeypatch.setattr(backend.check, "verify", verify)
-    monkeypatch.setattr(backend.check, "run", run_rewritten)
+    monkeypatch.setattr(check, "verify", verify)
+    monkeypatch.setattr(check, "run", run_rewritten)
 
     def optimised(**options: Any) -> tuple[float | None, int, int]:
         backend.reset()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.compile import backend
+from torchrlopt.compile.memory import MEMORY
 from torchrlopt.options import Options
 
 pytestmark = pytest.mark.gpu
@@ -53,7 +53,7 @@ def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
 
 
 def lowered() -> Any:
-    (compiled,) = backend._memory.compiled.values()
+    (compiled,) = MEMORY.compiled.values()
     return compiled.lowered
 
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import torchrlopt
 from torchrlopt.compile import backend
+from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import LoweringError, OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
@@ -67,7 +68,7 @@ def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
 
 
 def lowered() -> Any:
-    (compiled,) = backend._memory.compiled.values()
+    (compiled,) = MEMORY.compiled.values()
     return compiled.lowered
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from torchrlopt import _C
+from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError, UnsupportedError
 from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.machine import profiling
@@ -159,13 +160,13 @@ def test_a_walk_ends_where_nothing_applies() -> None:
 
 
 def test_load_model_by_function_and_by_file(tmp_path: Path) -> None:
-    model, inputs = profiling.load_model(f"{__name__}:small")
+    model, inputs = load_model(f"{__name__}:small")
     assert isinstance(model, Small)
     assert inputs[0].shape == (1, 3, 64, 64)
     path = tmp_path / "model.onnx"
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }'
     files.save(onnx_ir.from_onnx_text(text), path)
-    module, inputs = profiling.load_model(str(path))
+    module, inputs = load_model(str(path))
     assert inputs[0].shape == (2, 3)
     assert torch.equal(module(*inputs)[0], inputs[0].relu())
     (found,) = profiling.trace(module, inputs)
@@ -184,7 +185,7 @@ def test_load_model_by_function_and_by_file(tmp_path: Path) -> None:
 )
 def test_what_is_no_model_is_refused(text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        profiling.load_model(text)
+        load_model(text)
 
 
 def test_a_model_without_an_inference_graph_is_refused() -> None:

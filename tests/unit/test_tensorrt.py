@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.compile import backend
+from torchrlopt.compile.memory import MEMORY
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "torchrlopt" / "executors" / "tensorrt" / f"{name}.py" for name in ("build", "engine")]
@@ -186,7 +186,7 @@ def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
 
 
 def lowered() -> Any:
-    (compiled,) = backend._memory.compiled.values()
+    (compiled,) = MEMORY.compiled.values()
     return compiled.lowered
 
 

@@ -7,8 +7,6 @@ torchrlopt stays cheap.
 from __future__ import annotations
 
 import copy
-import itertools
-import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 
 import torch
 
-from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
@@ -41,23 +38,12 @@ def optimise(
         RlOptError: a stage failed and `on_error="raise"`.
     """
     checked = Options.from_dict(options)
-    if model.training:
-        raise UnsupportedError(
-            "the model is in training mode", expected="a model for inference", todo="call model.eval() first"
-        )
+    from torchrlopt.capture.trace import call, refuse_training  # heavy
+
+    refuse_training(model)
     optimised = Optimised(model, checked)
-    if isinstance(example_inputs, torch.Tensor):
-        example_inputs = (example_inputs,)
-    try:
-        with torch.no_grad(), _for_weights(checked):
-            if isinstance(example_inputs, Mapping):
-                optimised(**example_inputs)
-            else:
-                optimised(*example_inputs)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        if isinstance(error.inner_exception, RlOptError):
-            raise error.inner_exception from None
-        raise
+    with torch.no_grad(), _for_weights(checked):
+        call(optimised, example_inputs)
     return optimised
 
 
@@ -80,7 +66,7 @@ def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> 
         UnsafePathError: its external data lies elsewhere.
         RlOptError: a stage failed and `on_error="raise"`.
     """
-    from torchrlopt.compile.backend import rewrite_file  # heavy
+    from torchrlopt.compile.rewrite_file import rewrite_file  # heavy
 
     return rewrite_file(Path(path_in), Path(path_out), Options.from_dict(options))
 
@@ -154,9 +140,6 @@ class Optimised(torch.nn.Module):
         return copied
 
 
-_serial = itertools.count()
-
-
 def _any_requires_grad(values: Sequence[Any]) -> bool:
     return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
@@ -178,19 +161,14 @@ def _compiled(
 
     backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs)
+    from torchrlopt.capture.trace import isolated  # heavy
 
-    # Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
-    # sizes have varied: every model gets a code object and a name of its own.
-    name = f"optimised_{next(_serial)}"
-    code = run.__code__.replace(co_name=name, co_qualname=name)
-    isolated = types.FunctionType(code, run.__globals__, name, None, run.__closure__)
+    own = isolated(original)
     if options.weights == "frozen":
         from torchrlopt.capture.aot import skip_module_guards  # heavy
 
-        return torch.compile(isolated, backend=backend, options={"guard_filter_fn": skip_module_guards})
-    return torch.compile(isolated, backend=backend)
+        return torch.compile(own, backend=backend, options={"guard_filter_fn": skip_module_guards})
+    return torch.compile(own, backend=backend)
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:

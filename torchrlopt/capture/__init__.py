@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -21,10 +21,9 @@ from torchrlopt.capture.compat import IR_VERSION, OPSET
 from torchrlopt.capture.mapping import make_mapping
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.capture.walk import Walker
-from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import CaptureError
 
-__all__ = ["Captured", "capture", "decompositions", "whole_operators"]
+__all__ = ["Captured", "capture"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,15 +119,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """Returns the decompositions to trace with: none, so that every operator arrives whole.
-
-    What has no ONNX operator of its own is taken apart while translating, not while tracing: the original
-    call can then be put back where nothing was rewritten. Trace inside `whole_operators()` besides.
-    """
-    return {}
 
 
 def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:

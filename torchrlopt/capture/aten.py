@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,8 +15,6 @@ import torch
 from torch.utils._pytree import tree_map
 
 _SYMBOL = re.compile(r"\b[su]\d+\b")
-# constants up to this size are hashed by value, larger ones by identity
-_MAX_HASHED_ELEMENTS = 1 << 16
 
 
 def content_key(aten: torch.fx.GraphModule, static_indices: Collection[int]) -> str:
@@ -65,18 +64,27 @@ def _meta_text(value: Any) -> str:
 
 
 def _constant_text(aten: torch.fx.GraphModule, target: Any) -> str:
-    """Content of a lifted constant; a large one is equal to itself only."""
+    """Content of a lifted constant; one whose content nobody can see is equal to nothing, not even itself."""
     value = aten
     for name in str(target).split("."):
         value = getattr(value, name)
     if isinstance(value, torch.fx.GraphModule):
         return content_key(value, ())
-    if not isinstance(value, torch.Tensor):
-        return f"{type(value).__name__} {id(value)}"
-    if value.numel() > _MAX_HASHED_ELEMENTS or value.device.type != "cpu":
-        return f"{value.dtype} {tuple(value.shape)} {id(value)}"
-    raw = value.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}"
+    if not isinstance(value, torch.Tensor) or not _has_plain_data(value):
+        # The address of an object may be another's tomorrow, and is another in the next process.
+        return f"{type(value).__name__} {uuid.uuid4().hex}"
+    raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    return f"{value.dtype} {tuple(value.shape)} {value.device} {hashlib.sha256(raw).hexdigest()}"
+
+
+def _has_plain_data(tensor: torch.Tensor) -> bool:
+    """False for tensors without bytes of their own: on the meta device, sparse, quantised, subclasses."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_meta
+    )
 
 
 def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:

@@ -7,6 +7,7 @@ loads another runtime.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -85,6 +86,18 @@ def defaults(device_type: str) -> tuple[str, ...]:
     if device_type == "cuda" and "tensorrt" in available(device_type):
         return ("tensorrt", "eager")
     return ("eager",)
+
+
+def version(name: str) -> str:
+    """Version of the package that an executor needs; empty where that is PyTorch, or not installed.
+
+    Args:
+        name: of the executor.
+    """
+    try:
+        return importlib.metadata.version(_PACKAGES[name]) if name in _PACKAGES else ""
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def get(name: str) -> Executor:

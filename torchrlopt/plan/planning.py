@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from torchrlopt import _C, searchers
 from torchrlopt.errors import SearchError
+from torchrlopt.executors import registry
 from torchrlopt.machine import device
 from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
@@ -24,7 +25,7 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-PLAN_FORMAT = 3  # raised when a stored plan's meaning, or prices without a profile, change
+PLAN_FORMAT = 4  # raised when a stored plan's meaning, or prices without a profile, change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +33,28 @@ class Verified:
     """A check that was passed with random weights and inputs.
 
     Attributes:
-        stamp: see `verification_stamp`.
         error: of the rewritten graph, see `Report.numerical_error`.
     """
 
-    stamp: str
     error: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is planned for.
+
+    Attributes:
+        program: the graph.
+        device: where its tensors are.
+        sizes: example sizes of the graph's symbols.
+        content: key of the program that runs, beyond the graph: strides, operators that the core does not
+            know, constants. What was measured and checked holds for one content only.
+    """
+
+    program: Program
+    device: torch.device
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    content: str = ""
 
 
 @dataclasses.dataclass
@@ -95,26 +112,18 @@ def profile_for(options: Options, where: torch.device) -> MachineProfile:
     return MachineProfile(options.executor, where.type)
 
 
-def make_plan(
-    program: Program,
-    options: Options,
-    where: torch.device,
-    report: Report,
-    sizes: Mapping[str, int] | None = None,
-) -> Planned:
+def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
     """A plan from the store, or from a search.
 
     Args:
-        program: the graph.
+        subject: the graph.
         options: searcher and budgets.
-        where: the device of the graph's tensors.
         report: is given steps, costs and whether the store knew the plan.
-        sizes: example sizes of the graph's symbols.
     """
-    library = load_library(with_generated=options.generated)
-    graph_hash = search.graph_hash(program.graph)
-    profile = profile_for(options, where)
-    cost = profile.cost_model(sizes)
+    program, library = subject.program, load_library(with_generated=options.generated)
+    report.graph_hash = graph_hash = search.graph_hash(program.graph)
+    profile = profile_for(options, subject.device)
+    cost = profile.cost_model(subject.sizes)
     key = None
     found: Planned | None = None
     if options.cache:
@@ -122,12 +131,14 @@ def make_plan(
             {
                 "format": PLAN_FORMAT,
                 "graph": graph_hash,
+                "content": subject.content,
                 "library": library.hash,
                 "options": options.search_key(),
                 "agent": searchers.module_of(options.searcher).digest(options),
-                "device": device.fingerprint(where),
+                "device": device.fingerprint(subject.device),
                 "prices": profile.digest,
-                "sizes": sorted((sizes or {}).items()),
+                "sizes": sorted(subject.sizes.items()),
+                "versions": versions([options.executor]),
             }
         )
         found = _stored_plan(program, library, graph_hash, key)
@@ -171,7 +182,7 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
             timing = Timing(num_rounds=rounds, **{name: float(value) for name, value in timing.items()})
         verified = entry["verified"]
         if verified is not None:
-            verified = Verified(str(verified["stamp"]), float(verified["error"]))
+            verified = Verified(float(verified["error"]))
         graph = search.replay(program.graph, library, plan)
     except (SearchError, AttributeError, KeyError, TypeError, ValueError) as error:
         logger.debug("a stored plan does not fit: %s", error)
@@ -183,13 +194,9 @@ def _as_dict(value: Timing | Verified | None) -> dict[str, object] | None:
     return None if value is None else dataclasses.asdict(value)
 
 
-def verification_stamp(content: str) -> str:
-    """What the check of a plan depends on, beside what the store's key says.
-
-    Args:
-        content: key of the whole ATen graph, see `aten_graph.content_key`.
-    """
-    return make_key({"graph": content, "code": _installation()})
+def versions(executors: Sequence[str]) -> dict[str, str]:
+    """What a verdict depends on beside graph, options and device: builds of ours and of the executors."""
+    return {"torchrlopt": _installation()} | {name: registry.version(name) for name in executors}
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from torchrlopt.api.cli import substitutions
+from torchrlopt.api.cli.models import HELP
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
 
@@ -62,9 +63,7 @@ def device(
 def profile(
     models: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL...", help="An .onnx file, or module:callable that returns (module, inputs)."
-        ),
+        typer.Argument(metavar="MODEL...", help=HELP),
     ],
     seconds: Annotated[float, typer.Option(min=0, help="Time for each model.")] = 60.0,
     executor: Annotated[str, typer.Option(help="What runs the graphs.")] = "eager",

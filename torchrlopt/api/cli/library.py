@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrlopt import _C
-from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.api.cli.models import HELP, load_graph
+from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import fires, load_library
 from torchrlopt.substitutions.picture import draw
 from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, read_record, state_of
@@ -130,17 +129,14 @@ def explain(
     name: Annotated[str, typer.Argument(help="Of the substitution.")],
     model: Annotated[
         str,
-        typer.Argument(
-            help="An .onnx file, or module:function[:argument] for a function that returns a model and the "
-            "tuple of its inputs; baselines.models:build:resnet18 is the suite's resnet18."
-        ),
+        typer.Argument(help=HELP),
     ],
     planned: Annotated[bool, typer.Option(help="On the graph after the greedy plan.")] = False,
 ) -> None:
     """Say where a substitution matches in a model, and how far it came where it does not."""
     library = load_library(allow_assumed=True, with_generated=True)
     named(library, name)
-    graph = graph_of_model(model)
+    graph = load_graph(model)
     if planned:
         from torchrlopt.machine.cost import cost_model  # imports torch
 
@@ -149,40 +145,6 @@ def explain(
         typer.echo(f"the plan of {len(found['steps'])} steps uses it {used} times; on the graph behind it:")
         graph = found["graph"]
     typer.echo(library.explain(graph, name), nl=False)
-
-
-def graph_of_model(model: str) -> _C.Graph:
-    """The graph of an ONNX file, or of the model that a function makes.
-
-    Raises:
-        OptionsError: there is no such file or function.
-        RlOptError: the file is malformed, or the model cannot be captured.
-    """
-    if model.endswith(".onnx"):
-        if not Path(model).is_file():
-            raise OptionsError("no such file", where=model)
-        from torchrlopt.onnx import files, reader  # imports onnx
-
-        return reader.read(files.load(model)).graph
-    module_name, *rest = model.split(":")
-    if not rest:
-        raise OptionsError(
-            f"no model {model!r}",
-            expected="an .onnx file or module:function[:argument]",
-            todo=f"for a model of the suite: baselines.models:build:{model}",
-        )
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
-    try:
-        made = getattr(importlib.import_module(module_name), rest[0])(*rest[1:])
-    except (ImportError, AttributeError) as error:
-        raise OptionsError(f"cannot find {module_name}:{rest[0]}", got=str(error)) from error
-    except ValueError as error:  # the function does not know the argument
-        raise OptionsError(str(error), where=model) from error
-    if not isinstance(made, Sequence) or len(made) != 2:
-        raise UnsupportedError("the function does not return a model and its inputs", where=model)
-    from torchrlopt.capture.module import graph_of  # imports torch
-
-    return graph_of(made[0], made[1])
 
 
 def _console() -> Console:

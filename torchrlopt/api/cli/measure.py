@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.registry import NAMES
 from torchrlopt.machine import profiling
@@ -118,14 +117,13 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
         RlOptError: a model cannot be loaded, captured or lowered.
     """
     Options(executor=executor)  # type: ignore[arg-type]  # refuses an unknown one, naming the nearest
-    sys.path.insert(0, os.getcwd())  # as `python -m` does, for models of the user's own
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         for model in models:
             bar = _Bar(progress, progress.add_task(model, total=seconds or None, now="tracing"))
             try:
-                sources = profiling.trace(*profiling.load_model(model))
+                sources = profiling.trace(*load_model(model))
             except RlOptError as error:
                 error.add_note(f"model: {model}")
                 raise

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from torchrlopt.api.explain.views import Explanation
-from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.options import Options
 
 
@@ -32,28 +31,8 @@ def explain(
         RlOptError: the model cannot be captured.
     """
     from torchrlopt.api.explain.explainer import Explainer  # heavy
+    from torchrlopt.capture.trace import visit  # heavy
 
-    chosen = Options.from_dict(options)
-    if model.training:
-        raise UnsupportedError(
-            "the model is in training mode", expected="a model for inference", todo="call model.eval() first"
-        )
-    explainer = Explainer(chosen)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return model(*args, **kwargs)
-
-    compiled = torch.compile(run, backend=explainer)
-    if isinstance(example_inputs, torch.Tensor):
-        example_inputs = (example_inputs,)
-    try:
-        with torch.no_grad():
-            if isinstance(example_inputs, Mapping):
-                compiled(**example_inputs)
-            else:
-                compiled(*example_inputs)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        if isinstance(error.inner_exception, RlOptError):
-            raise error.inner_exception from None
-        raise
+    explainer = Explainer(Options.from_dict(options))
+    visit(model, example_inputs, explainer.look, explainer.leave)
     return Explanation(tuple(explainer.graphs))

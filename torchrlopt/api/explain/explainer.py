@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
-
-import torch
 
 from torchrlopt import _C
 from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
-from torchrlopt.capture import Captured, aot, capture, whole_operators
-from torchrlopt.capture.aten import device_of, reason_to_leave_alone, symbol_sizes
+from torchrlopt.capture.job import Job, make_job
+from torchrlopt.capture.trace import Traced
+from torchrlopt.compile.attempt import subject_of
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.machine.cost import device_model
-from torchrlopt.onnx.program import Program
-from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Planned, make_plan, profile_for
@@ -31,7 +28,7 @@ Steps = Sequence[tuple[str, int]]
 
 
 class Explainer:
-    """A backend of torch.compile that looks and leaves the graph as it is.
+    """Looks at graphs and leaves them as they are.
 
     Args:
         options: searcher and budgets of the plans.
@@ -44,72 +41,48 @@ class Explainer:
         self._options = options
         self.graphs: list[GraphView] = []
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Called by Dynamo with each graph."""
-
-        def look(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> None:
-            self.graphs.append(self._view(aten, list(example_inputs), fakes))
-
-        def leave() -> None:
-            self.graphs.append(GraphView(0, (), "", (), "the graph records gradients"))
-
-        with whole_operators():
-            return aot.trace(gm, example_inputs, look, leave)
-
-    def _view(self, aten: torch.fx.GraphModule, examples: list[Any], fakes: Sequence[Any]) -> GraphView:
-        """One graph, for every executor that is there."""
-        where = device_of(aten)
-        static, _ = aot.input_roles()
-        inputs, reason = aot.real_inputs(examples, fakes)
-        reason = reason or reason_to_leave_alone(aten)
-        if reason is not None:
-            return GraphView(0, (), where.type, (), reason)
-        captured = capture(aten, inputs, static)
-        program = read(captured.model, captured.static_inputs | captured.constants.keys())
-        report = Report()
-        sizes = symbol_sizes(aten, inputs)
-        base = make_plan(program, self._for("eager"), where, report, sizes)
+    def look(self, traced: Traced) -> None:
+        """Add a view of one graph, for every executor that is there."""
+        job = make_job(traced)
+        subject, report = subject_of(job), Report()
+        base = make_plan(subject, self._for("eager"), report)
         views = [
-            self._executor(name, captured, program, base.plan.steps, where, sizes)
-            for name in registry.available(where.type)
+            self._executor(name, job, base.plan.steps) for name in registry.available(subject.device.type)
         ]
-        return GraphView(report.num_nodes_before, captured.opaque, where.type, tuple(views))
+        self.graphs.append(
+            GraphView(report.num_nodes_before, job.captured.opaque, subject.device.type, tuple(views))
+        )
+
+    def leave(self, reason: str) -> None:
+        """Add a graph that is left alone."""
+        self.graphs.append(GraphView(0, (), "", (), reason))
 
     def _for(self, executor: str) -> Options:
         return dataclasses.replace(self._options, executor=cast(Any, executor))
 
-    def _executor(
-        self,
-        name: str,
-        captured: Captured,
-        program: Program,
-        base: Steps,
-        where: torch.device,
-        sizes: Mapping[str, int],
-    ) -> ExecutorView:
-        options = self._for(name)
-        planned = make_plan(program, options, where, Report(), sizes)
-        prices, eager = (profile_for(each, where).cost_model(sizes) for each in (options, self._for("eager")))
-        rewrites = sorted(
-            _priced(program.graph, planned.plan.steps, prices).values(), key=lambda each: -each.gain_ms
+    def _executor(self, name: str, job: Job, base: Steps) -> ExecutorView:
+        options, subject = self._for(name), subject_of(job)
+        graph, where = job.program.graph, subject.device
+        planned = make_plan(subject, options, Report())
+        prices, eager = (
+            profile_for(each, where).cost_model(subject.sizes) for each in (options, self._for("eager"))
         )
+        rewrites = sorted(_priced(graph, planned.plan.steps, prices).values(), key=lambda each: -each.gain_ms)
         view = ExecutorView(
             name,
             planned.plan.cost_before_ms,
             planned.plan.cost_after_ms,
             tuple(rewrites),
-            () if name == "eager" else _needless(program.graph, base, prices, eager),
+            () if name == "eager" else _needless(graph, base, prices, eager),
             _price_differences(name, where.type),
         )
-        return self._with_kernels(view, captured, program, planned, options)
+        return self._with_kernels(view, job, planned, options)
 
-    def _with_kernels(
-        self, view: ExecutorView, captured: Captured, program: Program, planned: Planned, options: Options
-    ) -> ExecutorView:
+    def _with_kernels(self, view: ExecutorView, job: Job, planned: Planned, options: Options) -> ExecutorView:
         """The view with what the lowered graph runs, or with why there is none."""
         try:
-            model = write(dataclasses.replace(program, graph=planned.graph))
-            lowered = registry.get(view.executor).lower(model, captured, options)
+            model = write(dataclasses.replace(job.program, graph=planned.graph))
+            lowered = registry.get(view.executor).lower(model, job.captured, options)
         except RlOptError as error:
             return dataclasses.replace(view, reason=str(error))
         if not isinstance(lowered, EagerCallable):

@@ -21,11 +21,11 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.machine.device import fingerprint
 from torchrlopt.machine.profiling.fitting import fitted_prices
-from torchrlopt.machine.profiling.sources import Source, load_model, trace
+from torchrlopt.machine.profiling.sources import Source, trace
 from torchrlopt.machine.profiling.timing import run_times, time_nodes
 from torchrlopt.machine.profiling.walks import variant, walk
 
-__all__ = ["Source", "Timed", "load_model", "profile", "run_times", "trace", "variant", "walk"]
+__all__ = ["Source", "Timed", "profile", "run_times", "trace", "variant", "walk"]
 
 logger = logging.getLogger("torchrlopt")
 

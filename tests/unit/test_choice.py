@@ -1,15 +1,17 @@
-"""The choice among registry, with attempts and times that are given."""
+"""The choice among executors, with attempts and times that are given: torchrlopt/compile/choice.py."""
 
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from typing import Any
 
 import pytest
 import torch
 
-from torchrlopt.compile import autotune
+from torchrlopt.compile import choice
+from torchrlopt.compile.attempt import Attempt
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
@@ -17,6 +19,7 @@ from torchrlopt.report import Report, Timing
 
 OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "inductor")]
 WHERE = torch.device("cpu")
+IDENTITY = {"graph": "hash", "content": "key"}
 
 
 def no_duel(first: Any, second: Any) -> Timing:
@@ -28,14 +31,14 @@ def test_auto_goes_on_when_executors_fail() -> None:
         if options.executor != "inductor":
             raise LoweringError("cannot", got=options.executor)
         report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
-        return lambda *args: args
+        return Attempt(lambda *args: args, report)
 
     auto = Options(executor="auto", cache=False)
-    _, report = autotune.fastest(
-        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), "hash", WHERE
+    _, report = choice.fastest(
+        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), IDENTITY, WHERE
     )
     assert report.executor == "inductor"
-    assert [choice.reason for choice in report.choices[:3]] == [
+    assert [each.reason for each in report.choices[:3]] == [
         "cannot; got: eager", "cannot; got: onnxruntime", "cannot; got: onnxruntime",
     ]  # fmt: skip
 
@@ -43,8 +46,10 @@ def test_auto_goes_on_when_executors_fail() -> None:
         raise LoweringError("cannot", got=options.executor)
 
     with pytest.raises(LoweringError, match="eager"):
-        autotune.fastest(fail, no_duel, auto, Report(), "hash", WHERE)
-    slow = autotune.fastest(lambda options, report: None, no_duel, auto, Report(), "hash", WHERE)
+        choice.fastest(fail, no_duel, auto, Report(), IDENTITY, WHERE)
+    slow = choice.fastest(
+        lambda options, report: Attempt(None, report), no_duel, auto, Report(), IDENTITY, WHERE
+    )
     assert slow[0] is None
 
 
@@ -53,7 +58,7 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
 
     def attempt(options: Options, report: Report) -> Any:
         report.measured_before_ms, report.measured_after_ms = 2.0, after_ms[options.executor]
-        return options.executor
+        return Attempt(options.executor, report)
 
     seen = []
 
@@ -62,7 +67,7 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
         return Timing(1.0, 1.01, -0.01, 0.0, 3)  # the first is faster, whatever the other times said
 
     auto = Options(executor="auto", cache=False)
-    lowered, report = autotune.fastest(attempt, duel, auto, Report(), "hash", WHERE)
+    lowered, report = choice.fastest(attempt, duel, auto, Report(), IDENTITY, WHERE)
     assert (lowered, report.executor) == ("inductor", "inductor")
     assert seen == [*(("eager", name) for name in OTHERS for _ in range(2)), ("inductor", "inductor")]
 
@@ -80,12 +85,12 @@ def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.Mon
         report.measured_before_ms, report.measured_after_ms = 4.0, 1.0 if len(built) == 1 else 1.9
         graph = Cyclic()
         built.append(weakref.ref(graph))
-        return graph
+        return Attempt(graph, report)
 
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime", "inductor"))
     gc.disable()
     try:
-        autotune.fastest(attempt, no_duel, Options(executor="auto", cache=False), Report(), "hash", WHERE)
+        choice.fastest(attempt, no_duel, Options(executor="auto", cache=False), Report(), IDENTITY, WHERE)
     finally:
         gc.enable()
     assert alive == [0, 1, 1, 1, 1]
@@ -98,11 +103,11 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
     def attempt(options: Options, report: Report) -> Any:
         tried.append((options.executor, options.searcher))
         report.measured_before_ms, report.measured_after_ms = 2.0, after_ms[options.executor]
-        return options.executor
+        return Attempt(options.executor, report)
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report = autotune.fastest(attempt, no_duel, auto, Report(), "hash", WHERE)
+    _, report = choice.fastest(attempt, no_duel, auto, Report(), IDENTITY, WHERE)
     assert tried == [
         ("eager", "agent"), ("onnxruntime", "agent"), ("inductor", "agent"), ("inductor", "none"),
     ]  # fmt: skip
@@ -118,12 +123,12 @@ def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.
             2.0,
             1.0 - 0.9 * (options.executor == "inductor"),
         )
-        return options.executor
+        return Attempt(options.executor, report)
 
     def chosen() -> list[str]:
         tried.clear()
-        autotune.fastest(
-            attempt, lambda *_: Timing(1, 1, 0, 0, 3), Options(executor="auto"), Report(), "h", WHERE
+        choice.fastest(
+            attempt, lambda *_: Timing(1, 1, 0, 0, 3), Options(executor="auto"), Report(), IDENTITY, WHERE
         )
         return list(tried)
 
@@ -136,5 +141,57 @@ def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.
 
 def test_auto_stops_in_time() -> None:
     auto = Options(executor="auto", cache=False, autotune_s=0.0)
-    _, report = autotune.fastest(lambda options, report: None, no_duel, auto, Report(), "hash", WHERE)
-    assert [choice.reason for choice in report.choices[1:]] == ["the time was over"] * 2 * (len(OTHERS) + 1)
+    _, report = choice.fastest(
+        lambda options, report: Attempt(None, report), no_duel, auto, Report(), IDENTITY, WHERE
+    )
+    assert [each.reason for each in report.choices[1:]] == ["the time was over"] * 2 * (len(OTHERS) + 1)
+
+
+def gains(**after_ms: float) -> Any:
+    """Attempts that take so long where the original takes 2 ms; executors that are not named fail."""
+
+    def attempt(options: Options, report: Report) -> Attempt:
+        if options.executor not in after_ms:
+            raise LoweringError("cannot", got=options.executor)
+        report.phases_ms["lower"] = 5.0
+        report.measured_before_ms, report.measured_after_ms = 2.0, after_ms[options.executor]
+        is_faster = after_ms[options.executor] < 2.0
+        report.fallback_reason = None if is_faster else "slower"
+        return Attempt(options.executor if is_faster else None, report)  # type: ignore[arg-type]
+
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "wanted"),
+    [
+        ({"tensorrt": 1.0, "eager": 0.5}, ("tensorrt", 1.0, None)),
+        ({"tensorrt": 3.0, "eager": 1.5}, ("eager", 1.5, None)),  # an engine that is slower ends nothing
+        ({"eager": 1.5}, ("eager", 1.5, None)),
+        ({"tensorrt": 3.0, "eager": 4.0}, (None, 3.0, "slower")),
+        ({"tensorrt": 3.0}, (None, 3.0, "slower")),
+    ],
+)
+def test_default_takes_the_first_that_pays(after_ms: dict[str, float], wanted: tuple[Any, ...]) -> None:
+    found = choice.first_that_pays(gains(**after_ms), ("tensorrt", "eager"), Options(), Report())
+    assert (found.lowered, found.report.measured_after_ms, found.report.fallback_reason) == wanted
+
+
+def test_default_raises_what_the_last_one_raises() -> None:
+    with pytest.raises(LoweringError, match="eager"):
+        choice.first_that_pays(gains(), ("tensorrt", "eager"), Options(), Report())
+
+
+def test_other_attempts_are_booked_as_such() -> None:
+    def attempt(options: Options, report: Report) -> Attempt:
+        time.sleep(0.03)
+        if options.executor == "tensorrt":
+            raise LoweringError("cannot")
+        report.phases_ms["lower"] = 30.0
+        report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
+        return Attempt(options.executor, report)  # type: ignore[arg-type]
+
+    known = Report(phases_ms={"capture": 7.0})
+    found = choice.first_that_pays(attempt, ("tensorrt", "eager"), Options(), known).report
+    assert list(found.phases_ms) == ["capture", "lower", "other attempts"]
+    assert found.phases_ms["other attempts"] >= 29.0

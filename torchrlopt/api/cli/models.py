@@ -1,0 +1,81 @@
+"""Models that are named on the command line: an .onnx file, or a function that makes one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torchrlopt import _C
+from torchrlopt.errors import ModelFormatError, OptionsError
+
+HELP = (
+    "An .onnx file, or module:function[:argument] for a function that returns a model and the tuple of its "
+    "inputs; baselines.models:build:resnet18 is the suite's resnet18."
+)
+
+
+def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A model by name, with inputs (made up from the types where it is a file).
+
+    Args:
+        text: see `HELP`.
+
+    Raises:
+        OptionsError: the text is neither, or there is no such module or function.
+        ModelFormatError: the file is malformed, or the function returned something else.
+    """
+    if text.endswith(".onnx"):
+        # heavy
+        from torchrlopt.capture.sampling import generated_inputs
+        from torchrlopt.executors.lowering.lower import lower_model
+        from torchrlopt.onnx.files import load
+
+        module = lower_model(load(_existing(text)))
+        return module, tuple(generated_inputs(module, seed=0))
+    where, *rest = text.split(":")
+    if not where or not rest or not rest[0]:
+        raise OptionsError(
+            f"no model {text!r}",
+            expected="an .onnx file or module:function[:argument]",
+            todo=f"for a model of the suite: baselines.models:build:{text}",
+        )
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # for models of the user's own, behind all that is installed
+    try:
+        made = getattr(importlib.import_module(where), rest[0])(*rest[1:])
+    except (ImportError, AttributeError) as error:
+        raise OptionsError(f"cannot find {where}:{rest[0]}", where=text, got=str(error)) from error
+    except ValueError as error:  # the function does not know the argument
+        raise OptionsError(str(error), where=text) from error
+    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
+        raise ModelFormatError(
+            "the function does not return a model", where=text, expected="(module, inputs)", got=type(made)
+        )
+    return made[0], tuple(made[1])
+
+
+def load_graph(text: str) -> _C.Graph:
+    """The graph of a model by name, as it is planned; that of a file is read from it.
+
+    Raises:
+        OptionsError: see `load_model`.
+        RlOptError: the file is malformed, or the model cannot be captured.
+    """
+    # heavy
+    from torchrlopt.capture.job import graph_of
+    from torchrlopt.onnx.files import load
+    from torchrlopt.onnx.reader import read
+
+    if text.endswith(".onnx"):
+        return read(load(_existing(text))).graph
+    return graph_of(*load_model(text))
+
+
+def _existing(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise OptionsError("no such model", where=text, got="there is no such file")
+    return path

@@ -1,0 +1,83 @@
+"""A job: one graph of a model on its way through the stages. Immutable; stages add to it, none changes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from torchrlopt import _C
+from torchrlopt.capture import Captured, capture
+from torchrlopt.capture.trace import ExampleInputs, Traced, visit
+from torchrlopt.errors import CaptureError
+from torchrlopt.onnx.program import Program
+from torchrlopt.onnx.reader import read
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One graph, as every stage up to planning sees it.
+
+    Attributes:
+        traced: the ATen graph and its real inputs.
+        captured: the same as an ONNX model without weights.
+        program: the same as a graph of the C++ core.
+    """
+
+    traced: Traced
+    captured: Captured
+    program: Program
+
+
+def capture_traced(traced: Traced) -> Captured:
+    """The ONNX model of a traced graph; see `capture`."""
+    return capture(traced.aten, traced.inputs, traced.static)
+
+
+def read_captured(captured: Captured) -> Program:
+    """The graph of a captured model. Large constants count as weights: they never change."""
+    return read(captured.model, captured.static_inputs | captured.constants.keys())
+
+
+def make_job(traced: Traced) -> Job:
+    """Capture and read.
+
+    Raises:
+        CaptureError: see `capture`.
+    """
+    captured = capture_traced(traced)
+    return Job(traced, captured, read_captured(captured))
+
+
+def jobs_of(model: Callable[..., object], example_inputs: ExampleInputs) -> list[Job]:
+    """The graphs of one call of a model: one, or several where Dynamo breaks it.
+
+    Args:
+        model: a module in eval mode, or a function of tensors.
+        example_inputs: arguments of the call.
+
+    Raises:
+        UnsupportedError: the model is in training mode.
+        CaptureError: a graph would be left alone, or there is none.
+        RlOptError: a graph cannot be captured or read.
+    """
+    jobs: list[Job] = []
+
+    def refuse(reason: str) -> None:
+        raise CaptureError("the graph would be left alone", got=reason)
+
+    visit(model, example_inputs, lambda traced: jobs.append(make_job(traced)), refuse)
+    if not jobs:
+        raise CaptureError("the model has no inference graph")
+    return jobs
+
+
+def graph_of(model: Callable[..., object], example_inputs: ExampleInputs) -> _C.Graph:
+    """The core's graph of one call of a model, before any substitution.
+
+    Raises:
+        CaptureError: Dynamo breaks the model into several graphs; else as `jobs_of`.
+    """
+    jobs = jobs_of(model, example_inputs)
+    if len(jobs) != 1:
+        raise CaptureError("the model is not one graph", expected="1 graph", got=f"{len(jobs)} graphs")
+    return jobs[0].program.graph

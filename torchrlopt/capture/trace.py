@@ -1,0 +1,182 @@
+"""The one door through which models come in: Dynamo's graph becomes a `Traced` inference graph.
+
+The backend, `explain`, the profile, the baselines and the training all come through here, so that all of them
+plan the very graph that runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from torchrlopt.capture import aot
+from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
+from torchrlopt.capture.whole import whole_operators
+from torchrlopt.errors import RlOptError, UnsupportedError
+
+RECORDS_GRADIENTS = "the graph records gradients"
+
+ExampleInputs = Sequence[Any] | Mapping[str, Any] | torch.Tensor
+"""Arguments of one call: positional ones, keyword ones by name, or one tensor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """One inference graph with the real inputs that it was traced for.
+
+    Attributes:
+        aten: the functional ATen graph that AOTAutograd hands to its inference compiler; nobody changes it.
+        inputs: its inputs in order: tensors (weights among them), and ints for symbolic sizes.
+        static: positions of the weights.
+        mutated: positions of the inputs that AOTAutograd writes to after a call.
+        num_lifted: how many of the first inputs are weights that Dynamo's graph holds as attributes, so that
+            no call passes them.
+    """
+
+    aten: torch.fx.GraphModule
+    inputs: tuple[Any, ...]
+    static: tuple[int, ...]
+    mutated: frozenset[int]
+    num_lifted: int
+
+    @functools.cached_property
+    def content(self) -> str:
+        """The content key of the graph, see `aten.content_key`."""
+        return content_key(self.aten, self.static)
+
+    @functools.cached_property
+    def device(self) -> torch.device:
+        """Where the graph's tensors are."""
+        return device_of(self.aten)
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that the graph's symbols stand for in these inputs."""
+        return symbol_sizes(self.aten, self.inputs)
+
+    def own_inputs(self) -> list[Any]:
+        """The inputs, with copies in the place of those that are written to."""
+        return [x.clone() if i in self.mutated else x for i, x in enumerate(self.inputs)]
+
+
+def trace(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    answer: Callable[[Traced], Callable[..., Any] | None],
+    leave: Callable[[str], None],
+) -> Callable[..., Any]:
+    """Trace one of Dynamo's graphs and compile it.
+
+    Args:
+        gm: Dynamo's graph; not changed.
+        example_inputs: its inputs: real tensors and SymInts.
+        answer: given the traced graph, outside of any tracing mode and without gradients. Returns a boxed
+            callable over the inputs of the ATen graph, or None for the graph unchanged.
+        leave: told the reason instead where the graph is to be left alone.
+
+    Returns:
+        A callable with the signature of `gm`.
+
+    Raises:
+        CaptureError: AOTAutograd cannot trace the graph. What `answer` raises passes unchanged.
+    """
+    if aot.records_gradients(gm, example_inputs):
+        leave(RECORDS_GRADIENTS)
+        return gm.forward
+    examples = list(example_inputs)
+    with ExitStack() as whole:
+        whole.enter_context(whole_operators())
+
+        def compile_inference(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any] | None:
+            whole.close()  # other compilers that run from here on see PyTorch as it is
+            static, mutated = aot.input_roles()
+            weights = aot.lifted_weights()
+            inputs, reason = aot.real_inputs([*weights, *examples], fakes)
+            reason = reason or reason_to_leave_alone(aten)
+            if reason is not None:
+                leave(reason)
+                return None
+            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights)))
+
+        try:
+            return aot.trace(gm, examples, compile_inference, lambda: leave(RECORDS_GRADIENTS))
+        finally:
+            examples.clear()  # AOTAutograd may keep our functions, which must not keep the user's tensors
+
+
+def visit(
+    model: Callable[..., Any],
+    example_inputs: ExampleInputs,
+    answer: Callable[[Traced], None],
+    leave: Callable[[str], None],
+) -> None:
+    """Call a model once, as it is, and show every graph of that call.
+
+    Args:
+        model: a module in eval mode, or a function of tensors.
+        example_inputs: arguments of the call.
+        answer: given each graph.
+        leave: told the reason for each graph that would be left alone.
+
+    Raises:
+        UnsupportedError: the model is in training mode.
+        RlOptError: a graph cannot be traced, or `answer` raised it.
+    """
+    refuse_training(model)
+
+    def look(traced: Traced) -> None:
+        answer(traced)
+
+    def backend(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        trace(gm, examples, look, leave)
+        return gm.forward
+
+    with torch.no_grad():
+        call(torch.compile(isolated(model), backend=backend), example_inputs)
+
+
+def refuse_training(model: Callable[..., Any]) -> None:
+    """Raises UnsupportedError for a module in training mode."""
+    if getattr(model, "training", False):
+        raise UnsupportedError(
+            "the model is in training mode", expected="a model for inference", todo="call model.eval() first"
+        )
+
+
+def call(function: Callable[..., Any], example_inputs: ExampleInputs) -> Any:
+    """Call a compiled function; our own errors come out of Dynamo's as they are."""
+    try:
+        if isinstance(example_inputs, Mapping):
+            return function(**example_inputs)
+        if isinstance(example_inputs, torch.Tensor):
+            return function(example_inputs)
+        return function(*example_inputs)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        if isinstance(error.inner_exception, RlOptError):
+            raise error.inner_exception from None
+        raise
+
+
+_serial = itertools.count()
+
+
+def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls the model and shares nothing with others in Dynamo's books.
+
+    Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
+    sizes have varied: every model gets a code object and a name of its own.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    name = f"optimised_{next(_serial)}"
+    code = run.__code__.replace(co_name=name, co_qualname=name)
+    return types.FunctionType(code, run.__globals__, name, None, run.__closure__)

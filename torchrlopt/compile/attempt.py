@@ -1,0 +1,151 @@
+"""One attempt: a job planned for one executor, built, checked and timed.
+
+plan -> write -> lower -> check, consecutive lines of `attempt`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx_ir
+
+from torchrlopt.capture.job import Job
+from torchrlopt.capture.sampling import random_inputs
+from torchrlopt.compile import check, timing
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors import registry
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.onnx import files
+from torchrlopt.onnx.writer import write
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import Planned, Subject, Verified, make_plan
+from torchrlopt.report import Report
+
+
+class Attempt(NamedTuple):
+    """What came of an attempt.
+
+    Attributes:
+        lowered: the rewritten graph; None where the original is kept, and the report says why.
+        report: what was done.
+    """
+
+    lowered: Lowered | None
+    report: Report
+
+
+Try = Callable[[Options, Report], Attempt]
+"""Makes an attempt with the plan and the executor that the options name; fills the report."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A job with what it runs against.
+
+    Attributes:
+        job: the graph.
+        original: takes the inputs of the ATen graph and computes what the user's model computes.
+        inputs: of the ATen graph, in order; for the check and the timing.
+    """
+
+    job: Job
+    original: Callable[..., Any]
+    inputs: Sequence[Any]
+
+
+def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt:
+    """Make one attempt.
+
+    Args:
+        contestant: the graph and what it runs against.
+        options: plan, executor, check and timing.
+        report: is filled, also where this raises.
+
+    Raises:
+        RlOptError: a stage failed, or the rewritten graph is wrong.
+    """
+    job = contestant.job
+    with timed(report, "plan"):
+        planned = make_plan(subject_of(job), options, report)
+    with timed(report, "write"):
+        model = write(dataclasses.replace(job.program, graph=planned.graph))
+    with timed(report, "lower"):
+        lowered = registry.get(options.executor).lower(model, job.captured, options)
+    _save(job, model, planned, options)
+    with timed(report, "check"):
+        is_kept = _check(contestant, lowered, planned, options, report)
+    return Attempt(lowered if is_kept else None, report)
+
+
+def subject_of(job: Job) -> Subject:
+    """What planning has to know of a job."""
+    return Subject(job.program, job.traced.device, job.traced.sizes, job.traced.content)
+
+
+def _check(
+    contestant: Contestant, lowered: Lowered, planned: Planned, options: Options, report: Report
+) -> bool:
+    """Right and fast enough? Raises VerificationError where it is wrong."""
+    if options.verify:
+        report.numerical_error = _verify(contestant, lowered, planned, options)
+    if options.measure and planned.timing is None:
+        planned.is_stored = False
+        planned.timing = timing.measure(
+            contestant.original,
+            lowered,
+            contestant.inputs,
+            options.measure_ms,
+            options.min_gain,
+            settle=options.executor != "eager",
+        )
+    return planned.settle(options, report)
+
+
+def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> float:
+    """The error; one that does not hang on the user's tensors is remembered."""
+    traced, inputs = contestant.job.traced, contestant.inputs
+    if planned.verified is not None:
+        check.run(lowered, inputs)
+        return planned.verified.error
+    fresh = random_inputs(inputs, traced.static, options.seed)
+    # Elsewhere the first call fixes the weights, or another set of them means another compilation.
+    holds_for_all = options.weights != "frozen" and options.executor == "eager"
+    if not holds_for_all:
+        fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
+    aten = traced.aten
+    try:
+        error = check.verify(aten, aten.forward, lowered, fresh)
+    except UnsupportedError:  # the model is particular about its inputs: the user's own, then
+        return check.verify(aten, aten.forward, lowered, inputs)
+    if holds_for_all:
+        planned.is_stored, planned.verified = False, Verified(error)
+    return error
+
+
+def folder_of(graph_hash: str, options: Options) -> Path | None:
+    """Where the files of a graph go that the user asked for; None where there was no such wish."""
+    return None if options.save_dir is None else Path(options.save_dir) / graph_hash[:12]
+
+
+def _save(job: Job, model: onnx_ir.Model, planned: Planned, options: Options) -> None:
+    """Leave both graphs where the user asked for them."""
+    folder = folder_of(planned.graph_hash, options)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.save(job.captured.model, folder / "before.onnx")
+        files.save(model, folder / "after.onnx")
+
+
+@contextmanager
+def timed(report: Report, name: str) -> Iterator[None]:
+    """Add the wall time of the block to the report's phases."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        report.phases_ms[name] = report.phases_ms.get(name, 0.0) + (time.perf_counter() - start) * 1e3

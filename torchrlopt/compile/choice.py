@@ -1,0 +1,241 @@
+"""Which executor runs a graph: the one that is named, the first that pays, or the fastest of all.
+
+`executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. Which
+one won is remembered in the plan store, so that the next process builds that one only.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import gc
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from torchrlopt.compile.attempt import Attempt, Contestant, Try, subject_of
+from torchrlopt.compile.timing import measure
+from torchrlopt.errors import RlOptError
+from torchrlopt.executors import registry
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine import device
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import plan_store, versions
+from torchrlopt.plan.search import graph_hash
+from torchrlopt.plan.store import make_key
+from torchrlopt.report import Choice, Report, Timing
+from torchrlopt.substitutions import load_library
+
+logger = logging.getLogger("torchrlopt")
+
+CHOICE_FORMAT = 2  # raised when the meaning of a stored choice changes
+
+Duel = Callable[[Lowered, Lowered], Timing]
+"""Times two graphs in alternation."""
+
+_NEAR = 1.35
+"""Two graphs duel where their times, each taken beside the original's, differ by less than this factor."""
+
+_HOPELESS = 2.0
+"""An executor whose planned graph takes so many times as long as the best is not tried without the plan."""
+
+
+def choose(attempt: Try, contestant: Contestant, options: Options, report: Report) -> Attempt:
+    """The attempt that is used, with the executor that the options name or leave open.
+
+    Args:
+        attempt: makes one.
+        contestant: what is attempted.
+        options: the user's.
+        report: what is known so far. Is filled where there is one executor to try, else copied.
+
+    Raises:
+        RlOptError: every executor failed.
+    """
+    where = contestant.job.traced.device
+    if options.executor == "default":
+        return first_that_pays(attempt, registry.defaults(where.type), options, report)
+    if options.executor != "auto":
+        return attempt(options, report)
+    duel = functools.partial(
+        measure, inputs=contestant.inputs, limit_ms=options.measure_ms, min_gain=0.0, settle=True
+    )
+    subject = subject_of(contestant.job)
+    identity = {"graph": graph_hash(subject.program.graph), "content": subject.content}
+    return fastest(attempt, duel, options, report, identity, where)
+
+
+def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report: Report) -> Attempt:
+    """Try executors in order until one takes the graph and runs it faster than the original.
+
+    Args:
+        attempt: makes an attempt.
+        names: of the executors.
+        options: the user's; their executor does not count.
+        report: what is known so far; is filled by the last attempt.
+
+    Returns:
+        The first attempt that pays; where none does, the first that could be made.
+
+    Raises:
+        RlOptError: every executor failed; this is the last one's reason.
+    """
+    start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
+    kept: Attempt | None = None
+    for name in names:
+        is_last = name == names[-1]
+        own = report if is_last and kept is None else copy.deepcopy(report)
+        own.executor = name
+        try:
+            found = attempt(dataclasses.replace(options, executor=cast(Any, name)), own)
+        except RlOptError as error:
+            if is_last and kept is None:
+                raise
+            logger.info("rlopt goes on without %s: %s", name, error)
+            continue
+        if found.lowered is not None:
+            _book_others(found.report, start, known_ms)
+            return found
+        logger.info("rlopt goes on without %s: %s", name, found.report.fallback_reason)
+        kept = kept or found
+    assert kept is not None, "the last executor was tried, or raised"
+    _book_others(kept.report, start, known_ms)
+    return kept
+
+
+def _book_others(report: Report, start: float, known_ms: float) -> None:
+    """Add to a report the time since `start` that went into other attempts than its own."""
+    own_ms = sum(report.phases_ms.values()) - known_ms
+    others_ms = (time.perf_counter() - start) * 1e3 - own_ms
+    if others_ms > 1.0:
+        report.phases_ms["other attempts"] = others_ms
+
+
+def fastest(
+    attempt: Try,
+    duel: Duel,
+    options: Options,
+    report: Report,
+    identity: Mapping[str, str],
+    where: torch.device,
+) -> Attempt:
+    """Try every executor and keep the fastest.
+
+    Args:
+        attempt: builds, checks and times one of them.
+        duel: decides between two that are about as fast.
+        options: the user's, with `executor="auto"`.
+        report: what is known so far; not changed.
+        identity: what the choice is remembered for: hash and content of the graph before any plan.
+        where: the device of the graph's tensors.
+
+    Returns:
+        The fastest. One that keeps the original where nothing beats it.
+
+    Raises:
+        RlOptError: every executor failed; this is the first one's reason.
+    """
+    available = registry.available(where.type)
+    key = make_key(
+        {
+            "format": CHOICE_FORMAT,
+            "graph": dict(identity),
+            "library": load_library(with_generated=options.generated).hash,
+            "options": options.search_key(),
+            "device": device.fingerprint(where),
+            "executors": versions(available),
+        }
+    )
+    variants = _remembered(key, options) or _all_variants(options, where)
+    start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
+    choices: list[Choice] = []
+    best: Attempt | None = None
+    first: Report | None = None
+    failures = 0
+    reason: RlOptError | MemoryError | None = None
+    for variant in variants:
+        if choices and time.perf_counter() - start > options.autotune_s:
+            choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "the time was over"))
+            continue
+        if best is not None and _is_hopeless(variant, choices[-1], best.report):
+            choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "with a plan far slower"))
+            continue
+        own = copy.deepcopy(report)
+        own.executor, own.searcher = variant.executor, variant.searcher
+        begin = time.perf_counter()
+        try:
+            found = attempt(variant, own)
+        except (RlOptError, MemoryError) as error:
+            failures += 1
+            reason = reason or error  # the others go: their tracebacks hold what had been built
+            own.fallback_reason = str(error) or type(error).__name__
+            found = Attempt(None, own)
+        seconds = time.perf_counter() - begin
+        choices.append(Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason))
+        first = first or own
+        if found.lowered is not None and (best is None or _is_faster(found, best, duel)):
+            best = found
+        del found
+        if len(variants) > 1:
+            gc.collect()  # the graph that has lost lies in cycles, with its packed weights
+    assert first is not None, "eager PyTorch is always there to try"
+    if reason is not None and failures == len(choices):
+        raise reason
+    lowered, chosen = best or Attempt(None, first)
+    chosen.choices = tuple(choices)
+    _book_others(chosen, start, known_ms)
+    if options.cache and lowered is not None:
+        plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher})
+    return Attempt(lowered, chosen)
+
+
+def _is_hopeless(variant: Options, last: Choice, best: Report) -> bool:
+    """Whether leaving the plan out cannot be expected to make up for what the executor was slower with it."""
+    ratio = _ratio(best)
+    if variant.executor != last.executor or last.ratio is None or ratio is None:
+        return False
+    return last.ratio > _HOPELESS * ratio
+
+
+def _is_faster(found: Attempt, best: Attempt, duel: Duel) -> bool:
+    """Whether an attempt's graph is faster than the best one so far."""
+    assert found.lowered is not None
+    assert best.lowered is not None
+    old, new = _ratio(best.report), _ratio(found.report)
+    if old is None or new is None or not 1 / _NEAR < new / old < _NEAR:
+        return new is not None and (old is None or new < old)
+    return duel(best.lowered, found.lowered).gain > 0
+
+
+def _all_variants(options: Options, where: torch.device) -> list[Options]:
+    """Quick ones first: what is out of time is left out."""
+    variants = []
+    for name in registry.available(where.type):
+        planned = dataclasses.replace(options, executor=cast(Any, name))
+        variants.append(planned)
+        # The original graph may suit another executor better than any plan for it.
+        if name != "eager" and options.searcher != "none":
+            variants.append(planned.with_searcher("none"))
+    return variants
+
+
+def _remembered(key: str, options: Options) -> list[Options]:
+    """The variant that won in an earlier process."""
+    entry = plan_store().get(key) if options.cache else None
+    if entry is None:
+        return []
+    try:
+        remembered = options.with_searcher(entry["searcher"])
+        return [dataclasses.replace(remembered, executor=entry["executor"])]
+    except (KeyError, RlOptError):
+        return []
+
+
+def _ratio(report: Report) -> float | None:
+    if report.measured_before_ms is None or report.measured_after_ms is None:
+        return None
+    return report.measured_after_ms / report.measured_before_ms
