@@ -104,14 +104,15 @@ def test_constraints_pin_all_that_development_installs() -> None:
     extras = ("baselines", "openvino", "prove", "train", "dev")
     own = [*PROJECT["dependencies"], *(text for x in extras for text in PROJECT["optional-dependencies"][x])]
     todo = [required for text in own if (required := Requirement(text)).name != PROJECT["name"]]
-    seen: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
     missing: set[str] = set()
     while todo:
         required = todo.pop()
         name = canonicalize_name(required.name)
-        if name in seen or name.startswith(LIBRARIES_OF_CUDA):
+        key = (name, *sorted(required.extras))
+        if key in seen or name.startswith(LIBRARIES_OF_CUDA):
             continue
-        seen |= {name}
+        seen |= {key}
         missing |= {name} - set(names)
         todo += requirements(name, required.extras)
     assert sorted(missing) == []
