@@ -14,7 +14,6 @@ TORCHRLOPT_WERROR=1 (warnings are errors), TORCHRLOPT_DEBUG=1 (assertions on, -O
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shlex
@@ -34,6 +33,24 @@ ROOT = Path(__file__).resolve().parent
 NAME = "torchrlopt._C"
 CUDA_SOURCE = "csrc/cuda/probe.cu"
 CUDA_LIBRARY = "torchrlopt/_cuda_probe.so"
+
+
+def check_platform(platform: str) -> None:
+    """Refuse to build where the C++ core cannot work, and say where nobody has tried.
+
+    Args:
+        platform: as `sys.platform` names it.
+
+    Raises:
+        SystemExit: the system is Windows.
+    """
+    if platform in ("win32", "cygwin"):
+        raise SystemExit(
+            "error: torchrlopt cannot be built on Windows: the compiler's options, the C++ core and the plan "
+            "store are written for Linux. Use it on Linux, or in WSL 2."
+        )
+    if not platform.startswith("linux"):
+        print(f"note: torchrlopt is tested on Linux only, not on {platform}; going on", file=sys.stderr)
 
 
 def compile_flags() -> list[str]:
@@ -111,6 +128,8 @@ class IncrementalBuildExt(build_ext):
 
     def build_extension(self, ext: Pybind11Extension) -> None:
         """Compile the changed sources of `ext` and link it."""
+        import fcntl  # Windows has none, and is to get the message of `check_platform`
+
         build = ROOT / "build"
         build.mkdir(exist_ok=True)
         with (build / ".lock").open("w") as lock:
@@ -150,6 +169,7 @@ class IncrementalBuildExt(build_ext):
 
     def run(self) -> None:
         """Build the extension, and the CUDA probe where nvcc is found."""
+        check_platform(sys.platform)
         super().run()
         nvcc = shutil.which(os.environ.get("NVCC", "nvcc"))
         if nvcc is not None:
