@@ -81,8 +81,8 @@ def test_profile_fills_the_profile_and_goes_on(model_file: Path) -> None:
     ("arguments", "message"),
     [
         (("profile", "nowhere.onnx"), "no such file"),
-        (("profile", "resnet50"), "not a model"),
-        (("profile", "torch:nothing_there"), "no such model"),
+        (("profile", "resnet50"), "no model 'resnet50'"),
+        (("profile", "torch:nothing_there"), "cannot find torch:nothing_there"),
         (("profile", "tests.unit.test_profiling:small", "--executor", "egaer"), "did you mean 'eager'"),
         (("device", "--device", "toaster"), "no such device"),
     ],

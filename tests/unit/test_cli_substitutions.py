@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrlopt.api.cli.library import graph_of_model
+from torchrlopt.api.cli.models import load_graph
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.picture import draw
@@ -203,4 +203,4 @@ def test_explain_of_a_file(tmp_path: Path) -> None:
 )
 def test_explain_of_an_unknown_model(model: str, message: str) -> None:
     with pytest.raises(OptionsError, match=message):
-        graph_of_model(model)
+        load_graph(model)

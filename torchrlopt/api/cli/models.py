@@ -33,7 +33,7 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         from torchrlopt.executors.lowering.lower import lower_model
         from torchrlopt.onnx.files import load
 
-        module = lower_model(load(_existing(text)))
+        module = lower_model(load(_existing(text))).eval()
         return module, tuple(generated_inputs(module, seed=0))
     where, *rest = text.split(":")
     if not where or not rest or not rest[0]:
