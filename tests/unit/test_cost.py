@@ -1,4 +1,4 @@
-"""Analytic cost: csrc/cost.cpp, torchrlopt/cost."""
+"""Analytic cost: csrc/cost/, torchrlopt/cost."""
 
 from __future__ import annotations
 

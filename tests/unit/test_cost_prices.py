@@ -1,4 +1,4 @@
-"""Measured prices in the cost model, and their keys: csrc/cost_keys.cpp, torchrlopt/cost/prices.py."""
+"""Measured prices in the cost model, and their keys: csrc/cost/keys.cpp, torchrlopt/cost/prices.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device probe: csrc/probe.cpp, csrc/cuda/probe.cu, torchrlopt/cost/probe.py, torchrlopt/machine.py."""
+"""The device probe: csrc/{cost/probe.cpp,cuda/probe.cu}, torchrlopt/{cost/probe.py,machine.py}."""
 
 from __future__ import annotations
 

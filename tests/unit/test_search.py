@@ -1,4 +1,4 @@
-"""Searches, plans and replay: csrc/search.cpp, torchrlopt/search.py."""
+"""Searches, plans and replay: csrc/search/, torchrlopt/search.py."""
 
 from __future__ import annotations
 
