@@ -1,7 +1,6 @@
 // The graph: an immutable value. Editing goes through GraphEdit, which shares all that it does not touch.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "core/op.h"
+#include "core/shared.h"
 
 namespace rlopt {
 
@@ -54,41 +54,6 @@ struct Node {
   int num_outputs() const { return static_cast<int>(types->size()); }
 };
 using NodePtr = std::shared_ptr<const Node>;
-
-/// A vector whose copies share what neither changes: a copy is O(n / 512), a write copies 16 items and 32
-/// pointers.
-template <class T>
-class SharedVector {
- public:
-  size_t size() const { return size_; }
-  const T& operator[](size_t i) const { return (*(*branches_[i / kBranch])[i % kBranch / kLeaf])[i % kLeaf]; }
-  void push_back(T item) {
-    if (size_ % kBranch == 0) branches_.push_back(std::make_shared<Branch>());
-    ++size_;
-    set(size_ - 1, std::move(item));
-  }
-  void set(size_t i, T item) { writable(i) = std::move(item); }
-  /// The item, for this copy alone.
-  T& writable(size_t i) {
-    std::shared_ptr<Branch>& branch = branches_[i / kBranch];
-    if (branch.use_count() > 1) branch = std::make_shared<Branch>(*branch);
-    std::shared_ptr<Leaf>& leaf = (*branch)[i % kBranch / kLeaf];
-    if (leaf == nullptr) {
-      leaf = std::make_shared<Leaf>();
-    } else if (leaf.use_count() > 1) {
-      leaf = std::make_shared<Leaf>(*leaf);
-    }
-    return (*leaf)[i % kLeaf];
-  }
-
- private:
-  static constexpr size_t kLeaf = 16;
-  static constexpr size_t kBranch = 512;
-  using Leaf = std::array<T, kLeaf>;
-  using Branch = std::array<std::shared_ptr<Leaf>, kBranch / kLeaf>;
-  std::vector<std::shared_ptr<Branch>> branches_;
-  size_t size_ = 0;
-};
 
 class GraphEdit;
 

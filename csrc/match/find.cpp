@@ -1,6 +1,7 @@
 // Matching of a whole library: what is looked up in a graph, and the canonical order of matches.
 #include <algorithm>
 
+#include "match/list.h"
 #include "match/matcher.h"
 
 namespace rlopt {
@@ -60,12 +61,6 @@ bool GraphIndex::may_be(const PatternLine& line, NodeId id) const {
   const auto [it, is_new] = surroundings_.try_emplace(id);
   if (is_new) it->second = surroundings(graph_, id);
   return it->second.covers(line.needed);
-}
-
-bool precedes(const Match& a, const Match& b) {
-  if (a.nodes != b.nodes) return a.nodes < b.nodes;
-  if (a.binding.tensors != b.binding.tensors) return a.binding.tensors < b.binding.tensors;
-  return a.binding.family_tensors < b.binding.family_tensors;
 }
 
 std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, const Library& library,

@@ -4,6 +4,12 @@
 
 namespace rlopt {
 
+bool precedes(const Match& a, const Match& b) {
+  if (a.nodes != b.nodes) return a.nodes < b.nodes;
+  if (a.binding.tensors != b.binding.tensors) return a.binding.tensors < b.binding.tensors;
+  return a.binding.family_tensors < b.binding.family_tensors;
+}
+
 const Located& MatchList::operator[](size_t location) const {
   size_t chunk = 0;
   for (; location >= chunks_[chunk]->size(); ++chunk) location -= chunks_[chunk]->size();
@@ -13,7 +19,7 @@ const Located& MatchList::operator[](size_t location) const {
 /// Where the match is, or would be inserted.
 MatchList::Place MatchList::place(const Match& match) const {
   if (chunks_.empty()) return {0, 0, false};
-  auto chunk = std::partition_point(chunks_.begin(), chunks_.end(), [&](const std::shared_ptr<Chunk>& each) {
+  auto chunk = std::partition_point(chunks_.begin(), chunks_.end(), [&](const Shared<Chunk>& each) {
     return precedes(*each->back().match, match);
   });
   if (chunk == chunks_.end()) --chunk;
@@ -37,24 +43,18 @@ const Located* MatchList::look_up(const Match& match) const {
   return found.is_found ? &(*chunks_[found.chunk])[found.index] : nullptr;
 }
 
-MatchList::Chunk& MatchList::writable(size_t chunk) {
-  if (chunks_[chunk].use_count() > 1) chunks_[chunk] = std::make_shared<Chunk>(*chunks_[chunk]);
-  return *chunks_[chunk];
-}
-
 bool MatchList::insert(MatchPtr match) {
   const Place found = place(*match);
   if (found.is_found) return false;
-  if (chunks_.empty()) chunks_.push_back(std::make_shared<Chunk>());
-  Chunk& chunk = writable(found.chunk);
+  if (chunks_.empty()) chunks_.emplace_back(Chunk{});
+  Chunk& chunk = chunks_[found.chunk].writable();
   chunk.insert(chunk.begin() + static_cast<long>(found.index), Located{std::move(match), nullptr});
   ++size_;
   if (chunk.size() > kMaxChunk) {
     const auto middle = chunk.begin() + static_cast<long>(chunk.size() / 2);
-    auto upper =
-        std::make_shared<Chunk>(std::make_move_iterator(middle), std::make_move_iterator(chunk.end()));
+    Chunk upper(std::make_move_iterator(middle), std::make_move_iterator(chunk.end()));
     chunk.erase(middle, chunk.end());
-    chunks_.insert(chunks_.begin() + static_cast<long>(found.chunk) + 1, std::move(upper));
+    chunks_.insert(chunks_.begin() + static_cast<long>(found.chunk) + 1, Shared<Chunk>(std::move(upper)));
   }
   return true;
 }
@@ -62,7 +62,7 @@ bool MatchList::insert(MatchPtr match) {
 MatchPtr MatchList::erase(const Match& match) {
   const Place found = place(match);
   if (!found.is_found) return nullptr;
-  Chunk& chunk = writable(found.chunk);
+  Chunk& chunk = chunks_[found.chunk].writable();
   const auto entry = chunk.begin() + static_cast<long>(found.index);
   MatchPtr erased = std::move(entry->match);
   chunk.erase(entry);
@@ -90,7 +90,7 @@ MatchPtr MatchList::set_evaluation(const Match& match, std::shared_ptr<const Eva
   const Place found = place(match);
   if (!found.is_found) return nullptr;
   if ((*chunks_[found.chunk])[found.index].evaluation != evaluation) {
-    writable(found.chunk)[found.index].evaluation = std::move(evaluation);
+    chunks_[found.chunk].writable()[found.index].evaluation = std::move(evaluation);
   }
   return (*chunks_[found.chunk])[found.index].match;
 }

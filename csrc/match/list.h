@@ -13,6 +13,9 @@ struct Evaluation;  // what applying a match gives: search/state.h
 
 using MatchPtr = std::shared_ptr<const Match>;
 
+/// Canonical order, and equality, of matches of one substitution.
+bool precedes(const Match& a, const Match& b);
+
 struct Located {
   MatchPtr match;
   std::shared_ptr<const Evaluation> evaluation;  // null where it is not known (any more)
@@ -49,9 +52,8 @@ class MatchList {
     bool is_found;
   };
   Place place(const Match& match) const;
-  Chunk& writable(size_t chunk);
 
-  std::vector<std::shared_ptr<Chunk>> chunks_;  // none is empty
+  std::vector<Shared<Chunk>> chunks_;  // none is empty
   size_t size_ = 0;
 };
 

@@ -61,9 +61,6 @@ std::vector<Match> find_all_matches(const Graph& graph, const Library& library);
 /// Leaves out symmetric images and repeats, and sorts.
 std::vector<Match> in_canonical_order(std::vector<Match> matches, const CompiledPattern& pattern);
 
-/// Canonical order, and equality, of matches of one substitution.
-bool precedes(const Match& a, const Match& b);
-
 /// How far a matcher came from one start: for `explain`.
 struct MatchProgress {
   NodeId start = -1;
