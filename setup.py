@@ -1,4 +1,7 @@
-"""Builds `torchrlopt._C`, the C++ core, from `csrc/`.
+"""Builds the extension modules of `csrc/`: `torchrlopt._C`, the core, and `torchrlopt._tools`.
+
+`_tools` is `csrc/tools/` (reference interpreter, verifier, generator) on the same core; the product never
+loads it. Both are linked from one set of objects.
 
 Setuptools compiles every source again at each build. Here every source becomes an object under
 `build/obj/` with a depfile beside it, and only what changed is compiled, in parallel; the rest of the
@@ -30,7 +33,8 @@ from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-NAME = "torchrlopt._C"
+BINDINGS = "csrc/bindings/"  # of the core
+TOOLS = "csrc/tools/"
 CUDA_SOURCE = "csrc/cuda/probe.cu"
 CUDA_LIBRARY = "torchrlopt/_cuda_probe.so"
 
@@ -180,8 +184,14 @@ class IncrementalBuildExt(build_ext):
                 self.copy_file(str(built), str(target))
 
 
-sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.cpp"))
-setup(
-    ext_modules=[Pybind11Extension(NAME, sources)] if sources else [],
-    cmdclass={"build_ext": IncrementalBuildExt},
-)
+def extensions() -> list[Pybind11Extension]:
+    """The modules and their sources: the core is in both, each has its own bindings."""
+    sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.cpp"))
+    core = [source for source in sources if not source.startswith((BINDINGS, TOOLS))]
+    return [
+        Pybind11Extension("torchrlopt._C", core + [each for each in sources if each.startswith(BINDINGS)]),
+        Pybind11Extension("torchrlopt._tools", core + [each for each in sources if each.startswith(TOOLS)]),
+    ]
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": IncrementalBuildExt})

@@ -22,7 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 from baselines.graphs import chain, graph_of
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.substitutions import load_library
 
@@ -60,8 +60,8 @@ class Speed:
 def measure(model: str, graph: _C.Graph, executor: str = "eager") -> Speed:
     """Times one graph, in one thread."""
     library, cost = load_library(), cost_model(executor)
-    runs = [_C.time_steps(graph, library, cost, _STEPS, seed) for seed in range(_SEEDS)]
-    runs += [_C.time_steps(graph, library, cost, 0) for _ in range(_FIRST_MATCHES - _SEEDS)]
+    runs = [_tools.time_steps(graph, library, cost, _STEPS, seed) for seed in range(_SEEDS)]
+    runs += [_tools.time_steps(graph, library, cost, 0) for _ in range(_FIRST_MATCHES - _SEEDS)]
     steps = sorted(us for each in runs for us in each["steps_us"]) or [float("nan")]
     return Speed(
         model,

@@ -9,18 +9,34 @@
 #include <utility>
 #include <vector>
 
-#include "../cost.h"
-#include "../match.h"
+#include "env/env.h"
 
 namespace rlopt {
 
 namespace py = pybind11;
 
-/// Raises torchrlopt.errors.<cls>(args..., **kwargs) from C++.
-[[noreturn]] inline void raise_python(const char* cls, const std::string& what) {
+/// Sets torchrlopt.errors.<cls>(what).
+inline void set_python_error(const char* cls, const std::string& what) {
   const py::object type = py::module_::import("torchrlopt.errors").attr(cls);
   PyErr_SetObject(type.ptr(), type(what).ptr());
+}
+
+[[noreturn]] inline void raise_python(const char* cls, const std::string& what) {
+  set_python_error(cls, what);
   throw py::error_already_set();
+}
+
+/// What the core throws becomes the Python error tree; each module translates for its own functions.
+inline void translate_errors() {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const EnvError& error) {
+      set_python_error("EnvError", error.what());
+    } catch (const Error& error) {
+      set_python_error("ModelFormatError", error.what());
+    }
+  });
 }
 
 inline py::object to_python(const AttrValue& value) {
@@ -44,8 +60,22 @@ inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py
   return given;
 }
 
-/// Of Library.instances.
-py::list instances_to_python(const Library& library, int substitution, int count, uint64_t seed);
+/// Index of a substitution by name; KeyError where there is none.
+inline int index_of(const Library& library, const std::string& name) {
+  const int index = library.find(name);
+  if (index < 0) throw py::key_error("no substitution named '" + name + "'");
+  return index;
+}
+
+/// (substitution name, location) pairs: what a plan is stored as.
+inline py::list steps_to_python(const Library& library, const std::vector<Step>& steps) {
+  py::list result;
+  for (const Step& step : steps) {
+    result.append(
+        py::make_tuple(library.substitutions()[static_cast<size_t>(step.substitution)].name, step.location));
+  }
+  return result;
+}
 
 inline py::dict metrics_to_python(const NodeMetrics& metrics) {
   py::dict result;
@@ -75,12 +105,10 @@ class SignalPoll {
 };
 
 void bind_graph(py::module_& m);
-void bind_reference(py::module_& m);
-void bind_substitution(py::module_& m);
+void bind_library(py::module_& m);
 void bind_cost(py::module_& m);
 void bind_probe(py::module_& m);
 void bind_search(py::module_& m);
 void bind_env(py::module_& m);
-void bind_enumerate(py::module_& m);
 
 }  // namespace rlopt

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.core_calls import build, print_type, read_type
 from tests.unit.test_infer import ONE_OF_EACH
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
 SIZES = st.sampled_from([0, 1, 1, 2, 2, 3, 4, 5])
@@ -62,7 +62,7 @@ def test_inference_and_evaluation_agree_on_shapes(op: str, data: st.DataObject) 
         return
     zeros = {f"x{i}": np.zeros(read_type(text)[1]) for i, text in enumerate(types)}
     try:
-        outputs = _C.evaluate(graph, zeros)
+        outputs = _tools.evaluate(graph, zeros)
     except ModelFormatError as error:
         # Values, not shapes, may be out of range: an index into an empty axis, a resized empty tensor.
         if "indices" in str(error) or "Resize" in str(error):

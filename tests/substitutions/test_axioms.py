@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.substitutions.proof.case import Definitions, make_case
 from torchrlopt.substitutions.proof.forms import Apply, Count, Element, Fold, Form, Real
 from torchrlopt.substitutions.proof.polynomial import Poly
@@ -29,7 +29,7 @@ LIBRARY = _C.Library(TEXT)
 
 @pytest.mark.parametrize("name", LIBRARY.names)
 def test_is_true(name: str) -> None:
-    result = LIBRARY.verify(name, bindings=200)
+    result = _tools.verify(LIBRARY, name, bindings=200)
     assert result["ok"], f"{LIBRARY.text(name)}\n{result['reason']}\n{result['counter_example']}"
     assert result["num_bindings"] >= 40, result["reason"]
 
@@ -142,7 +142,7 @@ def _reference(line: str, data: dict[str, Any], attrs: dict[str, Any]) -> np.nda
         line = re.sub(rf"={name}\b", f"={value}", line)
     inputs = ", ".join(f"{name}: f64[{','.join(map(str, value.shape))}]" for name, value in data.items())
     graph = _C.parse_graph(f"graph ({inputs}) {{\n  {line}\n  return y\n}}\n")
-    return _C.evaluate(graph, data)[0]
+    return _tools.evaluate(graph, data)[0]
 
 
 class _Value:

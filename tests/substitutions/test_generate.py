@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.substitutions.graphs import graph_of
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError, OptionsError
 from torchrlopt.substitutions import hand_written_text
 from torchrlopt.substitutions.generate.emit import drop, entries, formula
@@ -98,12 +98,12 @@ def test_state_of_another_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [0, 5])
 def test_depth_has_limits(depth: int) -> None:
     with pytest.raises(ModelFormatError, match="depth: expected 1 to 4"):
-        _C.enumerate_pairs("matrix", depth)
+        _tools.enumerate_pairs("matrix", depth)
 
 
 def test_unknown_world_is_refused() -> None:
     with pytest.raises(ModelFormatError, match="no world named 'moon'"):
-        _C.enumerate_pairs("moon", 1)
+        _tools.enumerate_pairs("moon", 1)
 
 
 SQUARES = "a: f32[4,4], b: f32[4,4]"
@@ -119,7 +119,7 @@ SQUARES = "a: f32[4,4], b: f32[4,4]"
     ],
 )
 def test_second_test(one: str, other: str, differs: bool) -> None:
-    assert bool(_C.find_difference(graph_of(SQUARES, one), graph_of(SQUARES, other))) == differs
+    assert bool(_tools.find_difference(graph_of(SQUARES, one), graph_of(SQUARES, other))) == differs
 
 
 def found_pair(state: State, text: str) -> dict[str, Any]:
@@ -131,14 +131,14 @@ def found_pair(state: State, text: str) -> dict[str, Any]:
 
 def test_injected_wrong_pair_is_dropped(matrices: State) -> None:
     right = found_pair(matrices, "Sub(")
-    sub = next(i for i, each in enumerate(_C.world("matrix")["letters"]) if each["op"] == "Sub")
+    sub = next(i for i, each in enumerate(_tools.world("matrix")["letters"]) if each["op"] == "Sub")
     wrong = json.loads(json.dumps(right))
     for op in (*wrong["left"], *wrong["right"]):
         if op[0] == sub:
             op[1], op[2] = op[2], op[1]
             break
     pair = Pair.from_core("matrix", wrong)
-    assert _C.find_difference(pair.before.graph(), pair.after.graph())
+    assert _tools.find_difference(pair.before.graph(), pair.after.graph())
     assert generalise(pair) is None
     state = State(MATRICES)
     Judge(NOTHING, state).judge(pair)

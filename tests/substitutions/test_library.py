@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrlopt import _C, substitutions
+from torchrlopt import _C, _tools, substitutions
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.substitutions import library_files, library_text, load_library
 from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, state_of
@@ -24,7 +24,7 @@ ALWAYS_POSSIBLE = {"plain", "second consumer", "shared input", "overlap"}
 
 @pytest.mark.parametrize("name", LIBRARY.names)
 def test_is_sound(name: str) -> None:
-    result = LIBRARY.verify(name, bindings=200)
+    result = _tools.verify(LIBRARY, name, bindings=200)
     assert result["ok"], f"{LIBRARY.text(name)}\n{result['reason']}\n{result['counter_example']}"
     assert result["num_bindings"] >= 200
     assert set(result["contexts"]) >= ALWAYS_POSSIBLE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from tests.substitutions.graphs import graph_of
-from torchrlopt import _C
+from torchrlopt import _tools
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.generate.emit import formula
 from torchrlopt.substitutions.generate.generalise import generalisations
@@ -345,9 +345,9 @@ LAWS: tuple[tuple[str, str, str, str, str], ...] = (
 )
 def test_is_found_again(inputs: str, one: str, other: str) -> None:
     before, after = graph_of(inputs, one), graph_of(inputs, other)
-    assert _C.find_difference(before, after) == "", "the law itself"
-    there = _C.derive(before, after, LIBRARY, MAX_STEPS, 200)
-    back = _C.derive(after, before, LIBRARY, MAX_STEPS, 200)
+    assert _tools.find_difference(before, after) == "", "the law itself"
+    there = _tools.derive(before, after, LIBRARY, MAX_STEPS, 200)
+    back = _tools.derive(after, before, LIBRARY, MAX_STEPS, 200)
     assert there or back, f"{before.text()}{after.text()}"
 
 
@@ -363,7 +363,7 @@ NEUTRAL = (
 def test_is_among_the_candidates(world: str, law: str) -> None:
     """The function stands for any elementwise one, relu too."""
     found = set()
-    for each in _C.enumerate_pairs(world, 2)["pairs"]:
+    for each in _tools.enumerate_pairs(world, 2)["pairs"]:
         pair = Pair.from_core(world, each)
         for direction in (pair, pair.reversed()):
             if direction.is_possible:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 
 Array = NDArray[Any]
 
@@ -61,7 +61,7 @@ def evaluate(op: str, *arrays: Array | None, arithmetic: str = "float64", **attr
     """Reference values of the outputs."""
     graph = build(op, [None if array is None else type_of(array) for array in arrays], attrs)
     inputs = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
-    return _C.evaluate(graph, inputs, arithmetic)
+    return _tools.evaluate(graph, inputs, arithmetic)
 
 
 def onnx_model(

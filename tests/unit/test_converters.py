@@ -16,7 +16,7 @@ import torch
 from onnx.reference import ReferenceEvaluator
 
 from tests.unit.onnx_text import model_of
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters import CONVERTERS, SUBJECTS
 from torchrlopt.executors.lowering.converters.table import converts
@@ -194,7 +194,7 @@ def test_fused_operators_agree_with_the_reference(text: str, activation: str) ->
         node = graph.node(id_)
         inputs[node["name"]] = rng.normal(size=node["types"][0][1]).astype(np.float32)
     exact = {name: array.astype(np.float64) for name, array in inputs.items()}
-    (expected,) = _C.evaluate(graph, exact, "float64")
+    (expected,) = _tools.evaluate(graph, exact, "float64")
     (got,) = lower_model(write(program))(*[torch.from_numpy(array) for array in inputs.values()])
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-5)
 

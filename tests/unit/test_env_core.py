@@ -1,4 +1,4 @@
-"""VecRewriteEnv of the core: csrc/env.cpp, csrc/observation.cpp, csrc/state.cpp."""
+"""VecRewriteEnv of the core: csrc/env/, csrc/search/state.cpp."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.property.test_match_set import ATTENTION, BLOCK
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.env import allocate
 from torchrlopt.errors import EnvError
 from torchrlopt.substitutions import load_library
@@ -72,7 +72,7 @@ def assert_sound(env: _C.VecRewriteEnv, index: int, original: _C.Graph) -> None:
     replayed = _C.replay(original, LIBRARY, env.steps(index))
     assert replayed.hash() == graph.hash()
     arrays = inputs_of(original)
-    for expected, got in zip(_C.evaluate(original, arrays), _C.evaluate(graph, arrays), strict=True):
+    for expected, got in zip(_tools.evaluate(original, arrays), _tools.evaluate(graph, arrays), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 

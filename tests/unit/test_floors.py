@@ -1,4 +1,4 @@
-"""The house rules of the source tree, enforced: floors, order of the C++ files, line budget, imports."""
+"""The house rules of the source tree, enforced: floors, order of the C++ folders, line budget, imports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def floors() -> dict[str, int]:
 FLOORS = floors()
 
 # On the ground floor the others use errors and the core.
-BASEMENT = ("errors", "_C", "storage", "searchers", "options", "report")
+BASEMENT = ("errors", "_C", "_tools", "storage", "searchers", "options", "report")
 
 # Third-party packages that only one place may import.
 CONFINED = {
@@ -40,25 +40,13 @@ CONFINED = {
     "ray": "training/",
 }
 
-# csrc, top to bottom: a file includes only files of its own part and of parts above it.
-CSRC_PARTS = (
-    ("type", "op", "ops", "workers"),
-    ("graph", "order"),
-    ("infer",),
-    ("text",),
-    ("reference", "eval"),
-    ("expression", "substitution"),
-    ("symmetry", "pattern", "match", "matcher", "library", "explain"),
-    ("apply", "plan"),
-    ("verify",),
-    ("cost",),
-    ("device", "probe"),
-    ("state",),
-    ("search",),
-    ("env", "observation"),
-    ("enumerate",),
-    ("bindings", "bind", "module"),
-)
+# Folders of csrc: a file includes only files of its own folder and of folders with a smaller number.
+CSRC_FOLDERS = {
+    "core": 0, "infer": 1, "library": 2, "match": 3, "cost": 4, "search": 5, "env": 6, "bindings": 7,
+    "tools/reference": 8, "tools/verify": 9, "tools/enumerate": 10, "tools/speed": 11, "tools/bindings": 12,
+    "cuda": 0,
+}  # fmt: skip
+MAX_CSRC_FILES = 25  # in one folder
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -110,7 +98,7 @@ def test_imports_go_down(path: Path) -> None:
 
 def test_every_floor_stands() -> None:
     """The table names nothing that is gone."""
-    names = set(FLOORS) - {"__init__", "_C"}
+    names = set(FLOORS) - {"__init__", "_C", "_tools"}
     assert names == {unit_of(path) for path in python_files(PACKAGE)} - {"__init__"}
 
 
@@ -158,29 +146,37 @@ def test_no_versioned_or_catch_all_names() -> None:
     assert [str(path) for path in source_files() if bad.search(path.stem)] == []
 
 
-def csrc_part(name: str) -> int:
-    """Position in CSRC_PARTS of a file, by the longest part name that its stem begins with."""
-    stem = Path(name).stem
-    matches = [(len(p), i) for i, part in enumerate(CSRC_PARTS) for p in part if re.match(rf"{p}(_|$)", stem)]
-    assert matches, f"csrc/{name} belongs to no part of the design"
-    return max(matches)[1]
-
-
 def csrc_files() -> list[Path]:
     return [path for path in source_files() if path.is_relative_to(ROOT / "csrc")]
 
 
+def csrc_folder(name: str) -> str:
+    """The folder of a file that is named from csrc, as includes are."""
+    return name.rpartition("/")[0]
+
+
 @pytest.mark.parametrize("path", csrc_files(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_includes_go_up(path: Path) -> None:
-    is_binding = path.parent.name == "bindings"
-    own = len(CSRC_PARTS) - 1 if is_binding else csrc_part(path.name)
+    folder = csrc_folder(path.relative_to(ROOT / "csrc").as_posix())
+    assert folder in CSRC_FOLDERS, f"csrc/{folder} is no folder of the design"
     for kind, name in re.findall(r'^#include ([<"])([^>"]+)', path.read_text(encoding="utf-8"), re.MULTILINE):
         if kind == '"':
-            other = len(CSRC_PARTS) - 1 if name.startswith("bind") else csrc_part(name)
-            assert other <= own, f"{path.name} includes {name}, which is further down"
-        elif not is_binding:
+            assert (ROOT / "csrc" / name).is_file(), f"{path.name} includes {name}: not named from csrc"
+            other = csrc_folder(name)
+            above = other == folder or CSRC_FOLDERS[other] < CSRC_FOLDERS[folder]
+            assert above, f"{path.name} includes {name}, which is further down"
+        elif not folder.endswith("bindings"):
             forbidden = ("pybind11", "Python.h", "torch", "ATen", "c10", "google", "onnx")
             assert not name.startswith(forbidden), f"{path.name} includes <{name}>"
+
+
+def test_csrc_folders_are_small() -> None:
+    sizes = {name: sum(csrc_folder(each) == name for each in csrc_names()) for name in CSRC_FOLDERS}
+    assert {name: size for name, size in sizes.items() if not 0 < size <= MAX_CSRC_FILES} == {}
+
+
+def csrc_names() -> list[str]:
+    return [path.relative_to(ROOT / "csrc").as_posix() for path in csrc_files()]
 
 
 def test_import_is_cheap() -> None:
@@ -188,7 +184,7 @@ def test_import_is_cheap() -> None:
     code = (
         "import torch, time, sys, json; start = time.perf_counter(); import torchrlopt; "
         "heavy = {'onnx', 'onnx_ir', 'onnxscript', 'onnxruntime', 'openvino', 'rich', 'typer'}; "
-        "heavy.add('torchrlopt._C'); "
+        "heavy |= {'torchrlopt._C', 'torchrlopt._tools'}; "
         "print(json.dumps([time.perf_counter() - start, sorted(heavy & set(sys.modules))]))"
     )
     command = [sys.executable, "-c", code]

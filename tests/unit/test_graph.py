@@ -1,4 +1,4 @@
-"""Graph, builder, text and hash: csrc/graph.cpp, csrc/text.cpp, csrc/type.cpp."""
+"""Graph, builder, text and hash: csrc/core/, csrc/infer/parse.cpp."""
 
 from __future__ import annotations
 

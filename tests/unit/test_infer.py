@@ -1,4 +1,4 @@
-"""Shape inference: csrc/infer*.cpp, symbolic dims above all.
+"""Shape inference: csrc/infer/, symbolic dims above all.
 
 Static shapes of contractions, pools, reductions and movements are compared with torch, NumPy and ONNX
 where their values are (test_reference_*).
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.unit.core_calls import build, infer, read_type
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
 SAME = [
@@ -105,7 +105,7 @@ def test_each_operator_is_inferred_and_evaluates_to_the_inferred_shape(op: str) 
     types, attrs, expected = ONE_OF_EACH[op]
     assert infer(op, *types, **attrs) == expected
     zeros = {f"x{i}": np.zeros(read_type(text)[1]) for i, text in enumerate(types)}
-    outputs = _C.evaluate(build(op, types, attrs), zeros)
+    outputs = _tools.evaluate(build(op, types, attrs), zeros)
     assert [output.shape for output in outputs] == [tuple(read_type(text)[1]) for text in expected]
 
 

@@ -1,4 +1,4 @@
-"""Elementwise and broadcasting operators: csrc/reference_elementwise.cpp, csrc/reference_broadcast.cpp."""
+"""Elementwise and broadcasting operators: csrc/tools/reference/{elementwise,broadcast}.cpp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prime field and int64 arithmetic: csrc/reference_algebra.h, csrc/reference.cpp.
+"""The prime field and int64 arithmetic: csrc/tools/reference/{algebra.h,reference.cpp}.
 
 Over the field an operator equals the graph of its parts exactly, and wrong identities fail.
 """
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.unit.core_calls import evaluate, type_of
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
 PRIME = 2**31 - 1
@@ -25,7 +25,7 @@ def random_ints(*shape: int, seed: int = 0, high: int = PRIME) -> NDArray[np.int
 
 
 def run(text: str, arithmetic: str = "field", **arrays: NDArray[Any]) -> NDArray[Any]:
-    return _C.evaluate(_C.parse_graph(text), arrays, arithmetic)[0]
+    return _tools.evaluate(_C.parse_graph(text), arrays, arithmetic)[0]
 
 
 LINEAR: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
@@ -240,11 +240,11 @@ def test_integer_dtypes_stay_integers_over_the_field() -> None:
 def test_bad_data_is_refused() -> None:
     graph = _C.parse_graph("graph (x: f32[2]) { y = Relu(x) return y }")
     with pytest.raises(ModelFormatError, match="no data for input 'x'"):
-        _C.evaluate(graph, {})
+        _tools.evaluate(graph, {})
     with pytest.raises(ModelFormatError, match=r"expected f32\[2\], got shape \[3\]"):
-        _C.evaluate(graph, {"x": np.zeros(3)})
+        _tools.evaluate(graph, {"x": np.zeros(3)})
     with pytest.raises(ModelFormatError, match="expected float64, field or int64"):
-        _C.evaluate(graph, {"x": np.zeros(2)}, "float32")
+        _tools.evaluate(graph, {"x": np.zeros(2)}, "float32")
 
 
 def test_what_has_no_reference_is_refused() -> None:
@@ -252,10 +252,10 @@ def test_what_has_no_reference_is_refused() -> None:
     opaque = builder.add_leaf("Opaque", [], {"op": "mystery"}, [("f32", [2])])
     builder.set_outputs([(opaque, 0)], ["y"])
     with pytest.raises(ModelFormatError, match="Opaque: the reference has no such operator"):
-        _C.evaluate(builder.finish(), {})
+        _tools.evaluate(builder.finish(), {})
 
 
 def test_symbolic_dims_cannot_be_evaluated() -> None:
     graph = _C.parse_graph("graph (x: f32[s0]) { y = Relu(x) return y }")
     with pytest.raises(ModelFormatError, match="s0 is symbolic"):
-        _C.evaluate(graph, {"x": np.zeros(2)})
+        _tools.evaluate(graph, {"x": np.zeros(2)})

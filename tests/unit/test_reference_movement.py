@@ -1,4 +1,4 @@
-"""Views, joins, selection by index, shapes: csrc/reference_movement.cpp, csrc/reference_gather.cpp."""
+"""Views, joins, selection by index, shapes: csrc/tools/reference/{movement,gather}.cpp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.unit.core_calls import assert_equal, evaluate, infer, onnx_value, random
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
 Array = NDArray[Any]
@@ -167,7 +167,7 @@ def test_constants(type_: Any, attrs: dict[str, Any], expected: Array) -> None:
     builder = _C.GraphBuilder()
     node = builder.add_leaf("Constant", [], attrs, [type_])
     builder.set_outputs([(node, 0)], ["y"])
-    assert_equal(_C.evaluate(builder.finish(), {})[0], expected)
+    assert_equal(_tools.evaluate(builder.finish(), {})[0], expected)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Searches, plans and replay: csrc/search.cpp, torchrlopt/plan/search.py."""
+"""Searches, plans and replay: csrc/search/, torchrlopt/plan/search.py."""
 
 from __future__ import annotations
 

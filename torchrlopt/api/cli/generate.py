@@ -42,13 +42,15 @@ def generate(
 
     Ctrl-C keeps the state; the same command goes on from there.
     """
+    from torchrlopt import _tools  # not loaded by the product
+
     if alone and out is None:
         raise OptionsError("what is found alone does not go into the library", todo="give --out FOLDER")
     folder = out or generated_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"generate_depth{depth}.json"
     text = foundation_text() if alone else hand_written_text()
-    parameters = Parameters(depth, seed, tuple(world or _C.world_names()), slices, _C.Library(text).hash)
+    parameters = Parameters(depth, seed, tuple(world or _tools.world_names()), slices, _C.Library(text).hash)
     if fresh:
         path.unlink(missing_ok=True)
     state = State.load(path, parameters)

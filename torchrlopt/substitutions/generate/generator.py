@@ -77,7 +77,7 @@ class Parameters:
     Args:
         depth: operators of a side, at most 4.
         seed: of all random data.
-        worlds: what is enumerated over, of `_C.world_names()`.
+        worlds: what is enumerated over, of `_tools.world_names()`.
         num_slices: parts in which fingerprints are joined; more parts take less memory and more time.
         library_hash: of the library that the result is measured against.
     """
@@ -176,6 +176,8 @@ def run(
 
 
 def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
+    from torchrlopt import _tools  # not loaded by the product
+
     parameters = state.parameters
     for world in parameters.worlds:
         for number in range(parameters.num_slices):
@@ -183,7 +185,7 @@ def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
             if key in state.pairs:
                 continue
             report(f"enumerating {world}", number, parameters.num_slices)
-            found = _C.enumerate_pairs(
+            found = _tools.enumerate_pairs(
                 world, parameters.depth, parameters.seed, number, parameters.num_slices
             )
             state.pairs[key] = found["pairs"]
@@ -282,11 +284,13 @@ def generalise(pair: Pair) -> str | None:
 
 def holds(text: str, bindings: int, max_attempts: int = 20_000, seed: int = 0) -> bool:
     """Whether the one substitution of a text holds on so many distinct instances, in all contexts."""
+    from torchrlopt import _tools  # not loaded by the product
+
     try:
         library = _C.Library(text)
     except SubstitutionError:
         return False  # a way of writing that the syntax does not allow
-    result = library.verify(library.names[0], bindings=bindings, seed=seed, max_attempts=max_attempts)
+    result = _tools.verify(library, library.names[0], bindings=bindings, seed=seed, max_attempts=max_attempts)
     return bool(result["ok"] and result["num_bindings"] >= bindings)
 
 

@@ -30,13 +30,17 @@ class Input:
 @cache
 def world_inputs(world: str) -> tuple[Input, ...]:
     """The inputs of a world in the order of their numbers."""
-    return tuple(Input(**{**each, "shape": tuple(each["shape"])}) for each in _C.world(world)["inputs"])
+    from torchrlopt import _tools  # not loaded by the product
+
+    return tuple(Input(**{**each, "shape": tuple(each["shape"])}) for each in _tools.world(world)["inputs"])
 
 
 @cache
 def world_letters(world: str) -> tuple[dict[str, Any], ...]:
     """Name, op, arity and num_outputs of each letter."""
-    return tuple(_C.world(world)["letters"])
+    from torchrlopt import _tools  # not loaded by the product
+
+    return tuple(_tools.world(world)["letters"])
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,11 @@ class Side:
 
     def graph(self, trial: int = 0, shapes: Sequence[Shape] = (), statics: Sequence[bool] = ()) -> _C.Graph:
         """As a graph of the core, at the shapes of a trial or at given ones (one per sort)."""
+        from torchrlopt import _tools  # not loaded by the product
+
         ops = [list(op) for op in self.ops]
         sizes = [list(shape) for shape in shapes]
-        return _C.term_graph(self.world, ops, list(self.outputs), sizes, list(statics), trial)
+        return _tools.term_graph(self.world, ops, list(self.outputs), sizes, list(statics), trial)
 
     @cached_property
     def inputs(self) -> frozenset[int]:
@@ -138,7 +144,7 @@ class Pair:
 
     @classmethod
     def from_core(cls, world: str, found: Mapping[str, Any]) -> Pair:
-        """From what `_C.enumerate_pairs` returns: the larger graph before, the smaller after."""
+        """From what `_tools.enumerate_pairs` returns: the larger graph before, the smaller after."""
 
         def side(name: str) -> Side:
             ops = tuple((op[0], op[1], op[2]) for op in found[name])

@@ -77,13 +77,17 @@ def best_gain(pair: Pair, cost: _C.CostModel) -> Gain:
 
 def is_instance(pair: Pair, library: _C.Library) -> bool:
     """Whether one step of the library leads from before to after, at the shapes of the second test."""
+    from torchrlopt import _tools  # not loaded by the product
+
     trial = 1
-    return _C.derive(pair.before.graph(trial), pair.after.graph(trial), library, 1) is not None
+    return _tools.derive(pair.before.graph(trial), pair.after.graph(trial), library, 1) is not None
 
 
 def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs: int = 40) -> bool:
     """Whether a few steps of the library lead from before to after, whatever they cost."""
-    steps = _C.derive(pair.before.graph(1), pair.after.graph(1), library, max_steps, max_graphs)
+    from torchrlopt import _tools  # not loaded by the product
+
+    steps = _tools.derive(pair.before.graph(1), pair.after.graph(1), library, max_steps, max_graphs)
     return steps is not None
 
 
@@ -123,9 +127,11 @@ def is_reached_downhill(pair: Pair, setting: Setting, library: _C.Library, cost:
     Steps that cost nothing count as well, but where a pattern moves data: searches that only take steps
     that save, and most do, would not see through those.
     """
+    from torchrlopt import _tools  # not loaded by the product
+
     before = pair.before.graph(0, setting.shapes, setting.statics)
     after = pair.after.graph(0, setting.shapes, setting.statics)
-    if not is_movement(pair) and _C.derive(before, after, library, 3, 60, cost) is not None:
+    if not is_movement(pair) and _tools.derive(before, after, library, 3, 60, cost) is not None:
         return True
     goal = cost.total(after)["time_us"]
     found = _C.search(before, library, cost, searcher="greedy", budget_ms=0.0, budget_steps=40)

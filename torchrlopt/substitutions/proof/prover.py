@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.substitutions.proof.arithmetic import Asked
 from torchrlopt.substitutions.proof.case import Definitions, Runner, make_case
 from torchrlopt.substitutions.proof.comparison import Comparison, Law, NotProved
@@ -126,7 +126,7 @@ def prove(library: _C.Library, name: str, instances: int = NUM_INSTANCES, timeou
     attempt = _Attempt(parse_rule(library.text(name)), load_axioms(), start + timeout_s, Proof(name))
     proof = attempt.proof
     members: set[int] = set()
-    for instance in _diverse(library.instances(name, _DRAWN_FOR_ONE * instances), instances):
+    for instance in _diverse(_tools.instances(library, name, _DRAWN_FOR_ONE * instances), instances):
         if not is_inhabited(instance):
             continue
         try:

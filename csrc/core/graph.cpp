@@ -1,0 +1,338 @@
+#include "core/graph.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace rlopt {
+
+namespace {
+
+bool is_leaf(Op op) { return op == Op::Input || op == Op::Weight || op == Op::Constant; }
+
+const std::shared_ptr<const NodeNames>& no_names() {
+  static const auto names = std::make_shared<const NodeNames>();
+  return names;
+}
+
+uint64_t hash_types(uint64_t hash, const Node& node) {
+  for (const auto& type : *node.types) hash = hash_mix(hash, hash_string(type.str()));
+  return hash;
+}
+
+}  // namespace
+
+int Graph::num_uses(Value value) const {
+  int count = 0;
+  for (const Use& use : uses(value.node)) {
+    const Value read = use.node < 0 ? outputs()[static_cast<size_t>(use.slot)]
+                                    : node(use.node).inputs[static_cast<size_t>(use.slot)];
+    count += read.index == value.index ? 1 : 0;
+  }
+  return count;
+}
+
+Graph Graph::unshared() const {
+  Graph copy = *this;
+  for (size_t id = 0; id < nodes_.size(); ++id) {
+    if (nodes_[id] == nullptr) continue;
+    auto node = std::make_shared<Node>(*nodes_[id]);
+    node->attrs = std::make_shared<const Attrs>(*node->attrs);
+    node->types = std::make_shared<const std::vector<TensorType>>(*node->types);
+    node->names = std::make_shared<const NodeNames>(*node->names);
+    copy.nodes_.set(id, std::move(node));
+    copy.uses_.set(id, std::make_shared<const std::vector<Use>>(*uses_[id]));
+  }
+  copy.inputs_ = std::make_shared<const std::vector<NodeId>>(*inputs_);
+  copy.outputs_ = std::make_shared<const std::vector<Value>>(*outputs_);
+  copy.output_names_ = std::make_shared<const std::vector<std::string>>(*output_names_);
+  return copy;
+}
+
+int Graph::num_operators() const { return num_operators_; }
+
+std::vector<NodeId> Graph::topological_order() const {
+  const auto end = static_cast<size_t>(end_id());
+  std::vector<int> waiting(end, 0);
+  std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
+  size_t live = 0;
+  for (NodeId id = 0; id < end_id(); ++id) {
+    if (!alive(id)) continue;
+    ++live;
+    for (const Value& input : node(id).inputs) waiting[static_cast<size_t>(id)] += input.present() ? 1 : 0;
+    if (waiting[static_cast<size_t>(id)] == 0) ready.push(id);
+  }
+  std::vector<NodeId> order;
+  order.reserve(live);
+  while (!ready.empty()) {
+    const NodeId id = ready.top();
+    ready.pop();
+    order.push_back(id);
+    for (const Use& use : uses(id)) {
+      if (use.node >= 0 && --waiting[static_cast<size_t>(use.node)] == 0) ready.push(use.node);
+    }
+  }
+  if (order.size() != live) throw TypeError("graph has a cycle");
+  return order;
+}
+
+uint64_t Graph::hash() const {
+  std::unordered_map<NodeId, uint64_t> input_position;
+  for (size_t i = 0; i < inputs().size(); ++i) input_position[inputs()[i]] = i;
+  std::vector<uint64_t> hashes(static_cast<size_t>(end_id()), 0);
+  for (const NodeId id : topological_order()) {
+    const Node& each = node(id);
+    uint64_t hash = hash_mix(static_cast<uint64_t>(each.op), hash_attrs(*each.attrs));
+    if (each.op == Op::Input || each.op == Op::Weight) hash = hash_mix(hash, input_position.at(id));
+    if (is_leaf(each.op) || each.op == Op::Opaque) hash = hash_types(hash, each);
+
+    for (const Value& input : each.inputs) {
+      const uint64_t one = input.present() ? hash_mix(hashes[static_cast<size_t>(input.node)],
+                                                      static_cast<uint64_t>(input.index))
+                                           : 0;
+      hash = hash_mix(hash, one);
+    }
+    hashes[static_cast<size_t>(id)] = hash;
+  }
+  uint64_t total = outputs().size();
+  for (const Value& output : outputs()) {
+    total = hash_mix(total,
+                     hash_mix(hashes[static_cast<size_t>(output.node)], static_cast<uint64_t>(output.index)));
+  }
+  return total;
+}
+
+bool Graph::depends_on(Value value, const std::vector<NodeId>& from) const {
+  if (!value.present()) return false;
+  std::vector<NodeId> stack{value.node};
+  std::unordered_set<NodeId> seen{value.node};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (std::find(from.begin(), from.end(), id) != from.end()) return true;
+    for (const Value& input : node(id).inputs) {
+      // A static expression reads static values only, so it leads to no run-time node.
+      if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
+    }
+  }
+  return false;
+}
+
+uint64_t Graph::identity_of(Value value) const {
+  if (!value.present()) return 1;
+  const Node& producer = node(value.node);
+  return producer.num_outputs() == 1 ? producer.identity
+                                     : hash_mix(producer.identity, static_cast<uint64_t>(value.index) + 2);
+}
+
+/// What a node adds to the sum: which value it computes, and how.
+uint64_t Graph::term_of(NodeId id) const {
+  const Node& each = node(id);
+  uint64_t hash =
+      hash_mix(each.identity, hash_mix(static_cast<uint64_t>(each.op), each.attrs->fingerprint()));
+  for (const Value& input : each.inputs) hash = hash_mix(hash, identity_of(input));
+  return hash;
+}
+
+uint64_t Graph::term_of_output(size_t slot) const {
+  return hash_mix(hash_mix(0x6f7574, slot), identity_of(outputs()[slot]));
+}
+
+NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_weight) {
+  Node node;
+  node.op = is_weight ? Op::Weight : Op::Input;
+  node.attrs = Attrs::make(node.op, {});
+  node.types = std::make_shared<const std::vector<TensorType>>(1, std::move(type));
+  node.names = std::make_shared<const NodeNames>(NodeNames{name, {name}});
+  node.is_static = is_weight;
+  node.identity = hash_mix(static_cast<uint64_t>(node.op), graph_.inputs().size());
+  const NodeId id = graph_.end_id();
+  graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
+  graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
+  auto inputs = *graph_.inputs_;
+  inputs.push_back(id);
+  graph_.inputs_ = std::make_shared<const std::vector<NodeId>>(std::move(inputs));
+  graph_.state_hash_ += graph_.term_of(id);
+  return id;
+}
+
+NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
+                           NodeNames names) {
+  const NodeId id = graph_.end_id();
+  Node node;
+  node.op = op;
+  node.attrs = std::move(attrs);
+  // Opaque nodes are never static: what they compute (a random number, say) is unknown.
+  node.is_static = op == Op::Constant || (op != Op::Opaque && op != Op::Input && !inputs.empty());
+  for (const Value& input : inputs) {
+    if (!input.present()) continue;
+    if (!graph_.alive(input.node) || input.index < 0 ||
+        input.index >= graph_.node(input.node).num_outputs()) {
+      throw TypeError(op_info(op).name + ": reads value " + std::to_string(input.node) + "." +
+                      std::to_string(input.index) + ", which the graph does not have");
+    }
+    node.is_static = node.is_static && graph_.is_static(input);
+  }
+  node.inputs = std::move(inputs);
+  node.types = std::make_shared<const std::vector<TensorType>>(std::move(types));
+  node.names = names.node.empty() && names.outputs.empty()
+                   ? no_names()
+                   : std::make_shared<const NodeNames>(std::move(names));
+  node.identity = hash_mix(static_cast<uint64_t>(op), node.attrs->fingerprint());
+  for (const Value& input : node.inputs) node.identity = hash_mix(node.identity, graph_.identity_of(input));
+  if (op == Op::Opaque) node.identity = hash_mix(node.identity, static_cast<uint64_t>(id));
+  if (!node.inputs.empty() && node.inputs[0].present()) {
+    // Two nodes that compute the same are still two: exchanging their readers gives another graph.
+    const auto is_taken = [&](const Use& use) {
+      return use.node >= 0 && graph_.node(use.node).identity == node.identity;
+    };
+    const std::vector<Use>& siblings = graph_.uses(node.inputs[0].node);
+    while (std::any_of(siblings.begin(), siblings.end(), is_taken))
+      node.identity = hash_mix(node.identity, 1);
+  }
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].present()) add_use(node.inputs[i].node, {id, static_cast<int32_t>(i)});
+  }
+  graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
+  graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
+  if (!is_leaf(op)) ++graph_.num_operators_;
+  graph_.state_hash_ += graph_.term_of(id);
+  return id;
+}
+
+/// A new node that takes the place of a value computes that value: so the sum does not depend on the order in
+/// which neighbouring values were replaced.
+void GraphEdit::inherit_identity(Value from, Value to) {
+  if (to.node < first_new_ || graph_.node(to.node).inputs.empty()) return;
+  std::vector<Use> readers = graph_.uses(to.node);
+  std::sort(readers.begin(), readers.end());
+  const auto add_terms = [&](uint64_t sign) {
+    graph_.state_hash_ += sign * graph_.term_of(to.node);
+    NodeId last = -1;
+    for (const Use& use : readers) {
+      if (use.node < 0) {
+        graph_.state_hash_ += sign * graph_.term_of_output(static_cast<size_t>(use.slot));
+      } else if (use.node != last) {
+        graph_.state_hash_ += sign * graph_.term_of(use.node);
+      }
+      last = use.node;
+    }
+  };
+  add_terms(~uint64_t{0});
+  auto node = std::make_shared<Node>(graph_.node(to.node));
+  const uint64_t identity = graph_.identity_of(from);
+  // Of several outputs each inherits, in whatever order.
+  node->identity = node->num_outputs() == 1
+                       ? identity
+                       : node->identity + hash_mix(identity, static_cast<uint64_t>(to.index));
+  graph_.nodes_.set(static_cast<size_t>(to.node), std::move(node));
+  add_terms(1);
+}
+
+void GraphEdit::set_outputs(std::vector<Value> outputs, std::vector<std::string> names) {
+  if (outputs.size() != names.size()) throw TypeError("outputs and their names differ in number");
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+    graph_.state_hash_ -= graph_.term_of_output(i);
+    remove_use(graph_.outputs()[i].node, {-1, static_cast<int32_t>(i)});
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!graph_.alive(outputs[i].node)) throw TypeError("graph output '" + names[i] + "' has no value");
+    add_use(outputs[i].node, {-1, static_cast<int32_t>(i)});
+  }
+  graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+  graph_.output_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) graph_.state_hash_ += graph_.term_of_output(i);
+}
+
+void GraphEdit::redirect(Value from, Value to) {
+  if (from == to) return;
+  if (graph_.type(from) != graph_.type(to)) {
+    throw TypeError("redirect: value of type " + graph_.type(from).str() + " replaced by one of type " +
+                    graph_.type(to).str());
+  }
+  inherit_identity(from, to);
+  std::vector<Use> moved;
+  for (const Use& use : graph_.uses(from.node)) {
+    const Value read = use.node < 0 ? graph_.outputs()[static_cast<size_t>(use.slot)]
+                                    : graph_.node(use.node).inputs[static_cast<size_t>(use.slot)];
+    if (read == from) moved.push_back(use);
+  }
+  for (const Use& use : moved) {
+    remove_use(from.node, use);
+    add_use(to.node, use);
+    const auto slot = static_cast<size_t>(use.slot);
+    if (use.node < 0) {
+      auto outputs = graph_.outputs();
+      graph_.state_hash_ -= graph_.term_of_output(slot);
+      outputs[slot] = to;
+      graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+      graph_.state_hash_ += graph_.term_of_output(slot);
+    } else {
+      graph_.state_hash_ -= graph_.term_of(use.node);
+      auto node = std::make_shared<Node>(graph_.node(use.node));
+      node->inputs[slot] = to;
+      graph_.nodes_.set(static_cast<size_t>(use.node), std::move(node));
+      graph_.state_hash_ += graph_.term_of(use.node);
+      touched_.push_back(use.node);
+      refresh_static(use.node);
+    }
+  }
+}
+
+void GraphEdit::refresh_static(NodeId start) {
+  std::vector<NodeId> stack{start};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    const Node& node = graph_.node(id);
+    if (is_leaf(node.op) || node.op == Op::Opaque || node.inputs.empty()) continue;
+    const bool is_static = std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value& input) {
+      return !input.present() || graph_.is_static(input);
+    });
+    if (is_static == node.is_static) continue;
+    auto changed = std::make_shared<Node>(node);
+    changed->is_static = is_static;
+    graph_.nodes_.set(static_cast<size_t>(id), std::move(changed));
+    for (const Use& use : graph_.uses(id)) {
+      if (use.node < 0) continue;
+      stack.push_back(use.node);
+      touched_.push_back(use.node);
+    }
+  }
+}
+
+void GraphEdit::remove_if_dead(NodeId start) {
+  std::vector<NodeId> stack{start};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (!graph_.alive(id) || !graph_.uses(id).empty()) continue;
+    const NodePtr node = graph_.nodes_[static_cast<size_t>(id)];  // keeps it readable after removal
+    if (node->op == Op::Input || node->op == Op::Weight) continue;
+    if (!is_leaf(node->op)) --graph_.num_operators_;
+    graph_.state_hash_ -= graph_.term_of(id);
+    graph_.nodes_.set(static_cast<size_t>(id), nullptr);
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (!node->inputs[i].present()) continue;
+      remove_use(node->inputs[i].node, {id, static_cast<int32_t>(i)});
+      stack.push_back(node->inputs[i].node);
+    }
+  }
+}
+
+void GraphEdit::add_use(NodeId of, Use use) {
+  auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
+  uses->push_back(use);
+  reread_.push_back(of);
+  graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
+}
+
+void GraphEdit::remove_use(NodeId of, Use use) {
+  auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
+  uses->erase(std::find(uses->begin(), uses->end(), use));
+  reread_.push_back(of);
+  graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
+}
+
+}  // namespace rlopt

@@ -1,0 +1,148 @@
+// The graph: an immutable value. Editing goes through GraphEdit, which shares all that it does not touch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/op.h"
+#include "core/shared.h"
+
+namespace rlopt {
+
+using NodeId = int32_t;
+
+/// Output `index` of node `node`; node -1 is an omitted optional input.
+struct Value {
+  NodeId node = -1;
+  int32_t index = 0;
+  bool present() const { return node >= 0; }
+  auto operator<=>(const Value&) const = default;
+};
+
+/// Slot `slot` of node `node` reads the value; node -1: graph output `slot`.
+struct Use {
+  NodeId node = -1;
+  int32_t slot = 0;
+  auto operator<=>(const Use&) const = default;
+};
+
+/// What a node is called outside (ONNX node and output value names); no part of its meaning.
+struct NodeNames {
+  std::string node;
+  std::vector<std::string> outputs;
+};
+
+/// One operator application. Immutable once in a graph.
+struct Node {
+  Op op = Op::Opaque;
+  AttrsPtr attrs;
+  std::vector<Value> inputs;
+  std::shared_ptr<const std::vector<TensorType>> types;  // one per output
+  std::shared_ptr<const NodeNames> names;                // never null; may hold empty strings for new nodes
+  bool is_static = false;                                // an expression over weights and constants only
+  uint64_t identity = 0;  // which value of the graph it started from, or which new expression, it computes
+
+  const OpInfo& info() const { return op_info(op); }
+  const AttrValue& attr(const std::string& name) const { return attrs->get(info(), name); }
+  int64_t attr_int(const std::string& name) const { return std::get<int64_t>(attr(name)); }
+  double attr_float(const std::string& name) const { return std::get<double>(attr(name)); }
+  const std::string& attr_string(const std::string& name) const { return std::get<std::string>(attr(name)); }
+  const Ints& attr_ints(const std::string& name) const { return std::get<Ints>(attr(name)); }
+  int num_outputs() const { return static_cast<int>(types->size()); }
+};
+using NodePtr = std::shared_ptr<const Node>;
+
+class GraphEdit;
+
+/// Immutable dataflow graph. Node ids are stable across edits: a node that survives keeps its id, and its
+/// value stays mathematically the same; ids of removed nodes are never used again.
+class Graph {
+ public:
+  /// One past the largest id ever used; ids below it may be dead.
+  NodeId end_id() const { return static_cast<NodeId>(nodes_.size()); }
+  bool alive(NodeId id) const {
+    return id >= 0 && id < end_id() && nodes_[static_cast<size_t>(id)] != nullptr;
+  }
+  const Node& node(NodeId id) const { return *nodes_[static_cast<size_t>(id)]; }
+  /// Readers of any output of the node, in no particular order.
+  const std::vector<Use>& uses(NodeId id) const { return *uses_[static_cast<size_t>(id)]; }
+  int num_uses(Value value) const;
+  const TensorType& type(Value value) const {
+    return (*node(value.node).types)[static_cast<size_t>(value.index)];
+  }
+  bool is_static(Value value) const { return node(value.node).is_static; }
+
+  const std::vector<Value>& outputs() const { return *outputs_; }
+  const std::vector<std::string>& output_names() const { return *output_names_; }
+  /// Input and Weight nodes in the order they were declared (also those that nothing reads).
+  const std::vector<NodeId>& inputs() const { return *inputs_; }
+  /// Live nodes without Input, Weight and Constant.
+  int num_operators() const;
+  /// Live nodes, producers before consumers; the order depends on the structure and ids only.
+  std::vector<NodeId> topological_order() const;
+  /// Structural hash: equal for graphs equal up to node ids and names of inner nodes; the same in every
+  /// process.
+  uint64_t hash() const;
+  /// The same, kept up to date by edits, for graphs made by steps from one start: equal where the same steps
+  /// were taken in another order. Of no meaning between graphs that were built apart.
+  uint64_t state_hash() const { return state_hash_; }
+  /// An equal graph that shares no node with this one: threads that edit copies of one graph would wait for
+  /// each other at the counters of what the copies share.
+  Graph unshared() const;
+  /// True when `from` is reachable backwards from `value` (value depends on it).
+  bool depends_on(Value value, const std::vector<NodeId>& from) const;
+
+ private:
+  friend class GraphEdit;
+  uint64_t identity_of(Value value) const;
+  uint64_t term_of(NodeId id) const;
+  uint64_t term_of_output(size_t slot) const;
+
+  SharedVector<NodePtr> nodes_;
+  SharedVector<std::shared_ptr<const std::vector<Use>>> uses_;
+  std::shared_ptr<const std::vector<NodeId>> inputs_ = std::make_shared<std::vector<NodeId>>();
+  std::shared_ptr<const std::vector<Value>> outputs_ = std::make_shared<std::vector<Value>>();
+  std::shared_ptr<const std::vector<std::string>> output_names_ =
+      std::make_shared<std::vector<std::string>>();
+  int num_operators_ = 0;
+  uint64_t state_hash_ = 0;  // a sum over nodes and outputs, so that the order of edits does not matter
+};
+
+/// A private working copy of a graph; `finish` gives the new graph.
+class GraphEdit {
+ public:
+  GraphEdit() = default;
+  explicit GraphEdit(Graph base) : graph_(std::move(base)), first_new_(graph_.end_id()) {}
+
+  NodeId add_input(const std::string& name, TensorType type, bool is_weight);
+  /// Type inference is the caller's: `types` has one entry per output.
+  NodeId add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
+                  NodeNames names = {});
+  void set_outputs(std::vector<Value> outputs, std::vector<std::string> names);
+  /// All readers of `from` (graph outputs too) read `to` instead. Types must be equal: TypeError otherwise.
+  void redirect(Value from, Value to);
+  /// Removes `id` if nothing reads it, then its inputs in turn. Input and Weight nodes stay.
+  void remove_if_dead(NodeId id);
+  const Graph& graph() const { return graph_; }
+  /// Nodes that were there before and whose inputs, or the static flag of an input, changed; may repeat, may
+  /// have died.
+  const std::vector<NodeId>& touched() const { return touched_; }
+  /// Nodes that gained or lost a reader; may repeat, may have died.
+  const std::vector<NodeId>& reread() const { return reread_; }
+  Graph finish() { return std::move(graph_); }
+
+ private:
+  void add_use(NodeId of, Use use);
+  void remove_use(NodeId of, Use use);
+  void refresh_static(NodeId id);
+  void inherit_identity(Value from, Value to);
+  Graph graph_;
+  NodeId first_new_ = 0;
+  std::vector<NodeId> touched_;
+  std::vector<NodeId> reread_;
+};
+
+}  // namespace rlopt

@@ -1,0 +1,286 @@
+#include "core/op.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <unordered_map>
+
+namespace rlopt {
+
+namespace {
+
+std::string trim(const std::string& text) {
+  const size_t first = text.find_first_not_of(' ');
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+double parse_double(const std::string& text) {
+  if (text == "inf") return std::numeric_limits<double>::infinity();
+  if (text == "-inf") return -std::numeric_limits<double>::infinity();
+  return std::stod(text);
+}
+
+AttrSpec parse_spec(const std::string& text) {
+  const size_t colon = text.find(':');
+  const size_t equal = text.find('=');
+  AttrSpec spec;
+  spec.name = trim(text.substr(0, colon));
+  const std::string kind = text.substr(colon + 1, equal == std::string::npos ? equal : equal - colon - 1);
+  spec.required = equal == std::string::npos;
+  const std::string value = spec.required ? "" : trim(text.substr(equal + 1));
+  if (kind == "int") {
+    spec.kind = AttrKind::Int;
+    spec.default_value = spec.required ? int64_t{0} : static_cast<int64_t>(std::stoll(value));
+  } else if (kind == "float") {
+    spec.kind = AttrKind::Float;
+    spec.default_value = spec.required ? 0.0 : parse_double(value);
+  } else if (kind == "string") {
+    spec.kind = AttrKind::String;
+    spec.default_value = value;
+  } else if (kind == "ints") {
+    spec.kind = AttrKind::Ints;
+    spec.default_value = Ints{};
+  } else {
+    spec.kind = AttrKind::Floats;
+    spec.default_value = Floats{};
+  }
+  return spec;
+}
+
+std::vector<AttrSpec> parse_schema(const std::string& schema) {
+  std::vector<AttrSpec> specs;
+  std::stringstream stream(schema);
+  std::string part;
+  while (std::getline(stream, part, ';')) {
+    if (!trim(part).empty()) specs.push_back(parse_spec(trim(part)));
+  }
+  return specs;
+}
+
+std::vector<OpInfo> make_table() {
+  std::vector<OpInfo> table;
+#define RLOPT_OP(name, domain, min_inputs, max_inputs, num_outputs, attrs, cost, infer)               \
+  table.push_back({Op::name, #name, domain, min_inputs, max_inputs, num_outputs, parse_schema(attrs), \
+                   CostClass::cost, InferRule::infer});
+#include "core/ops.def"
+#undef RLOPT_OP
+  return table;
+}
+
+uint64_t bits_of(double value) {
+  const double canonical = value == 0 ? 0.0 : value;  // equal values, equal bits
+  uint64_t bits = 0;
+  std::memcpy(&bits, &canonical, sizeof bits);
+  return bits;
+}
+
+uint64_t mix_values(const std::vector<AttrValue>& values) {
+  uint64_t hash = values.size();
+  for (const AttrValue& value : values) {
+    if (const auto* number = std::get_if<int64_t>(&value)) {
+      hash = hash_mix(hash, static_cast<uint64_t>(*number));
+    } else if (const auto* real = std::get_if<double>(&value)) {
+      hash = hash_mix(hash, bits_of(*real));
+    } else if (const auto* text = std::get_if<std::string>(&value)) {
+      hash = hash_mix(hash, hash_string(*text));
+    } else if (const auto* ints = std::get_if<Ints>(&value)) {
+      hash = hash_mix(hash, ints->size());
+      for (const int64_t each : *ints) hash = hash_mix(hash, static_cast<uint64_t>(each));
+    } else {
+      const auto& floats = std::get<Floats>(value);
+      hash = hash_mix(hash, floats.size());
+      for (const double each : floats) hash = hash_mix(hash, bits_of(each));
+    }
+  }
+  return hash;
+}
+
+const char* kind_name(AttrKind kind) {
+  switch (kind) {
+    case AttrKind::Int:
+      return "int";
+    case AttrKind::Float:
+      return "float";
+    case AttrKind::String:
+      return "string";
+    case AttrKind::Ints:
+      return "list of ints";
+    case AttrKind::Floats:
+      return "list of floats";
+  }
+  return "?";
+}
+
+/// The value as the schema's kind, or TypeError.
+AttrValue coerce(const OpInfo& info, const AttrSpec& spec, const AttrValue& value) {
+  if (static_cast<size_t>(spec.kind) == value.index()) return value;
+  if (spec.kind == AttrKind::Float && std::holds_alternative<int64_t>(value)) {
+    return static_cast<double>(std::get<int64_t>(value));
+  }
+  if (spec.kind == AttrKind::Floats && std::holds_alternative<Ints>(value)) {
+    const Ints& ints = std::get<Ints>(value);
+    return Floats(ints.begin(), ints.end());
+  }
+  if (spec.kind == AttrKind::Ints && std::holds_alternative<Floats>(value) &&
+      std::get<Floats>(value).empty()) {
+    return Ints{};
+  }
+  throw TypeError(info.name + ": attribute '" + spec.name + "' must be " + kind_name(spec.kind) + ", got " +
+                  attr_str(value));
+}
+
+}  // namespace
+
+const AttrSpec* OpInfo::find_attr(const std::string& attr) const {
+  for (const auto& spec : attrs) {
+    if (spec.name == attr) return &spec;
+  }
+  return nullptr;
+}
+
+const std::vector<OpInfo>& all_ops() {
+  static const std::vector<OpInfo> table = make_table();
+  return table;
+}
+
+const OpInfo& op_info(Op op) { return all_ops()[static_cast<size_t>(op)]; }
+
+Op find_op(const std::string& name) {
+  static const std::unordered_map<std::string, Op> by_name = [] {
+    std::unordered_map<std::string, Op> map;
+    for (const auto& info : all_ops()) map.emplace(info.name, info.op);
+    return map;
+  }();
+  const auto it = by_name.find(name);
+  return it == by_name.end() ? Op::Opaque : it->second;
+}
+
+bool is_commutative(Op op) {
+  switch (op) {
+    case Op::Add:
+    case Op::Mul:
+    case Op::And:
+    case Op::Or:
+    case Op::Xor:
+    case Op::BitwiseAnd:
+    case Op::BitwiseOr:
+    case Op::BitwiseXor:
+    case Op::Equal:
+    case Op::Max:
+    case Op::Min:
+    case Op::Sum:
+    case Op::Mean:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std::string, AttrValue>>& given) {
+  const OpInfo& info = op_info(op);
+  auto attrs = std::make_shared<Attrs>();
+  std::vector<bool> is_set(info.attrs.size(), false);
+  for (const auto& spec : info.attrs) attrs->values_.push_back(spec.default_value);
+  for (const auto& [name, value] : given) {
+    const AttrSpec* spec = info.find_attr(name);
+    if (spec == nullptr) {
+      std::string known;
+      for (const auto& each : info.attrs) known += (known.empty() ? "" : ", ") + each.name;
+      throw TypeError(info.name + ": unknown attribute '" + name + "'; it has " +
+                      (known.empty() ? "none" : known));
+    }
+    const auto index = static_cast<size_t>(spec - info.attrs.data());
+    attrs->values_[index] = coerce(info, *spec, value);
+    is_set[index] = true;
+  }
+  for (size_t i = 0; i < info.attrs.size(); ++i) {
+    if (info.attrs[i].required && !is_set[i]) {
+      throw TypeError(info.name + ": required attribute '" + info.attrs[i].name + "' is missing");
+    }
+  }
+  attrs->fingerprint_ = mix_values(attrs->values_);
+  return attrs;
+}
+
+const AttrValue& Attrs::get(const OpInfo& info, const std::string& name) const {
+  for (size_t i = 0; i < info.attrs.size(); ++i) {
+    if (info.attrs[i].name == name) return values_[i];
+  }
+  throw TypeError(info.name + ": no attribute '" + name + "'");
+}
+
+namespace {
+
+std::string float_str(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char buffer[40];
+  // Shortest text that reads back as the same double.
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+    if (std::strtod(buffer, nullptr) == value) break;
+  }
+  std::string text = buffer;
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace
+
+std::string attr_str(const AttrValue& value) {
+  if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
+  if (const auto* real = std::get_if<double>(&value)) return float_str(*real);
+  if (const auto* text = std::get_if<std::string>(&value)) return "\"" + *text + "\"";
+  std::string out = "[";
+  if (const auto* ints = std::get_if<Ints>(&value)) {
+    for (size_t i = 0; i < ints->size(); ++i) out += (i > 0 ? "," : "") + std::to_string((*ints)[i]);
+  } else {
+    const auto& floats = std::get<Floats>(value);
+    for (size_t i = 0; i < floats.size(); ++i) out += (i > 0 ? "," : "") + float_str(floats[i]);
+  }
+  return out + "]";
+}
+
+const char* cost_class_name(CostClass cost_class) {
+  static constexpr const char* kNames[] = {"Leaf",        "Opaque",    "Elementwise",   "Transcendental",
+                                           "Contraction", "Attention", "Normalisation", "Pool",
+                                           "Reduction",   "View",      "Movement",      "Host"};
+  return kNames[static_cast<size_t>(cost_class)];
+}
+
+uint64_t hash_mix(uint64_t seed, uint64_t value) {
+  // splitmix64's finaliser over a combination of both.
+  uint64_t z = seed * 0x9e3779b97f4a7c15ULL + value + 0x632be59bd9b4e019ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+uint64_t hash_string(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash_mix(hash, text.size());
+}
+
+uint64_t hash_attrs(const Attrs& attrs) {
+  uint64_t hash = 1;
+  for (const auto& value : attrs.values()) {
+    hash = hash_mix(hash, value.index());
+    if (const auto* number = std::get_if<int64_t>(&value)) {
+      hash = hash_mix(hash, static_cast<uint64_t>(*number));
+    } else if (const auto* real = std::get_if<double>(&value)) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, real, sizeof bits);
+      hash = hash_mix(hash, bits);
+    } else if (const auto* text = std::get_if<std::string>(&value)) {
+      hash = hash_mix(hash, hash_string(*text));
+    } else {
+      hash = hash_mix(hash, hash_string(attr_str(value)));
+    }
+  }
+  return hash;
+}
+
+}  // namespace rlopt

@@ -1,0 +1,147 @@
+// The operator table (generated from ops.def) and attribute values.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/type.h"
+
+namespace rlopt {
+
+enum class Op : uint16_t {
+#define RLOPT_OP(name, ...) name,
+#include "core/ops.def"
+#undef RLOPT_OP
+};
+
+inline constexpr int kNumOps = 0
+#define RLOPT_OP(...) +1
+#include "core/ops.def"
+#undef RLOPT_OP
+    ;
+
+enum class CostClass : uint8_t {
+  Leaf,
+  Opaque,
+  Elementwise,
+  Transcendental,
+  Contraction,
+  Attention,
+  Normalisation,
+  Pool,
+  Reduction,
+  View,
+  Movement,
+  Host
+};
+
+const char* cost_class_name(CostClass cost_class);
+
+enum class InferRule : uint8_t {
+  Leaf,
+  Unary,
+  Cast,
+  Predicate,
+  Broadcast,
+  Compare,
+  Where,
+  MatMul,
+  Gemm,
+  Einsum,
+  Conv,
+  ConvTranspose,
+  Attention,
+  Pool,
+  GlobalPool,
+  Resize,
+  Reduce,
+  ArgReduce,
+  TopK,
+  Reshape,
+  Flatten,
+  Squeeze,
+  Unsqueeze,
+  Transpose,
+  Expand,
+  Split,
+  Slice,
+  Concat,
+  Tile,
+  Pad,
+  Gather,
+  GatherElements,
+  GatherND,
+  DepthToSpace,
+  SpaceToDepth,
+  Shape,
+  Size,
+  ConstantOfShape
+};
+
+using Ints = std::vector<int64_t>;
+using Floats = std::vector<double>;
+using AttrValue = std::variant<int64_t, double, std::string, Ints, Floats>;
+
+enum class AttrKind : uint8_t { Int, Float, String, Ints, Floats };  // same order as AttrValue
+
+struct AttrSpec {
+  std::string name;
+  AttrKind kind;
+  bool required;
+  AttrValue default_value;  // meaningful when not required
+};
+
+struct OpInfo {
+  Op op;
+  std::string name;
+  std::string domain;
+  int min_inputs;
+  int max_inputs;   // -1: variadic
+  int num_outputs;  // -1: decided by attributes
+  std::vector<AttrSpec> attrs;
+  CostClass cost_class;
+  InferRule infer;
+
+  const AttrSpec* find_attr(const std::string& attr) const;
+};
+
+const OpInfo& op_info(Op op);
+/// All operators, in the order of ops.def.
+const std::vector<OpInfo>& all_ops();
+/// Op::Opaque when unknown.
+Op find_op(const std::string& name);
+bool is_commutative(Op op);
+
+/// Attributes of a node: complete (defaults filled in), in schema order. Immutable and shared.
+class Attrs {
+ public:
+  /// Fills defaults; throws TypeError for an unknown name, a wrong kind or a missing required attribute.
+  /// A list of ints is accepted where floats are asked for, an int where a float is.
+  static std::shared_ptr<const Attrs> make(Op op,
+                                           const std::vector<std::pair<std::string, AttrValue>>& given);
+
+  const std::vector<AttrValue>& values() const { return values_; }
+  const AttrValue& get(const OpInfo& info, const std::string& name) const;
+  /// Equal for equal attributes; kept, so that hashing a graph does not look at them again.
+  uint64_t fingerprint() const { return fingerprint_; }
+  bool operator==(const Attrs& other) const {
+    return fingerprint_ == other.fingerprint_ && values_ == other.values_;
+  }
+
+ private:
+  std::vector<AttrValue> values_;
+  uint64_t fingerprint_ = 0;
+};
+using AttrsPtr = std::shared_ptr<const Attrs>;
+
+std::string attr_str(const AttrValue& value);
+
+/// 64-bit mixing that is the same on every machine (no std::hash).
+uint64_t hash_mix(uint64_t seed, uint64_t value);
+uint64_t hash_string(const std::string& text);
+uint64_t hash_attrs(const Attrs& attrs);
+
+}  // namespace rlopt

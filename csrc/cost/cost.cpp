@@ -1,0 +1,253 @@
+#include "cost/cost.h"
+
+#include <algorithm>
+
+#include "cost/shapes.h"
+
+namespace rlopt {
+
+namespace {
+
+/// Elementwise work that compilers merge into one kernel with what it reads.
+bool is_elementwise(const Node& node) {
+  const CostClass cost_class = node.info().cost_class;
+  return cost_class == CostClass::Elementwise || cost_class == CostClass::Transcendental;
+}
+
+/// The axes along which parts are cut out of a tensor; none for what cuts nothing.
+Ints cut_axes(const Node& node) {
+  if (node.op == Op::Split) return {node.attr_int("axis")};
+  if (node.op == Op::Slice) return node.attr_ints("axes");
+  return {};
+}
+
+}  // namespace
+
+double CostModel::outer_extent(const Dims& dims, int64_t axis) const {
+  const auto end = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
+  double outer = 1;
+  for (size_t i = 0; i < end; ++i) outer *= sizes_.extent(dims[i]);
+  return outer;
+}
+
+/// True where, without strides, a result cannot lie inside its operand. Images are kept with their channels
+/// innermost or in blocks, so that no part of one is in one piece.
+bool CostModel::copies_without_strides(const Graph& graph, const Node& node) const {
+  if (node.op == Op::Transpose || node.op == Op::Expand) return true;
+  for (const int64_t axis : cut_axes(node)) {
+    const Dims& dims = graph.type(node.inputs[0]).dims;
+    if (dims.size() > 3 || outer_extent(dims, axis) != 1) return true;
+  }
+  return false;
+}
+
+/// True where a result cannot be a view of its operand. With strides: a reshape of a permuted or expanded
+/// one, or of a part cut out of an inner axis that the reshape merges with the axis before it.
+bool CostModel::copies(const Graph& graph, const Node& node) const {
+  if (device_.copies_cuts) return copies_without_strides(graph, node);
+  if (node.op != Op::Reshape && node.op != Op::Flatten) return false;
+  const Value operand = node.inputs[0];
+  const Node& producer = graph.node(operand.node);
+  if (producer.op == Op::Transpose || producer.op == Op::Expand) return true;
+  const Dims& dims = graph.type(operand).dims;
+  for (const int64_t axis : cut_axes(producer)) {
+    const double outer = outer_extent(dims, axis);
+    double prefix = 1;
+    bool keeps_cut = outer == 1;
+    for (const Dim& dim : node.types->front().dims)
+      keeps_cut = (prefix *= sizes_.extent(dim)) == outer || keeps_cut;
+    if (!keeps_cut) return true;
+  }
+  return false;
+}
+
+double CostModel::read_bytes(const Graph& graph, const Node& node) const {
+  double bytes = 0;
+  for (const Value& input : node.inputs) bytes += input.present() ? sizes_.bytes(graph.type(input)) : 0.0;
+  return bytes;
+}
+
+double CostModel::written_bytes(const Node& node) const {
+  double bytes = 0;
+  for (const TensorType& type : *node.types) bytes += sizes_.bytes(type);
+  return bytes;
+}
+
+double CostModel::stream_us(double bytes) const {
+  const double rate = bytes <= device_.cache_bytes ? device_.cache_bytes_per_us : device_.bytes_per_us;
+  return bytes / rate;
+}
+
+/// True for work that runs inside the kernel that makes its first operand.
+bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
+  if (!is_elementwise(node)) return false;
+  for (const Value& input : node.inputs) {
+    if (!input.present() || graph.is_static(input)) continue;
+    const Node& producer = graph.node(input.node);
+    if (graph.uses(input.node).size() != 1) continue;
+    if (producer.types->front().dims != node.types->front().dims) continue;
+    if (device_.fuses_elementwise && is_elementwise(producer)) return true;
+    if (device_.fuses_epilogues && is_packable(graph, producer) && node.inputs.size() == 1) return true;
+  }
+  return false;
+}
+
+NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
+  NodeMetrics cost;
+  if (node.is_static || node.info().cost_class == CostClass::Leaf) return cost;
+  const double outputs = written_bytes(node);
+  cost.bytes = read_bytes(graph, node) + outputs;
+  cost.launches = 1;
+  const double elements = outputs / std::max(1, dtype_bytes(node.types->front().dtype));
+  double arithmetic_us = 0;
+  switch (node.info().cost_class) {
+    case CostClass::Contraction: {
+      const Gemm gemm = contraction_shape(graph, node, sizes_);
+      cost.flops = gemm.flops();
+      const double peak = device_.flops_per_us * (is_packable(graph, node) ? 1.0 : device_.unpacked_factor);
+      // No 0 / 0 on empty tensors.
+      if (cost.flops > 0) arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution(node)));
+      // Fused epilogues run on registers: one pass over the output at arithmetic speed.
+      if (node.inputs.size() > 2) cost.flops += elements;
+      break;
+    }
+    case CostClass::Attention: {
+      const TensorType& query = graph.type(node.inputs[0]);
+      const TensorType& key = graph.type(node.inputs[1]);
+      const size_t sequence_axis = query.rank() == 4 ? 2 : 1;
+      cost.flops = 4 * sizes_.elements(query) * sizes_.extent(key.dims[sequence_axis]);
+      arithmetic_us = cost.flops / (device_.flops_per_us * device_.attention_factor);
+      break;
+    }
+    case CostClass::Transcendental:
+      cost.flops = 10 * elements;
+      arithmetic_us = device_.transcendental_factor * stream_us(cost.bytes);
+      break;
+    case CostClass::Normalisation:
+      cost.flops = 8 * elements;
+      arithmetic_us = device_.transcendental_factor * stream_us(cost.bytes);
+      break;
+    case CostClass::Pool: {
+      double window = 1;
+      if (node.info().find_attr("kernel_shape") != nullptr) {
+        for (const int64_t k : node.attr_ints("kernel_shape")) window *= static_cast<double>(k);
+      }
+      cost.flops = window * elements;
+      arithmetic_us = cost.flops / (device_.flops_per_us * device_.pool_factor);
+      break;
+    }
+    case CostClass::Reduction:
+      cost.flops = cost.bytes / 4;
+      break;
+    case CostClass::Elementwise:
+      cost.flops = elements * std::max<double>(1, static_cast<double>(node.inputs.size()) - 1);
+      break;
+    case CostClass::View:
+      if (copies(graph, node)) {
+        cost.bytes = std::min(cost.bytes, 2 * outputs);
+        break;
+      }
+      cost.bytes = 0;
+      cost.launches = 0;
+      cost.time_us = device_.views_are_free ? 0 : device_.view_us * node.num_outputs();
+      return cost;
+    case CostClass::Movement:
+      // Indexed reads touch what they give, not the whole table.
+      cost.bytes = 2 * outputs;
+      break;
+    case CostClass::Host:
+      cost.bytes = 0;
+      cost.launches = 0;
+      cost.time_us = device_.view_us;
+      return cost;
+    default:
+      break;
+  }
+  if (is_fused_away(graph, node)) {
+    // What it writes takes the place of what the kernel it joins would have written and read again.
+    cost.bytes = std::max(0.0, cost.bytes - 2 * outputs);
+    cost.launches = 0;
+    cost.time_us = stream_us(cost.bytes);
+    return cost;
+  }
+  const bool is_contraction = node.info().cost_class == CostClass::Contraction;
+  const double launch_us = is_contraction ? device_.contraction_launch_us : device_.launch_us;
+  cost.time_us = launch_us + std::max(arithmetic_us, stream_us(cost.bytes));
+  return cost;
+}
+
+NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
+  const Node& node = graph.node(id);
+  NodeMetrics cost = analytic(graph, node);
+  if (table_ == nullptr || (node.is_static && node.op != Op::Weight)) return cost;
+  const double* measured = table_->find(keys(graph, id));
+  cost.time_us = measured != nullptr ? *measured : cost.time_us * table_->scale(node.op);
+  cost.measured_us = measured != nullptr ? cost.time_us : 0;
+  return cost;
+}
+
+double CostModel::time_us(const Graph& graph, NodeId id) const {
+  const Node& node = graph.node(id);
+  if (node.is_static && node.op != Op::Weight) return 0;
+  if (table_ == nullptr) return analytic(graph, node).time_us;
+  const double* measured = table_->find(keys(graph, id));
+  return measured != nullptr ? *measured : analytic(graph, node).time_us * table_->scale(node.op);
+}
+
+bool CostModel::is_measured(const Graph& graph, NodeId id) const {
+  if (graph.node(id).is_static) return true;
+  return table_ != nullptr && table_->contains(keys(graph, id).context);
+}
+
+NodeMetrics CostModel::total(const Graph& graph) const {
+  NodeMetrics sum;
+  for (NodeId id = 0; id < graph.end_id(); ++id) {
+    if (!graph.alive(id)) continue;
+    const NodeMetrics cost = node(graph, id);
+    sum.flops += cost.flops;
+    sum.bytes += cost.bytes;
+    sum.launches += cost.launches;
+    sum.time_us += cost.time_us;
+    sum.measured_us += cost.measured_us;
+  }
+  return sum;
+}
+
+double CostModel::peak_bytes(const Graph& graph) const {
+  const std::vector<NodeId> order = graph.topological_order();
+  const auto end = static_cast<size_t>(graph.end_id());
+  std::vector<NodeId> owner(end, -1);  // whose memory a node's results lie in; -1: not counted
+  std::vector<size_t> last(end, 0);    // position of the last reader of that memory
+  for (size_t position = 0; position < order.size(); ++position) {
+    const NodeId id = order[position];
+    const Node& node = graph.node(id);
+    for (const Value& input : node.inputs) {
+      if (!input.present()) continue;
+      const NodeId read = owner[static_cast<size_t>(input.node)];
+      if (read >= 0) last[static_cast<size_t>(read)] = position;
+    }
+    if (node.is_static || node.info().cost_class == CostClass::Leaf) continue;
+    const bool is_view = node.info().cost_class == CostClass::View && !copies(graph, node);
+    owner[static_cast<size_t>(id)] = is_view ? owner[static_cast<size_t>(node.inputs[0].node)] : id;
+    if (!is_view) last[static_cast<size_t>(id)] = position;
+  }
+  for (const Value& output : graph.outputs()) {
+    const NodeId read = owner[static_cast<size_t>(output.node)];
+    if (read >= 0) last[static_cast<size_t>(read)] = order.size();
+  }
+  std::vector<std::vector<NodeId>> freed(order.size() + 1);
+  double live = 0;
+  double peak = 0;
+  for (size_t position = 0; position < order.size(); ++position) {
+    const NodeId id = order[position];
+    if (owner[static_cast<size_t>(id)] == id) {
+      live += written_bytes(graph.node(id));
+      freed[last[static_cast<size_t>(id)]].push_back(id);
+    }
+    peak = std::max(peak, live);
+    for (const NodeId dead : freed[position]) live -= written_bytes(graph.node(dead));
+  }
+  return peak;
+}
+
+}  // namespace rlopt

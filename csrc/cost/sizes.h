@@ -1,0 +1,41 @@
+// Numbers for symbolic sizes: what a graph is priced at when its shapes are not fixed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/graph.h"
+
+namespace rlopt {
+
+/// What a symbol counts as where no example of it was given.
+inline constexpr int64_t kAssumedSize = 16;
+
+/// Example sizes of symbols, and what dimensions and tensors amount to under them.
+class Sizes {
+ public:
+  Sizes() = default;
+  explicit Sizes(std::map<std::string, int64_t> examples) : examples_(std::move(examples)) {}
+
+  const std::map<std::string, int64_t>& examples() const { return examples_; }
+  /// At least 1 where symbolic.
+  double extent(const Dim& dim) const {
+    return dim.is_static() ? static_cast<double>(dim.value()) : symbolic_extent(dim);
+  }
+  double elements(const TensorType& type) const {
+    double count = 1;
+    for (const Dim& dim : type.dims) count *= extent(dim);
+    return count;
+  }
+  double bytes(const TensorType& type) const { return elements(type) * dtype_bytes(type.dtype); }
+
+ private:
+  double symbolic_extent(const Dim& dim) const;
+  /// A symbol that stands for a quotient, "(a)//(b)", is worth the quotient of its parts.
+  double symbol_value(const std::string& symbol) const;
+
+  std::map<std::string, int64_t> examples_;
+};
+
+}  // namespace rlopt

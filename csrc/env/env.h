@@ -1,0 +1,132 @@
+// Many episodes of rewriting over different graphs, stepped by several threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/workers.h"
+#include "env/observation.h"
+#include "search/plan.h"
+
+namespace rlopt {
+
+/// Something was asked of an environment that it does not have.
+class EnvError : public Error {
+ public:
+  using Error::Error;
+};
+
+struct EnvOptions {
+  int num_envs = 1;
+  int num_threads = 1;
+  int max_steps = 100;      // of one episode; a macro step counts as one
+  int max_locations = 200;  // of one substitution in the fixed-size mask
+  bool has_macros = true;   // offer "the whole symmetry class" beside single locations
+  bool exact_only = false;
+};
+
+/// Where an episode begins: the graph itself, or what a plan or a random walk makes of it.
+struct Start {
+  int graph = 0;
+  std::vector<Step> prefix;  // steps that are taken first
+  int random_steps = 0;      // then so many random ones, or fewer where there are none left
+  uint64_t seed = 0;         // of the walk
+};
+
+/// What a step did. Rewards are made of this elsewhere.
+struct StepOutcome {
+  double cost_before_us = 0;
+  double cost_after_us = 0;
+  double best_us = 0;     // lowest cost seen in the episode, its start included
+  double initial_us = 0;  // of the graph before any step
+  NodeMetrics metrics;    // after
+  int steps = 0;
+  bool terminated = false;  // stop, or nothing left to do
+  bool truncated = false;   // max_steps
+  bool is_illegal = false;  // no such candidate: nothing was changed, but the step counts
+  bool is_visited = false;  // the graph was seen before in this episode
+};
+
+/// One episode. Only one thread at a time may use it.
+class Episode {
+ public:
+  Episode(const EnvOptions& options, const Library& library) : options_(&options), library_(&library) {}
+
+  /// Throws EnvError where a step of the prefix does not apply.
+  void reset(const RewriteState& original, const Start& start);
+  /// Goes on from where another episode is, with all that it has seen.
+  void copy_from(const Episode& other);
+  /// `action`: index in `table()`, its size for stop. Anything else is illegal.
+  StepOutcome step(int64_t action);
+  /// The candidate of a (substitution, location), -1 where there is no legal one.
+  int64_t find(int substitution, int location) const;
+
+  const RewriteState& state() const { return *state_; }
+  /// Single candidates in canonical order, then the symmetry classes with more than one member.
+  const std::vector<Action>& table();
+  bool is_done() const { return is_done_; }
+  /// All steps from the original graph, those before the episode's start included.
+  const std::vector<Step>& steps() const { return steps_; }
+  const StepOutcome& outcome() const { return outcome_; }
+  ObservedEpisode observed();
+
+ private:
+  bool take(int substitution, int location);
+  void take_all(const std::vector<MatchPtr>& matches);
+  void walk(int count, uint64_t seed);
+  void note_state();
+
+  const EnvOptions* options_;
+  const Library* library_;
+  std::unique_ptr<RewriteState> state_;
+  std::vector<Action> table_;
+  bool has_table_ = false;
+  std::vector<Step> steps_;
+  std::unordered_set<uint64_t> visited_;
+  NodeMetrics initial_;
+  StepOutcome outcome_;
+  bool is_done_ = true;
+};
+
+class VecRewriteEnv {
+ public:
+  /// Lists the matches of every graph and prices every candidate.
+  VecRewriteEnv(std::vector<Graph> graphs, Library library, CostModel cost, const EnvOptions& options);
+
+  int num_envs() const { return options_.num_envs; }
+  int num_graphs() const { return static_cast<int>(originals_.size()) / workers_.num_threads(); }
+  const EnvOptions& options() const { return options_; }
+  const Library& library() const { return library_; }
+  const CostModel& cost() const { return cost_; }
+  /// `envs`: which episodes begin anew; `starts`: how, in the same order.
+  void reset(const std::vector<int>& envs, const std::vector<Start>& starts);
+  /// One action for each episode; those of finished episodes are ignored.
+  std::vector<StepOutcome> step(const std::vector<int64_t>& actions);
+  /// Makes an episode a copy of another one, which costs far less than to take its steps again.
+  void copy(int source, int target);
+  const Episode& episode(int env) const { return episodes_[static_cast<size_t>(env)]; }
+  Episode& episode(int env) { return episodes_[static_cast<size_t>(env)]; }
+  /// What the next observation shows: these episodes, in this order; all of them for none.
+  ObservationSizes prepare(const std::vector<int>& envs = {});
+  /// Of what was prepared; of all episodes where anything has happened since.
+  ObservationSizes prepared();
+  /// The arrays must have the sizes of `prepared()`.
+  void observe(const ObservationArrays& arrays);
+  /// mask: [B, S + 1] with stop last; locations: [B, S, max_locations].
+  void masks(bool* substitutions, bool* locations);
+
+ private:
+  EnvOptions options_;
+  Library library_;
+  CostModel cost_;
+  Workers workers_;
+  std::vector<std::unique_ptr<RewriteState>> originals_;  // of each graph, one for each thread
+  std::vector<Episode> episodes_;
+  std::vector<ObservedEpisode> observed_;
+  bool is_prepared_ = false;
+};
+
+}  // namespace rlopt

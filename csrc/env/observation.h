@@ -1,0 +1,76 @@
+// What an agent sees: one table of features, written as flat arrays.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "search/state.h"
+
+namespace rlopt {
+
+/// A candidate as an agent may choose it.
+struct Action {
+  int substitution = -1;
+  int location = 0;               // of the first member
+  std::vector<MatchPtr> members;  // one, or all of a symmetry class in the order in which they are applied
+  NodeMetrics delta;              // exact, of all members
+  uint64_t hash_delta = 0;
+  int num_added = 0;
+  int num_removed = 0;
+  bool is_visited = false;  // leads to a graph that the episode has seen
+  bool is_macro() const { return members.size() > 1; }
+};
+
+/// Column names by array ("node", "edge", "global", "candidate"), in order.
+struct FeatureColumn {
+  std::string array;
+  std::string name;
+};
+const std::vector<FeatureColumn>& feature_columns();
+int num_columns(const std::string& array);
+/// Of the columns and of the operators that node ids stand for; the same in every process.
+uint64_t feature_hash();
+
+/// What of an episode is observed.
+struct ObservedEpisode {
+  const RewriteState* state = nullptr;
+  const std::vector<Action>* table = nullptr;
+  NodeMetrics initial;
+  double best_us = 0;
+  double steps_left = 0;  // as a fraction of the most steps
+  std::vector<NodeId> order;
+  size_t num_edges = 0;
+  size_t num_matched = 0;  // node references of all candidates
+};
+
+/// Rows of all episodes together.
+struct ObservationSizes {
+  size_t episodes = 0, nodes = 0, edges = 0, candidates = 0, matched = 0;
+};
+
+/// Where to write. B episodes, N nodes, E edges, C candidates, M references from candidates to nodes.
+struct ObservationArrays {
+  int64_t* node_offsets;       // [B + 1]
+  int64_t* edge_offsets;       // [B + 1]
+  int64_t* candidate_offsets;  // [B + 1]
+  int64_t* ops;                // [N], position in ops.def
+  float* nodes;                // [N, num_columns("node")]
+  int64_t* edge_index;         // [2, E], rows of nodes: from, to
+  float* edges;                // [E, ...]
+  float* globals;              // [B, ...]
+  int64_t* substitutions;      // [C]
+  int64_t* locations;          // [C]
+  float* candidates;           // [C, ...]
+  int64_t* matched_offsets;    // [C + 1]
+  int64_t* matched;            // [M], rows of nodes
+};
+
+/// Counts the rows of an episode.
+void measure(ObservedEpisode& episode);
+/// Rows of one episode, which begin where `first` says, and where they end; of what candidates match only
+/// where each begins. Episodes may be written by several threads.
+void write(const ObservedEpisode& episode, const DeviceModel& device, const ObservationSizes& first,
+           size_t num_edges, const ObservationArrays& arrays);
+
+}  // namespace rlopt

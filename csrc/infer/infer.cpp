@@ -1,0 +1,239 @@
+#include "infer/infer.h"
+
+#include <algorithm>
+
+#include "infer/rules.h"
+
+namespace rlopt {
+
+namespace {
+
+Types dispatch(const InferCall& call, InferRule rule) {
+  switch (rule) {
+    case InferRule::Leaf:
+      call.fail("an operator whose type follows from its inputs", "one whose type is declared");
+    case InferRule::Unary:
+      return infer_unary(call);
+    case InferRule::Cast:
+      return infer_cast(call);
+    case InferRule::Predicate:
+      return infer_predicate(call);
+    case InferRule::Broadcast:
+      return infer_broadcast(call);
+    case InferRule::Compare:
+      return infer_compare(call);
+    case InferRule::Where:
+      return infer_where(call);
+    case InferRule::MatMul:
+      return infer_matmul(call);
+    case InferRule::Gemm:
+      return infer_gemm(call);
+    case InferRule::Einsum:
+      return infer_einsum(call);
+    case InferRule::Conv:
+      return infer_conv(call);
+    case InferRule::ConvTranspose:
+      return infer_conv_transpose(call);
+    case InferRule::Attention:
+      return infer_attention(call);
+    case InferRule::Pool:
+      return infer_pool(call);
+    case InferRule::GlobalPool:
+      return infer_global_pool(call);
+    case InferRule::Resize:
+      return infer_resize(call);
+    case InferRule::Reduce:
+      return infer_reduce(call);
+    case InferRule::ArgReduce:
+      return infer_arg_reduce(call);
+    case InferRule::TopK:
+      return infer_top_k(call);
+    case InferRule::Reshape:
+      return infer_reshape(call);
+    case InferRule::Flatten:
+      return infer_flatten(call);
+    case InferRule::Squeeze:
+      return infer_squeeze(call);
+    case InferRule::Unsqueeze:
+      return infer_unsqueeze(call);
+    case InferRule::Transpose:
+      return infer_transpose(call);
+    case InferRule::Expand:
+      return infer_expand(call);
+    case InferRule::Split:
+      return infer_split(call);
+    case InferRule::Slice:
+      return infer_slice(call);
+    case InferRule::Concat:
+      return infer_concat(call);
+    case InferRule::Tile:
+      return infer_tile(call);
+    case InferRule::Pad:
+      return infer_pad(call);
+    case InferRule::Gather:
+      return infer_gather(call);
+    case InferRule::GatherElements:
+      return infer_gather_elements(call);
+    case InferRule::GatherND:
+      return infer_gather_nd(call);
+    case InferRule::DepthToSpace:
+      return infer_depth_to_space(call);
+    case InferRule::SpaceToDepth:
+      return infer_space_to_depth(call);
+    case InferRule::Shape:
+      return infer_shape(call);
+    case InferRule::Size:
+      return infer_size(call);
+    case InferRule::ConstantOfShape:
+      return infer_constant_of_shape(call);
+  }
+  call.fail("a known inference rule", std::to_string(static_cast<int>(rule)));
+}
+
+}  // namespace
+
+std::vector<TensorType> infer_types(Op op, const Attrs& attrs, const std::vector<const TensorType*>& inputs) {
+  const OpInfo& info = op_info(op);
+  const InferCall call(op, attrs, inputs);
+  const auto count = static_cast<int>(inputs.size());
+  if (count < info.min_inputs || (info.max_inputs >= 0 && count > info.max_inputs)) {
+    const std::string most = info.max_inputs < 0 ? "or more" : "to " + std::to_string(info.max_inputs);
+    call.fail(std::to_string(info.min_inputs) + " " + most + " inputs", std::to_string(count));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // Every member of a variadic list counts as required.
+    const bool is_required = static_cast<int>(i) < info.min_inputs || info.max_inputs < 0;
+    call.require(inputs[i] != nullptr || !is_required, "input " + std::to_string(i), "an omitted one");
+    call.require(inputs[i] == nullptr || inputs[i]->has_rank, "inputs of known rank", "unknown rank");
+  }
+  return dispatch(call, info.infer);
+}
+
+NodeId add_inferred(GraphEdit& edit, Op op, AttrsPtr attrs, std::vector<Value> inputs, NodeNames names) {
+  std::vector<const TensorType*> types;
+  types.reserve(inputs.size());
+  for (const Value& value : inputs) types.push_back(value.present() ? &edit.graph().type(value) : nullptr);
+  std::vector<TensorType> outputs = infer_types(op, *attrs, types);
+  return edit.add_node(op, std::move(attrs), std::move(inputs), std::move(outputs), std::move(names));
+}
+
+InferCall::InferCall(Op op, const Attrs& attrs, const std::vector<const TensorType*>& inputs)
+    : info_(op_info(op)), attrs_(attrs), inputs_(inputs) {}
+
+bool InferCall::attr_flag(const std::string& name) const {
+  const int64_t value = attr_int(name);
+  require(value == 0 || value == 1, name + " of 0 or 1", std::to_string(value));
+  return value == 1;
+}
+
+void InferCall::fail(const std::string& expected, const std::string& got) const {
+  throw TypeError(info_.name + ": expected " + expected + ", got " + got);
+}
+
+void InferCall::require_floating(size_t i) const {
+  require(is_floating(in(i).dtype), "a floating dtype for input " + std::to_string(i), in(i).str());
+}
+
+void InferCall::require_numeric(size_t i) const {
+  const DType dtype = in(i).dtype;
+  require(dtype != DType::boolean && dtype != DType::other, "a numeric dtype for input " + std::to_string(i),
+          in(i).str());
+}
+
+void InferCall::require_index(size_t i) const {
+  const DType dtype = in(i).dtype;
+  require(dtype == DType::i32 || dtype == DType::i64, "i32 or i64 for input " + std::to_string(i),
+          in(i).str());
+}
+
+void InferCall::require_same_dtype(size_t i, size_t j) const {
+  require(in(i).dtype == in(j).dtype,
+          "one dtype for inputs " + std::to_string(i) + " and " + std::to_string(j),
+          in(i).str() + " and " + in(j).str());
+}
+
+void InferCall::require_rank(size_t i, int low, int high) const {
+  const int rank = in(i).rank();
+  if (rank >= low && rank <= high) return;
+  const std::string range =
+      low == high ? std::to_string(low) : std::to_string(low) + " to " + std::to_string(high);
+  fail("rank " + range + " for input " + std::to_string(i), in(i).str());
+}
+
+void InferCall::require_dims(size_t i, const Dims& dims) const {
+  require(in(i).dims == dims, "shape " + dims_str(dims) + " for input " + std::to_string(i), in(i).str());
+}
+
+void InferCall::require_broadcasts_to(size_t i, const Dims& dims) const {
+  const Dims& own = in(i).dims;
+  bool fits = own.size() <= dims.size();
+  for (size_t k = 1; fits && k <= own.size(); ++k) {
+    const Dim& dim = own[own.size() - k];
+    fits = dim == Dim(1) || dim == dims[dims.size() - k];
+  }
+  require(fits, "a shape that broadcasts to " + dims_str(dims) + " for input " + std::to_string(i),
+          in(i).str());
+}
+
+size_t InferCall::axis(int64_t axis, int rank) const {
+  require(axis >= -rank && axis < rank, "an axis of a tensor of rank " + std::to_string(rank),
+          std::to_string(axis));
+  return static_cast<size_t>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<size_t> InferCall::axes(const Ints& axes, int rank) const {
+  std::vector<size_t> result;
+  for (const int64_t each : axes) {
+    const size_t position = axis(each, rank);
+    require(std::find(result.begin(), result.end(), position) == result.end(), "distinct axes",
+            ints_str(axes));
+    result.push_back(position);
+  }
+  return result;
+}
+
+Dims InferCall::broadcast(const Dims& a, const Dims& b) const {
+  Dims result(std::max(a.size(), b.size()));
+  for (size_t k = 1; k <= result.size(); ++k) {
+    const Dim left = k <= a.size() ? a[a.size() - k] : Dim(1);
+    const Dim right = k <= b.size() ? b[b.size() - k] : Dim(1);
+    const std::optional<Dim> dim = broadcast_dim(left, right);
+    require(dim.has_value(), "shapes that broadcast", dims_str(a) + " and " + dims_str(b));
+    result[result.size() - k] = *dim;
+  }
+  return result;
+}
+
+std::string dims_str(const Dims& dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ",";
+    text += dims[i].str();
+  }
+  text += "]";
+  return text;
+}
+
+std::string ints_str(const Ints& ints) { return attr_str(AttrValue(ints)); }
+
+std::optional<Dim> broadcast_dim(const Dim& a, const Dim& b) {
+  // A symbol may be 1, so a symbol against another dim is only decided when both are the same polynomial.
+  if (a == b || b == Dim(1)) return a;
+  if (a == Dim(1)) return b;
+  return std::nullopt;
+}
+
+bool is_at_least(const Dim& dim, int64_t bound) {
+  if (dim.is_static()) return dim.value() >= bound;
+  int64_t constant = 0;
+  for (const auto& [monomial, coefficient] : dim.polynomial()) {
+    if (monomial.empty()) {
+      constant = coefficient;
+    } else if (coefficient < 0) {
+      return false;
+    }
+  }
+  return constant >= bound;
+}
+
+}  // namespace rlopt

@@ -1,0 +1,139 @@
+// Inside of shape inference: what the rule functions share, and the geometry that the reference shares with
+// them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infer/infer.h"
+
+namespace rlopt {
+
+/// One question to inference: operator, attributes, types of the inputs.
+class InferCall {
+ public:
+  InferCall(Op op, const Attrs& attrs, const std::vector<const TensorType*>& inputs);
+
+  Op op() const { return info_.op; }
+  size_t num_inputs() const { return inputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
+  /// Type of a present input.
+  const TensorType& in(size_t i) const { return *inputs_[i]; }
+
+  int64_t attr_int(const std::string& name) const { return std::get<int64_t>(attrs_.get(info_, name)); }
+  double attr_float(const std::string& name) const { return std::get<double>(attrs_.get(info_, name)); }
+  const std::string& attr_string(const std::string& name) const {
+    return std::get<std::string>(attrs_.get(info_, name));
+  }
+  const Ints& attr_ints(const std::string& name) const { return std::get<Ints>(attrs_.get(info_, name)); }
+  const Floats& attr_floats(const std::string& name) const {
+    return std::get<Floats>(attrs_.get(info_, name));
+  }
+  /// An attribute that means false or true.
+  bool attr_flag(const std::string& name) const;
+
+  /// Throws TypeError "<operator>: expected <expected>, got <got>".
+  [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
+  void require(bool condition, const std::string& expected, const std::string& got) const {
+    if (!condition) fail(expected, got);
+  }
+  void require_floating(size_t i) const;
+  /// Floating, integer or complex.
+  void require_numeric(size_t i) const;
+  void require_index(size_t i) const;  // i32 or i64
+  void require_same_dtype(size_t i, size_t j) const;
+  void require_rank(size_t i, int low, int high) const;
+  /// Input `i` must have exactly these dims.
+  void require_dims(size_t i, const Dims& dims) const;
+  /// Input `i` must broadcast to `dims` without changing it.
+  void require_broadcasts_to(size_t i, const Dims& dims) const;
+  /// `axis` counted from the front, 0 <= result < rank.
+  size_t axis(int64_t axis, int rank) const;
+  /// All of them from the front, without repeats.
+  std::vector<size_t> axes(const Ints& axes, int rank) const;
+  /// Dims of the broadcast of both.
+  Dims broadcast(const Dims& a, const Dims& b) const;
+
+ private:
+  const OpInfo& info_;
+  const Attrs& attrs_;
+  const std::vector<const TensorType*>& inputs_;
+};
+
+std::string dims_str(const Dims& dims);
+std::string ints_str(const Ints& ints);
+/// The broadcast of two dims, or nothing when they do not (provably) broadcast.
+std::optional<Dim> broadcast_dim(const Dim& a, const Dim& b);
+/// True when the dim is at least `bound` whatever non-negative values its symbols take.
+bool is_at_least(const Dim& dim, int64_t bound);
+
+/// Strides, pads and dilations of a window over `rank` spatial dims, defaults filled in.
+struct Window {
+  Ints strides;
+  Ints begins;  // padding before
+  Ints ends;    // padding after
+  Ints dilations;
+};
+/// Throws TypeError when a list has the wrong length or a value out of range.
+Window make_window(const std::string& op, size_t rank, const Ints& strides, const Ints& pads,
+                   const Ints& dilations);
+
+/// A parsed Einsum equation; labels are numbers, those of an ellipsis included.
+struct Einsum {
+  std::vector<std::vector<int>> inputs;
+  std::vector<int> output;
+  int num_labels = 0;
+};
+/// Throws TypeError when the equation is malformed or does not fit the ranks.
+Einsum parse_einsum(const std::string& equation, const std::vector<int>& ranks);
+
+/// Epilogue functions of the fused operators.
+bool is_activation(const std::string& name);
+
+using Types = std::vector<TensorType>;
+Types infer_unary(const InferCall& call);
+Types infer_normalisation(const InferCall& call);
+Types infer_cast(const InferCall& call);
+Types infer_predicate(const InferCall& call);
+Types infer_broadcast(const InferCall& call);
+Types infer_compare(const InferCall& call);
+Types infer_where(const InferCall& call);
+Types infer_scatter(const InferCall& call);
+Types infer_rotary(const InferCall& call);
+
+Types infer_matmul(const InferCall& call);
+Types infer_gemm(const InferCall& call);
+Types infer_einsum(const InferCall& call);
+Types infer_conv(const InferCall& call);
+Types infer_conv_transpose(const InferCall& call);
+Types infer_attention(const InferCall& call);
+
+Types infer_pool(const InferCall& call);
+Types infer_global_pool(const InferCall& call);
+Types infer_resize(const InferCall& call);
+Types infer_reduce(const InferCall& call);
+Types infer_arg_reduce(const InferCall& call);
+Types infer_top_k(const InferCall& call);
+
+Types infer_reshape(const InferCall& call);
+Types infer_flatten(const InferCall& call);
+Types infer_squeeze(const InferCall& call);
+Types infer_unsqueeze(const InferCall& call);
+Types infer_transpose(const InferCall& call);
+Types infer_expand(const InferCall& call);
+Types infer_split(const InferCall& call);
+Types infer_slice(const InferCall& call);
+Types infer_concat(const InferCall& call);
+Types infer_tile(const InferCall& call);
+Types infer_pad(const InferCall& call);
+Types infer_gather(const InferCall& call);
+Types infer_gather_elements(const InferCall& call);
+Types infer_gather_nd(const InferCall& call);
+Types infer_depth_to_space(const InferCall& call);
+Types infer_space_to_depth(const InferCall& call);
+Types infer_shape(const InferCall& call);
+Types infer_size(const InferCall& call);
+Types infer_constant_of_shape(const InferCall& call);
+
+}  // namespace rlopt

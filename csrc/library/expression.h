@@ -1,0 +1,131 @@
+// Expressions over the variables of a substitution: conditions and attribute values.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/text.h"
+
+namespace rlopt {
+
+/// What an expression evaluates to. `monostate` is "unknown": it spreads through every operation, and a
+/// condition that is unknown does not hold, nor does its negation.
+struct Bound;
+using BoundList = std::vector<Bound>;
+struct Bound {
+  std::variant<std::monostate, bool, Dim, double, std::string, Value, BoundList> value;
+
+  bool is_unknown() const { return value.index() == 0; }
+  bool operator==(const Bound&) const = default;
+};
+
+/// Static types; `Number` is an int or a float, `Scalar` anything but a list or a tensor.
+enum class ExprType : uint8_t { Int, Float, Bool, String, List, Tensor, Number, Scalar, Any };
+const char* expr_type_name(ExprType type);
+
+enum class BinaryOp : uint8_t {
+  Or,
+  And,
+  Equal,
+  NotEqual,
+  Less,
+  LessEqual,
+  Greater,
+  GreaterEqual,
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Mod
+};
+
+struct Function;
+struct Expr;
+using ExprPtr = std::shared_ptr<const Expr>;
+
+/// A parsed expression; immutable once its substitution is parsed.
+struct Expr {
+  enum class Kind : uint8_t {
+    Int,
+    Float,
+    String,
+    List,
+    Variable,
+    Call,
+    Not,
+    Negate,
+    Binary,
+    Index,
+    Gather  // the list of the operand's values over the members of the family; put in by the parser, never
+            // printed
+  };
+  Kind kind = Kind::Int;
+  ExprType type = ExprType::Any;
+  int line = 0;
+  int64_t int_value = 0;
+  double float_value = 0;
+  std::string text;        // string, or name of the variable or function
+  bool starred = false;    // Variable: names a family; others: has a value for each member
+  bool is_tensor = false;  // Variable
+  int slot = -1;           // Variable: index in Substitution::tensors or ::attributes
+  BinaryOp op = BinaryOp::Or;
+  const Function* function = nullptr;
+  std::vector<ExprPtr> args;
+};
+
+/// What the variables of a substitution stand for. Slots are those of the substitution; a starred slot has
+/// its values in `family_*` (one per member) and, while one member is looked at, in the plain arrays too.
+struct Binding {
+  static constexpr Value kUnbound{-2, 0};
+
+  std::vector<Value> tensors;
+  std::vector<const AttrValue*> attributes;  // null: not bound. They belong to nodes of the graph
+  std::vector<const Attrs*> rests;  // whole attributes of a node; a substitution says which of them count
+  std::vector<std::vector<Value>> family_tensors;
+  std::vector<std::vector<const AttrValue*>> family_attributes;
+};
+
+/// Evaluates on a graph. `member` >= 0 takes starred variables from that member of the family, -1 from the
+/// plain arrays. Never throws for values that do not fit (index out of range, symbolic where a number is
+/// needed): the result is unknown.
+Bound evaluate(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member);
+/// True only where the condition is known to hold.
+bool holds(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member);
+
+Bound to_bound(const AttrValue& value);
+/// As an attribute of the given kind; nothing when unknown, symbolic or of another kind.
+std::optional<AttrValue> to_attribute(const Bound& value, AttrKind kind);
+std::string bound_str(const Bound& value);
+
+/// The number in a Constant node with one element, if that is what the value is.
+std::optional<double> scalar_constant(const Graph& graph, Value value);
+
+std::string print_expression(const Expr& expr);
+
+/// Where evaluation of a call takes place.
+struct CallContext {
+  const Graph& graph;
+};
+
+struct Function {
+  std::string name;
+  std::vector<ExprType> params;
+  ExprType result;
+  Bound (*call)(const CallContext&, const std::vector<Bound>&);
+  bool gathers = false;  // the first argument is always the list over members (num, same)
+};
+
+/// Null when there is no such function.
+const Function* find_function(const std::string& name);
+std::vector<std::string> function_names();
+
+/// Three-valued comparison of dimensions whose symbols are sizes >= 0: sign of a - b, nothing when it depends
+/// on them.
+std::optional<int> compare_dims(const Dim& a, const Dim& b);
+std::optional<bool> bounds_equal(const Bound& a, const Bound& b);
+Bound binary(BinaryOp op, const Bound& a, const Bound& b);
+
+}  // namespace rlopt

@@ -1,0 +1,41 @@
+// A substitution library, compiled for matching.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "library/pattern.h"
+
+namespace rlopt {
+
+/// A parsed library, compiled for matching. Copies share the patterns.
+class Library {
+ public:
+  explicit Library(std::vector<Substitution> substitutions);
+  const std::vector<Substitution>& substitutions() const { return substitutions_; }
+  const CompiledPattern& pattern(int substitution) const {
+    return (*patterns_)[static_cast<size_t>(substitution)];
+  }
+  /// Lines of patterns that a node of this operator may be.
+  struct Role {
+    int substitution;
+    int line;
+    int plan;  // that starts with the line; -1: none
+  };
+  const std::vector<Role>& roles(Op op) const { return (*roles_)[static_cast<size_t>(op)]; }
+  /// Whether any condition depends on how many readers a tensor has.
+  bool counts_uses() const { return counts_uses_; }
+  /// -1 when unknown.
+  int find(const std::string& name) const;
+  uint64_t hash() const { return hash_; }
+
+ private:
+  std::vector<Substitution> substitutions_;
+  std::shared_ptr<const std::vector<CompiledPattern>> patterns_;
+  std::shared_ptr<const std::vector<std::vector<Role>>> roles_;  // by operator
+  bool counts_uses_ = false;
+  uint64_t hash_ = 0;
+};
+
+}  // namespace rlopt

@@ -1,0 +1,85 @@
+// Matching of a whole library: what is looked up in a graph, and the canonical order of matches.
+#include <algorithm>
+
+#include "match/list.h"
+#include "match/matcher.h"
+
+namespace rlopt {
+
+namespace {
+
+size_t at(int index) { return static_cast<size_t>(index); }
+
+/// True unless the match comes before each of its images under the symmetries.
+bool is_image(const Match& match, const std::vector<Symmetry>& symmetries) {
+  return std::any_of(symmetries.begin(), symmetries.end(), [&match](const Symmetry& symmetry) {
+    Match image;
+    for (const int line : symmetry.lines) image.nodes.push_back(match.nodes[at(line)]);
+    if (image.nodes != match.nodes) return image.nodes < match.nodes;
+    image.binding.tensors = match.binding.tensors;
+    for (size_t i = 0; i < symmetry.tensors.size(); ++i) {
+      if (symmetry.tensors[i] >= 0) image.binding.tensors[i] = match.binding.tensors[at(symmetry.tensors[i])];
+    }
+    return image.binding.tensors < match.binding.tensors;
+  });
+}
+
+}  // namespace
+
+std::vector<Match> in_canonical_order(std::vector<Match> matches, const CompiledPattern& pattern) {
+  std::erase_if(matches, [&](const Match& match) { return is_image(match, pattern.symmetries); });
+  std::sort(matches.begin(), matches.end(), precedes);
+  const auto same = [](const Match& a, const Match& b) { return !precedes(a, b) && !precedes(b, a); };
+  matches.erase(std::unique(matches.begin(), matches.end(), same), matches.end());
+  return matches;
+}
+
+const GraphIndex::Table& GraphIndex::table() const {
+  if (!table_.first.empty()) return table_;
+  table_.first.assign(at(kNumOps) + 1, 0);
+  std::vector<Op> ops(at(graph_.end_id()), Op::Input);
+  for (NodeId id = 0; id < graph_.end_id(); ++id) {
+    if (!graph_.alive(id)) continue;
+    ops[at(id)] = graph_.node(id).op;
+    ++table_.first[static_cast<size_t>(ops[at(id)]) + 1];
+  }
+  for (size_t i = 1; i < table_.first.size(); ++i) table_.first[i] += table_.first[i - 1];
+  table_.ids.resize(table_.first.back());
+  std::vector<size_t> next(table_.first.begin(), table_.first.end() - 1);
+  for (NodeId id = 0; id < graph_.end_id(); ++id) {
+    if (graph_.alive(id)) table_.ids[next[static_cast<size_t>(ops[at(id)])]++] = id;
+  }
+  return table_;
+}
+
+bool GraphIndex::depends_on(Value value, const std::vector<NodeId>& nodes) const {
+  if (order_ == nullptr) order_ = &own_order_.emplace(graph_);
+  return order_->depends_on(graph_, value, nodes);
+}
+
+bool GraphIndex::may_be(const PatternLine& line, NodeId id) const {
+  const auto [it, is_new] = surroundings_.try_emplace(id);
+  if (is_new) it->second = surroundings(graph_, id);
+  return it->second.covers(line.needed);
+}
+
+std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, const Library& library,
+                                int substitution) {
+  return in_canonical_order(Matcher(graph, index, library, substitution).all(),
+                            library.pattern(substitution));
+}
+
+std::vector<Match> find_matches(const Graph& graph, const Library& library, int substitution) {
+  return find_matches(graph, GraphIndex(graph), library, substitution);
+}
+
+std::vector<Match> find_all_matches(const Graph& graph, const Library& library) {
+  const GraphIndex index(graph);
+  std::vector<Match> all;
+  for (int i = 0; i < static_cast<int>(library.substitutions().size()); ++i) {
+    for (Match& match : find_matches(graph, index, library, i)) all.push_back(std::move(match));
+  }
+  return all;
+}
+
+}  // namespace rlopt

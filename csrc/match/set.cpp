@@ -1,0 +1,350 @@
+#include "match/set.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "match/matcher.h"
+
+namespace rlopt {
+
+namespace {
+
+constexpr int kMaxClimb = 70;  // Adds above one another; a family of more members than kMaxMembers is none
+
+size_t at(int index) { return static_cast<size_t>(index); }
+
+template <class T>
+void make_unique(std::vector<T>& items) {
+  std::sort(items.begin(), items.end());
+  items.erase(std::unique(items.begin(), items.end()), items.end());
+}
+
+/// The live ones of some nodes and all that read them.
+std::vector<NodeId> with_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& parts) {
+  std::vector<NodeId> all;
+  for (const auto& part : parts) {
+    for (const NodeId id : part) {
+      if (!graph.alive(id)) continue;
+      all.push_back(id);
+      for (const Use& use : graph.uses(id)) {
+        if (use.node >= 0) all.push_back(use.node);
+      }
+    }
+  }
+  make_unique(all);
+  return all;
+}
+
+/// The node that a line without a family stands for.
+NodeId node_of_line(const CompiledPattern& pattern, const Match& match, int line) {
+  size_t position = 0;
+  for (int i = 0; i < line; ++i) {
+    position += pattern.lines[at(i)].kind == Line::Kind::PerMember ? at(match.num_members) : 1;
+  }
+  return match.nodes[position];
+}
+
+std::vector<Value> key_of(const CompiledPattern& pattern, const Match& match) {
+  std::vector<Value> key;
+  for (const int slot : pattern.shared_tensors) key.push_back(match.binding.tensors[at(slot)]);
+  return key;
+}
+
+/// False where no member of a family can depend on another: all that they read comes before all that they
+/// give.
+bool may_conflict(const Graph& graph, const TopologicalOrder& order, const CompiledPattern& pattern,
+                  const Match& match) {
+  double first = std::numeric_limits<double>::infinity();
+  bool is_static = false;
+  for (const int slot : pattern.starred_outputs) {
+    for (const Value& value : match.binding.family_tensors[at(slot)]) {
+      if (!graph.alive(value.node)) return true;
+      first = std::min(first, order.position(value.node));
+      is_static = is_static || graph.is_static(value);
+    }
+  }
+  for (const int slot : pattern.starred_inputs) {
+    for (const Value& value : match.binding.family_tensors[at(slot)]) {
+      if (!graph.alive(value.node)) return true;
+      // An expression over weights depends on no node that runs.
+      if (graph.is_static(value) && !is_static) continue;
+      if (order.position(value.node) >= first) return true;
+    }
+  }
+  return false;
+}
+
+/// A tree of Adds above a node may be the sum that it belongs to.
+void climb(const Graph& graph, const PatternLine& line, std::vector<NodeId>& ids) {
+  for (size_t next = 0; next < ids.size() && next < static_cast<size_t>(kMaxClimb); ++next) {
+    const NodeId id = ids[next];
+    if (next > 0 && graph.uses(id).size() != 1) continue;
+    for (const Use& use : graph.uses(id)) {
+      if (use.node < 0 || !line.stands_for(graph.node(use.node).op)) continue;
+      if (std::find(ids.begin(), ids.end(), use.node) == ids.end()) ids.push_back(use.node);
+    }
+  }
+}
+
+/// Nodes that the last line of a path may stand for when the first stands for `start`.
+std::vector<NodeId> follow(const Graph& graph, const CompiledPattern& pattern, const std::vector<int>& path,
+                           NodeId start) {
+  std::vector<NodeId> ids{start};
+  if (pattern.lines[at(path[0])].is_sum) climb(graph, pattern.lines[at(path[0])], ids);
+  for (size_t i = 1; i < path.size(); ++i) {
+    const PatternLine &from = pattern.lines[at(path[i - 1])], &to = pattern.lines[at(path[i])];
+    std::vector<NodeId> next;
+    const auto add = [&](NodeId id) {
+      if (id >= 0 && to.stands_for(graph.node(id).op)) next.push_back(id);
+    };
+    const auto shares = [](const std::vector<int>& a, const std::vector<int>& b) {
+      return std::any_of(a.begin(), a.end(), [&](int slot) {
+        return slot != Line::kOmitted && std::find(b.begin(), b.end(), slot) != b.end();
+      });
+    };
+    for (const NodeId id : ids) {
+      if (shares(from.outs, to.ins)) {
+        for (const Use& use : graph.uses(id)) add(use.node);
+      } else {
+        const bool is_producer = shares(from.ins, to.outs);
+        for (const Value& input : graph.node(id).inputs) {
+          if (!input.present()) continue;
+          if (is_producer) {
+            add(input.node);
+          } else {
+            for (const Use& use : graph.uses(input.node)) add(use.node);
+          }
+        }
+      }
+    }
+    make_unique(next);
+    if (to.is_sum) climb(graph, to, next);
+    ids = std::move(next);
+  }
+  return ids;
+}
+
+}  // namespace
+
+struct MatchSet::Rematch {
+  const Library& library;
+  const Graph& before;
+  const GraphIndex index;            // of the new graph
+  std::vector<NodeId> seeds;         // live nodes that a new match must have one of
+  std::vector<NodeId> wide_seeds;    // the same where the number of readers counts
+  std::vector<NodeId> former_seeds;  // live before: a match that is no more has one of them
+  Starts starts;
+  Keys keys;
+};
+
+MatchSet::MatchSet(Graph graph, const Library& library) : graph_(std::move(graph)), order_(graph_) {
+  const GraphIndex index(graph_, &order_);
+  lists_.resize(library.substitutions().size());
+  for (NodeId id = 0; id < graph_.end_id(); ++id) at_node_.push_back(nullptr);
+  for (int i = 0; i < static_cast<int>(lists_.size()); ++i) {
+    Matcher matcher(graph_, index, library, i);
+    for (Match& match : in_canonical_order(matcher.all(), library.pattern(i))) insert(std::move(match));
+    for (Key& key : matcher.take_conflicts()) conflicts_.emplace_back(i, std::move(key));
+  }
+  make_unique(conflicts_);
+}
+
+void MatchSet::insert(Match match) {
+  const auto shared = std::make_shared<const Match>(std::move(match));
+  if (!lists_[at(shared->substitution)].insert(shared)) return;
+  ++size_;
+  fresh_.push_back(shared);
+  for (const NodeId id : shared->nodes) {
+    const auto& old = at_node_[at(id)];
+    auto matches = old == nullptr ? std::make_shared<std::vector<MatchPtr>>()
+                                  : std::make_shared<std::vector<MatchPtr>>(*old);
+    matches->push_back(shared);
+    at_node_.set(at(id), std::move(matches));
+  }
+}
+
+void MatchSet::erase(const Match& match) {
+  const MatchPtr erased = lists_[at(match.substitution)].erase(match);
+  if (erased == nullptr) return;
+  --size_;
+  for (const NodeId id : erased->nodes) {
+    auto matches = std::make_shared<std::vector<MatchPtr>>(*at_node_[at(id)]);
+    std::erase(*matches, erased);
+    at_node_.set(at(id), std::move(matches));
+  }
+}
+
+MatchSet MatchSet::after(Graph next, const Library& library) const {
+  MatchSet result = *this;
+  const Change change = compare(graph_, next);
+  result.update(std::move(next), change, library);
+  return result;
+}
+
+void MatchSet::update(Graph next, const Change& change, const Library& library) {
+  const Graph before = std::move(graph_);
+  graph_ = std::move(next);
+  order_.update(graph_, change);
+  while (at_node_.size() < at(graph_.end_id())) at_node_.push_back(nullptr);
+
+  // A condition may ask whether an input is static: the readers of what changed are as good as changed.
+  Rematch rematch{library, before, GraphIndex(graph_, &order_), {}, {}, {}, {}, {}};
+  rematch.seeds = with_readers(graph_, {change.added, change.changed});
+  rematch.wide_seeds = rematch.seeds;
+  if (library.counts_uses()) {
+    rematch.wide_seeds = with_readers(graph_, {change.added, change.changed, change.reread});
+  }
+  rematch.former_seeds = with_readers(before, {change.removed, change.changed});
+  std::copy_if(rematch.seeds.begin(), rematch.seeds.end(), std::back_inserter(rematch.former_seeds),
+               [&](NodeId id) { return before.alive(id); });
+  make_unique(rematch.former_seeds);
+
+  std::vector<MatchPtr> stale;
+  const auto collect = [&](const std::vector<NodeId>& ids, bool only_counting) {
+    for (const NodeId id : ids) {
+      if (at_node_[at(id)] == nullptr) continue;
+      for (const MatchPtr& match : *at_node_[at(id)]) {
+        if (!only_counting || library.pattern(match->substitution).counts_uses) stale.push_back(match);
+      }
+    }
+  };
+  collect(rematch.former_seeds, false);
+  if (library.counts_uses()) collect(rematch.wide_seeds, true);
+  make_unique(stale);
+  for (const MatchPtr& match : stale) {
+    const CompiledPattern& pattern = library.pattern(match->substitution);
+    if (pattern.mode == CompiledPattern::Mode::OrderedFamily) {
+      rematch.starts.emplace_back(match->substitution, node_of_line(pattern, *match, pattern.plans[0].start));
+    } else if (pattern.mode == CompiledPattern::Mode::FreeFamily) {
+      rematch.keys.emplace_back(match->substitution, key_of(pattern, *match));
+    }
+    erase(*match);
+  }
+  if (change.moves_dependence) {
+    rematch.keys.insert(rematch.keys.end(), conflicts_.begin(), conflicts_.end());
+    for (int i = 0; i < static_cast<int>(lists_.size()); ++i) {
+      const CompiledPattern& pattern = library.pattern(i);
+      if (pattern.mode != CompiledPattern::Mode::FreeFamily) continue;
+      lists_[at(i)].for_each([&](const Located& each) {
+        if (!may_conflict(graph_, order_, pattern, *each.match)) return;
+        rematch.keys.emplace_back(i, key_of(pattern, *each.match));
+      });
+    }
+  }
+  match_singles(rematch);
+  match_ordered(rematch);
+  match_free(rematch);
+}
+
+void MatchSet::match_singles(Rematch& rematch) {
+  struct Start {
+    int substitution;
+    int plan;
+    NodeId node;
+    auto operator<=>(const Start&) const = default;
+  };
+  std::vector<Start> starts;
+  for (const NodeId id : rematch.wide_seeds) {
+    const bool is_wide = !std::binary_search(rematch.seeds.begin(), rematch.seeds.end(), id);
+    for (const Library::Role& role : rematch.library.roles(graph_.node(id).op)) {
+      const CompiledPattern& pattern = rematch.library.pattern(role.substitution);
+      if (is_wide && !pattern.counts_uses) continue;
+      const PatternLine& line = pattern.lines[at(role.line)];
+      if (!rematch.index.may_be(line, id)) continue;
+      if (pattern.mode == CompiledPattern::Mode::Single) {
+        starts.push_back({role.substitution, role.plan, id});
+      } else if (pattern.mode == CompiledPattern::Mode::OrderedFamily) {
+        for (const NodeId start : follow(graph_, pattern, pattern.paths[at(role.line)], id)) {
+          rematch.starts.emplace_back(role.substitution, start);
+        }
+      }
+    }
+  }
+  std::sort(starts.begin(), starts.end());
+  for (size_t i = 0; i < starts.size();) {
+    const int substitution = starts[i].substitution;
+    const CompiledPattern& pattern = rematch.library.pattern(substitution);
+    Matcher matcher(graph_, rematch.index, rematch.library, substitution);
+    for (; i < starts.size() && starts[i].substitution == substitution; ++i) {
+      matcher.match_at(pattern.plans[at(starts[i].plan)], starts[i].node);
+    }
+    std::vector<Match> found = matcher.take();
+    if (found.empty()) continue;
+    for (Match& match : in_canonical_order(std::move(found), pattern)) insert(std::move(match));
+  }
+}
+
+void MatchSet::match_ordered(Rematch& rematch) {
+  make_unique(rematch.starts);
+  for (size_t i = 0; i < rematch.starts.size();) {
+    const int substitution = rematch.starts[i].first;
+    const CompiledPattern& pattern = rematch.library.pattern(substitution);
+    const PatternPlan& plan = pattern.plans.front();
+    Matcher matcher(graph_, rematch.index, rematch.library, substitution);
+    for (; i < rematch.starts.size() && rematch.starts[i].first == substitution; ++i) {
+      const NodeId start = rematch.starts[i].second;
+      std::vector<MatchPtr> stale;
+      if (at_node_[at(start)] != nullptr) {
+        std::copy_if(at_node_[at(start)]->begin(), at_node_[at(start)]->end(), std::back_inserter(stale),
+                     [&](const MatchPtr& match) {
+                       return match->substitution == substitution &&
+                              node_of_line(pattern, *match, plan.start) == start;
+                     });
+      }
+      for (const MatchPtr& match : stale) erase(*match);
+      if (graph_.alive(start) && rematch.index.may_be(pattern.lines[at(plan.start)], start)) {
+        matcher.match_at(plan, start);
+      }
+    }
+    for (Match& match : in_canonical_order(matcher.take(), pattern)) insert(std::move(match));
+  }
+}
+
+void MatchSet::match_free(Rematch& rematch) {
+  const GraphIndex before_index(rematch.before);
+  const auto add_keys = [&](const Graph& graph, const GraphIndex& index, const std::vector<NodeId>& ids) {
+    for (const NodeId id : ids) {
+      for (const Library::Role& role : rematch.library.roles(graph.node(id).op)) {
+        const CompiledPattern& pattern = rematch.library.pattern(role.substitution);
+        if (pattern.mode != CompiledPattern::Mode::FreeFamily || role.plan < 0 || !pattern.is_local())
+          continue;
+        if (!index.may_be(pattern.lines[at(role.line)], id)) continue;
+        std::vector<Key> keys;
+        Matcher(graph, index, rematch.library, role.substitution)
+            .add_keys_at(pattern.plans[at(role.plan)], id, keys);
+        for (Key& key : keys) rematch.keys.emplace_back(role.substitution, std::move(key));
+      }
+    }
+  };
+  add_keys(rematch.before, before_index, rematch.former_seeds);
+  add_keys(graph_, rematch.index, rematch.seeds);
+  for (int i = 0; i < static_cast<int>(lists_.size()); ++i) {
+    if (!rematch.library.pattern(i).is_local()) rematch.keys.emplace_back(i, Key{});
+  }
+  make_unique(rematch.keys);
+  for (const auto& [substitution, key] : rematch.keys) {
+    const CompiledPattern& pattern = rematch.library.pattern(substitution);
+    if (!pattern.is_local() && !key.empty()) continue;  // all of it is matched anew
+    std::vector<MatchPtr> stale;
+    lists_[at(substitution)].for_each([&](const Located& each) {
+      if (!pattern.is_local() || key_of(pattern, *each.match) == key) stale.push_back(each.match);
+    });
+    for (const MatchPtr& match : stale) erase(*match);
+    Matcher matcher(graph_, rematch.index, rematch.library, substitution);
+    std::vector<Match> found;
+    if (pattern.is_local()) {
+      matcher.match_key(key);
+      found = matcher.take();
+    } else {
+      found = matcher.all();
+    }
+    for (Match& match : in_canonical_order(std::move(found), pattern)) insert(std::move(match));
+    std::erase_if(conflicts_, [&, substitution = substitution, &key = key](const auto& each) {
+      return each.first == substitution && (each.second == key || !pattern.is_local());
+    });
+    for (Key& each : matcher.take_conflicts()) conflicts_.emplace_back(substitution, std::move(each));
+  }
+  make_unique(conflicts_);
+}
+
+}  // namespace rlopt

@@ -1,0 +1,58 @@
+// All matches of a graph, kept up to date from step to step.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "match/list.h"
+
+namespace rlopt {
+
+/// The matches of every substitution in one graph. Copies share what they have in common; a step costs as
+/// much as what lies around it, whatever the size of the graph.
+class MatchSet {
+ public:
+  MatchSet(Graph graph, const Library& library);
+  /// Follows a step. Afterwards equal to `MatchSet(next, library)`. `library` must be the one of before.
+  void update(Graph next, const Change& change, const Library& library);
+  /// The set of a graph that was made from this one by edits (ids of surviving nodes are the same).
+  MatchSet after(Graph next, const Library& library) const;
+
+  const Graph& graph() const { return graph_; }
+  const TopologicalOrder& order() const { return order_; }
+  /// In canonical order: the position is the location.
+  const MatchList& of(int substitution) const { return lists_[static_cast<size_t>(substitution)]; }
+  /// Of all substitutions.
+  size_t size() const { return size_; }
+  /// Notes the evaluation of a match, or forgets it (null). The equal match of this set; null where there is
+  /// none any more.
+  MatchPtr set_evaluation(const Match& match, std::shared_ptr<const Evaluation> evaluation) {
+    return lists_[static_cast<size_t>(match.substitution)].set_evaluation(match, std::move(evaluation));
+  }
+  /// Matches that came since the last call; some may have gone again.
+  std::vector<MatchPtr> take_fresh() { return std::exchange(fresh_, {}); }
+
+ private:
+  using Key = std::vector<Value>;
+  using Keys = std::vector<std::pair<int, Key>>;       // substitution, what the members share
+  using Starts = std::vector<std::pair<int, NodeId>>;  // substitution, where its plan starts
+
+  struct Rematch;  // one update in progress
+
+  void insert(Match match);
+  void erase(const Match& match);
+  void match_singles(Rematch& rematch);
+  void match_ordered(Rematch& rematch);
+  void match_free(Rematch& rematch);
+
+  Graph graph_;
+  TopologicalOrder order_;
+  std::vector<MatchList> lists_;
+  SharedVector<std::shared_ptr<const std::vector<MatchPtr>>> at_node_;  // by id: the matches it is part of
+  Keys conflicts_;  // families without an order that had to leave members out
+  std::vector<MatchPtr> fresh_;
+  size_t size_ = 0;
+};
+
+}  // namespace rlopt

@@ -1,0 +1,213 @@
+// The greedy search.
+#include <algorithm>
+#include <unordered_set>
+
+#include "search/tree.h"
+
+namespace rlopt {
+
+namespace {
+
+constexpr double kMinSaving = 1e-6;           // microseconds; below it is rounding
+constexpr double kNormalFormTolerance = 0.5;  // what bringing one node to normal form may cost
+
+/// Families open up one wave after another, those of no wave last: what exposes structure comes first (a
+/// fused epilogue hides a low-rank pair or a sum of convolutions from the substitutions that would remove
+/// it). What was generated sees two operands where people wrote for any number, so it comes after them.
+const std::vector<std::vector<std::string>> kWaves{{"normalise"},
+                                                   {"clean", "recognise", "fold", "convolution", "algebra"},
+                                                   {"merge", "movement", "activation"}};
+constexpr int kNormalForm = 0;
+
+/// Where the wave of what was generated stands: before what hides, or after everything else.
+enum class Generated { BeforeHiding, Last };
+
+int wave_of(const std::string& family, Generated generated) {
+  const int hiding = static_cast<int>(kWaves.size()) + (generated == Generated::BeforeHiding ? 1 : 0);
+  if (family.starts_with("generated")) return generated == Generated::BeforeHiding ? hiding - 1 : hiding + 1;
+  const auto found = std::find_if(kWaves.begin(), kWaves.end(), [&](const std::vector<std::string>& wave) {
+    return std::find(wave.begin(), wave.end(), family) != wave.end();
+  });
+  return found == kWaves.end() ? hiding : static_cast<int>(found - kWaves.begin());
+}
+
+class Greedy {
+ public:
+  Greedy(SearchTree& tree, int start, bool with_chains, Generated generated)
+      : tree_(tree), at_(tree, start), with_chains_(with_chains) {
+    for (const Substitution& each : tree.library().substitutions()) {
+      waves_.push_back(wave_of(each.family, generated));
+    }
+  }
+
+  /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
+  /// none does.
+  int run() {
+    for (int wave = kNormalForm + 1; wave <= kLastWave; ++wave) {
+      do {
+        while (sweep(kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
+        }
+      } while ((sweep(wave, -kMinSaving) || (with_chains_ && take_chains(wave))) && !tree_.out_of_budget());
+    }
+    return at_.node();
+  }
+
+ private:
+  struct Saving {
+    double delta_us;
+    MatchPtr match;
+  };
+
+  bool is_open(int wave, int substitution) const { return waves_[static_cast<size_t>(substitution)] <= wave; }
+
+  /// Lists the candidates of a wave and those before it once and takes those that cost at most `tolerance`
+  /// more, the largest saving first, while they are as they were listed. True if any was taken.
+  bool sweep(int wave, double tolerance) {
+    at_.expand();
+    std::vector<Saving> savings;
+    at_.state().for_each_candidate([&](const Candidate& candidate) {
+      const double delta_us = candidate.evaluation().delta.time_us;
+      if (delta_us > tolerance || !is_open(wave, candidate.substitution)) return;
+      savings.push_back({delta_us, candidate.located->match});
+    });
+    std::stable_sort(savings.begin(), savings.end(),
+                     [](const Saving& a, const Saving& b) { return a.delta_us < b.delta_us; });
+    std::unordered_set<NodeId> stale;
+    bool taken = false;
+    for (const Saving& saving : savings) {
+      if (tree_.out_of_budget()) break;
+      taken = take(*saving.match, tolerance, stale) || taken;
+    }
+    return taken;
+  }
+
+  /// Takes a listed match if it still stands there at a cost of at most `tolerance`.
+  bool take(const Match& listed, double tolerance, std::unordered_set<NodeId>& stale) {
+    const auto is_stale = [&](NodeId id) { return stale.contains(id); };
+    if (std::any_of(listed.nodes.begin(), listed.nodes.end(), is_stale)) return false;
+    if (tree_.depth(at_.node()) >= tree_.options().max_length) return false;
+    const auto location = at_.state().matches().of(listed.substitution).find_nodes(listed.nodes);
+    if (!location) return false;
+    const Step step{listed.substitution, static_cast<int>(*location)};
+    const Evaluation* evaluation = at_.state().evaluate(step.substitution, step.location);
+    if (evaluation == nullptr || !evaluation->is_legal || evaluation->delta.time_us > tolerance) return false;
+    stale.insert(evaluation->edits.begin(), evaluation->edits.end());
+    return at_.step(step);
+  }
+
+  /// A few steps from the current graph, each of which meets an earlier one.
+  struct Chain {
+    RewriteState state;
+    std::vector<Step> steps;
+    std::vector<NodeId> edited;  // nodes of the current graph that the steps touched
+  };
+
+  /// Tries every step that does not save as the first of a chain. True if any chain saved and was taken.
+  bool take_chains(int wave) {
+    at_.expand();
+    std::vector<Saving> firsts;
+    at_.state().for_each_candidate([&](const Candidate& candidate) {
+      if (!is_open(wave, candidate.substitution)) return;
+      firsts.push_back({candidate.evaluation().delta.time_us, candidate.located->match});
+    });
+    std::stable_sort(firsts.begin(), firsts.end(),
+                     [](const Saving& a, const Saving& b) { return a.delta_us < b.delta_us; });
+    bool taken = false;
+    for (const Saving& first : firsts) {
+      if (tree_.out_of_budget()) break;
+      const Match& match = *first.match;
+      const auto location = at_.state().matches().of(match.substitution).find(match);
+      if (!location) continue;
+      const std::vector<Step> steps = find_chain({match.substitution, static_cast<int>(*location)}, wave);
+      if (steps.empty() || tree_.depth(at_.node()) + kMaxChain > tree_.options().max_length) continue;
+      for (const Step& step : steps) taken = at_.step(step) || taken;
+    }
+    return taken;
+  }
+
+  /// A beam over chains that begin with a step. Empty where none of them saves.
+  std::vector<Step> find_chain(Step first, int wave) {
+    struct Next {
+      size_t from;
+      Step step;
+      double cost_us;
+      uint64_t hash;
+    };
+    const double limit_us = at_.state().cost_us() - kMinSaving;
+    const NodeId first_new = at_.state().graph().end_id();
+    std::vector<Chain> open;
+    if (!extend(open, {at_.state(), {}, {}}, first)) return {};
+    for (int length = 2; length <= kMaxChain && !open.empty() && !tree_.out_of_budget(); ++length) {
+      std::vector<Next> next;
+      for (size_t i = 0; i < open.size(); ++i) {
+        const int64_t before = open[i].state.num_evaluations();
+        open[i].state.evaluate();
+        tree_.count_expansion(open[i].state.num_evaluations() - before);
+        open[i].state.for_each_candidate([&](const Candidate& candidate) {
+          const auto meets = [&](NodeId id) {
+            return id >= first_new ||
+                   std::find(open[i].edited.begin(), open[i].edited.end(), id) != open[i].edited.end();
+          };
+          const std::vector<NodeId>& nodes = candidate.match().nodes;
+          if (!is_open(wave, candidate.substitution) || std::none_of(nodes.begin(), nodes.end(), meets))
+            return;
+          next.push_back({i,
+                          {candidate.substitution, candidate.location},
+                          open[i].state.cost_us() + candidate.evaluation().delta.time_us,
+                          open[i].state.hash() + candidate.evaluation().hash_delta});
+        });
+      }
+      std::stable_sort(next.begin(), next.end(),
+                       [](const Next& a, const Next& b) { return a.cost_us < b.cost_us; });
+      if (!next.empty() && next.front().cost_us < limit_us) {
+        std::vector<Step> steps = open[next.front().from].steps;
+        steps.push_back(next.front().step);
+        return steps;
+      }
+      std::vector<Chain> longer;
+      std::unordered_set<uint64_t> seen{at_.state().hash()};
+      for (const Next& each : next) {
+        if (longer.size() >= kChainWidth) break;
+        if (seen.insert(each.hash).second) extend(longer, open[each.from], each.step);
+      }
+      open = std::move(longer);
+    }
+    return {};
+  }
+
+  static bool extend(std::vector<Chain>& chains, Chain chain, Step step) {
+    const Evaluation* evaluation = chain.state.evaluate(step.substitution, step.location);
+    if (evaluation == nullptr || !evaluation->is_legal) return false;
+    chain.edited.insert(chain.edited.end(), evaluation->edits.begin(), evaluation->edits.end());
+    if (!chain.state.step(step.substitution, step.location)) return false;
+    chain.steps.push_back(step);
+    chains.push_back(std::move(chain));
+    return true;
+  }
+
+  static constexpr int kLastWave = 5;
+  static constexpr int kMaxChain = 5;
+  static constexpr size_t kChainWidth = 3;
+
+  SearchTree& tree_;
+  Follower at_;
+  bool with_chains_;
+  std::vector<int> waves_;  // of each substitution
+};
+
+}  // namespace
+
+int search_greedily(SearchTree& tree, int start, bool with_chains) {
+  // What was generated sees two operands where people wrote for any number: it may take a better step's
+  // place.
+  const int without = Greedy(tree, start, with_chains, Generated::Last).run();
+  const auto& all = tree.library().substitutions();
+  if (std::none_of(all.begin(), all.end(),
+                   [](const Substitution& each) { return each.family.starts_with("generated"); })) {
+    return without;
+  }
+  const int with = Greedy(tree, start, with_chains, Generated::BeforeHiding).run();
+  return tree.cost_us(with) < tree.cost_us(without) ? with : without;
+}
+
+}  // namespace rlopt

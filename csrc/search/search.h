@@ -1,0 +1,49 @@
+// Searches for a cheap graph: every one returns the steps it took, replayable through `apply_match`.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cost/cost.h"
+#include "search/plan.h"
+
+namespace rlopt {
+
+struct SearchOptions {
+  /// none | greedy | beam | taso | annealing | random | best_known
+  std::string searcher = "greedy";
+  double budget_ms = 300;    // wall time; 0: none
+  int64_t budget_steps = 0;  // expansions; 0: unlimited
+  double alpha = 1.05;       // taso: keep graphs below alpha * best
+  int beam_width = 8;
+  int max_length = 1000;  // steps of one plan
+  uint64_t seed = 0;
+  bool exact_only = false;  // numerics="strict"
+};
+
+/// The best cost known after some expansions.
+struct SearchProgress {
+  int64_t expansions = 0;
+  double seconds = 0;
+  double cost_us = 0;
+};
+
+struct SearchResult {
+  Graph graph;
+  std::vector<Step> steps;
+  std::vector<double> costs_us;  // cost after each step
+  double cost_before_us = 0;
+  double cost_after_us = 0;
+  int64_t expansions = 0;  // graphs whose matches were listed
+  int64_t candidates = 0;  // steps that were priced
+  bool exhausted = true;   // false: a budget ended the search
+  double seconds = 0;
+  std::vector<SearchProgress> progress;  // one entry for each time the best cost fell
+};
+
+/// `interrupted` is polled; true ends the search with the best so far (Ctrl-C).
+SearchResult search(const Graph& graph, const Library& library, const CostModel& cost,
+                    const SearchOptions& options, const std::function<bool()>& interrupted = {});
+
+}  // namespace rlopt

@@ -1,0 +1,118 @@
+// A graph with all that is known of it on the way of a search or an episode: matches, prices, candidates.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cost/cost.h"
+#include "match/apply.h"
+#include "match/set.h"
+
+namespace rlopt {
+
+/// What applying a match would give. It stays true while none of the watched nodes changes.
+struct Evaluation {
+  bool is_legal = false;
+  NodeMetrics delta;                  // the metrics afterwards minus those before
+  uint64_t hash_delta = 0;            // the same of Graph::state_hash
+  uint64_t class_hash = 0;            // equal for candidates that look alike: see symmetry_class
+  int num_added = 0;                  // operators that run
+  int num_removed = 0;                //
+  std::vector<NodeId> edits;          // survivors whose inputs or flags change, and what dies
+  std::vector<NodeId> rereads;        // what gains or loses readers, and what dies
+  std::vector<NodeId> watched;        // a change of one of these nodes makes the evaluation stale,
+  std::vector<NodeId> watched_reads;  // or of the readers of one of these
+};
+
+struct Candidate {
+  int substitution = -1;
+  int location = 0;
+  const Located* located = nullptr;  // until the next step
+  const Match& match() const { return *located->match; }
+  const Evaluation& evaluation() const { return *located->evaluation; }
+};
+
+/// A graph, its matches, the price of every node, and for every match what it would give. A copy costs
+/// little; a step costs as much as what lies around it. Not to be used by two threads at once; two copies may
+/// be.
+class RewriteState {
+ public:
+  /// `library` and `cost` must outlive the state and its copies. `exact_only`: bit-exact substitutions only.
+  RewriteState(Graph graph, const Library& library, const CostModel& cost, bool exact_only = false);
+
+  const Graph& graph() const { return matches_.graph(); }
+  const MatchSet& matches() const { return matches_; }
+  const NodeMetrics& metrics() const { return total_; }
+  double cost_us() const { return total_.time_us; }
+  const NodeMetrics& price(NodeId id) const { return prices_[static_cast<size_t>(id)]; }
+  uint64_t hash() const { return graph().state_hash(); }
+  bool is_allowed(int substitution) const { return is_allowed_[static_cast<size_t>(substitution)]; }
+
+  /// Applies a match and brings everything up to date but evaluations. False, with nothing changed, where it
+  /// is refused.
+  bool step(int substitution, int location);
+  /// Evaluates what is new or stale; `poll`, called now and then, ends it early with true.
+  void evaluate();
+  template <class Poll>
+  void evaluate(const Poll& poll);
+  /// The same for one match; null where it is not allowed.
+  const Evaluation* evaluate(int substitution, int location);
+  /// Evaluations made so far, those of the states this one was copied from included.
+  int64_t num_evaluations() const { return num_evaluations_; }
+
+  /// The legal candidates in canonical order; after `evaluate`.
+  std::vector<Candidate> candidates() const;
+  /// Calls visit(Candidate) for them.
+  template <class Visit>
+  void for_each_candidate(const Visit& visit) const {
+    for (int i = 0; i < static_cast<int>(is_allowed_.size()); ++i) {
+      if (!is_allowed(i)) continue;
+      int location = 0;
+      matches_.of(i).for_each([&](const Located& located) {
+        if (located.evaluation != nullptr && located.evaluation->is_legal) visit({i, location, &located});
+        ++location;
+      });
+    }
+  }
+
+ private:
+  using Watchers = SharedVector<std::shared_ptr<const std::vector<MatchPtr>>>;
+
+  void update_prices(const Graph& before, const Change& change);
+  void evaluate_match(const MatchPtr& match);
+  void invalidate(Watchers& watchers, const std::vector<NodeId>& ids);
+  static void watch(Watchers& watchers, const std::vector<NodeId>& ids, const MatchPtr& match);
+
+  const Library* library_;
+  const CostModel* cost_;
+  MatchSet matches_;
+  SharedVector<NodeMetrics> prices_;
+  NodeMetrics total_;
+  Watchers watchers_;
+  Watchers read_watchers_;
+  std::vector<bool> is_allowed_;
+  std::vector<MatchPtr> pending_;
+  int64_t num_evaluations_ = 0;
+};
+
+template <class Poll>
+void RewriteState::evaluate(const Poll& poll) {
+  std::vector<MatchPtr> todo = std::exchange(pending_, {});
+  for (size_t i = 0; i < todo.size(); ++i) {
+    if (i % 16 == 15 && poll()) {
+      pending_.assign(todo.begin() + static_cast<long>(i), todo.end());
+      return;
+    }
+    evaluate_match(todo[i]);
+  }
+}
+
+inline void RewriteState::evaluate() {
+  evaluate([] { return false; });
+}
+
+/// Of some candidates of one class, in canonical order, those that can all be taken one after another without
+/// one changing what another does: their deltas add up.
+std::vector<Candidate> independent(const std::vector<Candidate>& alike);
+
+}  // namespace rlopt

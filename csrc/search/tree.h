@@ -1,0 +1,122 @@
+// What the searches share: the graphs that were reached, budgets, and the plan at the end. Internal to
+// this folder.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "search/search.h"
+#include "search/state.h"
+
+namespace rlopt {
+
+/// A step that a search may take, priced but not applied.
+struct Offer {
+  Step step;
+  double cost_us = 0;  // afterwards
+  uint64_t hash = 0;   // afterwards: the same whatever the order of commuting steps
+};
+
+/// All graphs that a search reached, each by one step from another. Only some are held in memory; the others
+/// are made again from the nearest ancestor that is.
+class SearchTree {
+ public:
+  SearchTree(const Graph& graph, const Library& library, const CostModel& cost, const SearchOptions& options,
+             const std::function<bool()>& interrupted);
+
+  static constexpr int kRoot = 0;
+  double cost_us(int node) const { return nodes_[static_cast<size_t>(node)].cost_us; }
+  int depth(int node) const { return nodes_[static_cast<size_t>(node)].depth; }
+  int best() const { return best_; }
+  double best_us() const { return cost_us(best_); }
+
+  /// The graph of a node with every candidate evaluated, as far as the budget goes. The pointer keeps it.
+  std::shared_ptr<RewriteState> state(int node);
+  /// Counts an expansion and gives the legal steps from a node, in canonical order.
+  std::vector<Offer> expand(int node);
+  int add(int parent, Step step, double cost_us);
+  /// For callers who follow a state of their own; `evaluations`: since the last call.
+  void count_expansion(int64_t evaluations) {
+    ++expansions_;
+    candidates_ += evaluations;
+  }
+
+  bool out_of_budget();
+  /// Until the next call the budget ends after so many milliseconds from now, if that is earlier.
+  void set_slice(double ms);
+  bool is_out_for_good() const { return stopped_; }
+  /// Part of the budget that is used, 0 to 1.
+  double fraction_used() const;
+
+  const Library& library() const { return library_; }
+  const SearchOptions& options() const { return options_; }
+  SearchResult result();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Node {
+    double cost_us = 0;
+    int parent = -1;
+    int depth = 0;
+    Step step;
+  };
+  static constexpr size_t kMaxHeld = 1500;
+
+  void hold(int node, std::shared_ptr<RewriteState> state);
+  double elapsed_ms() const;
+  void note_best(int node);
+
+  const Library& library_;
+  const SearchOptions& options_;
+  const std::function<bool()>& interrupted_;
+  Clock::time_point start_;
+  std::vector<Node> nodes_;
+  std::shared_ptr<RewriteState> root_;
+  std::unordered_map<int, std::shared_ptr<RewriteState>> held_;
+  std::deque<int> held_order_;
+  int best_ = 0;
+  double slice_end_ms_;
+  int64_t expansions_ = 0;
+  int64_t candidates_ = 0;
+  bool stopped_ = false;
+  std::vector<SearchProgress> progress_;
+};
+
+/// A state that a search follows by itself, with its candidates evaluated as far as the budget goes.
+class Follower {
+ public:
+  Follower(SearchTree& tree, int node) : tree_(tree) { restart(node); }
+  void restart(int node);
+  int node() const { return node_; }
+  RewriteState& state() { return *state_; }
+  /// Counts an expansion and evaluates.
+  void expand();
+  /// False where the step is refused.
+  bool step(Step step);
+
+ private:
+  SearchTree& tree_;
+  int node_ = 0;
+  std::shared_ptr<RewriteState> state_;
+  int64_t num_counted_ = 0;  // evaluations
+};
+
+/// Families open up in waves, from `start`; the node where no step of any wave saves.
+/// `with_chains`: where none saves, short chains of steps that meet, of which the first may lose, are tried
+/// too.
+int search_greedily(SearchTree& tree, int start, bool with_chains = false);
+/// Keeps the cheapest graphs of each length.
+void search_beam(SearchTree& tree, int start, int width);
+/// TASO (SOSP 2019), Algorithm 1, from several starts.
+void search_backtracking(SearchTree& tree, const std::vector<int>& starts, double alpha);
+/// Metropolis walk: dearer graphs are accepted ever more rarely.
+void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_temperature,
+                      double end_fraction);
+/// Uniform random steps from the start, again and again.
+void search_random(SearchTree& tree);
+
+}  // namespace rlopt

@@ -1,0 +1,13 @@
+// What the binding files of the tools share.
+#pragma once
+
+#include "bindings/bind.h"
+
+namespace rlopt {
+
+void bind_reference(py::module_& m);
+void bind_verify(py::module_& m);
+void bind_enumerate(py::module_& m);
+void bind_speed(py::module_& m);
+
+}  // namespace rlopt

@@ -1,0 +1,12 @@
+// The module torchrlopt._tools: what makes and checks substitutions; the product does not load it.
+#include "tools/bindings/bind.h"
+
+PYBIND11_MODULE(_tools, m) {
+  m.doc() = "Reference interpreter, checker of substitutions and their generator.";
+  rlopt::py::module_::import("torchrlopt._C");  // Graph, Library and CostModel are its types
+  rlopt::translate_errors();
+  rlopt::bind_reference(m);
+  rlopt::bind_verify(m);
+  rlopt::bind_enumerate(m);
+  rlopt::bind_speed(m);
+}

@@ -1,0 +1,169 @@
+// Reference: convolutions, with 1 to 3 spatial dims treated as 3.
+#include <algorithm>
+
+#include "tools/reference/kernels.h"
+
+namespace rlopt {
+
+namespace {
+
+/// One spatial axis of a convolution; "wide" is the side with more positions (input of Conv, output of
+/// ConvTranspose), wide position = narrow position * stride + kernel position * dilation - pad.
+struct Axis {
+  int64_t wide = 1;
+  int64_t narrow = 1;
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t dilation = 1;
+  int64_t pad = 0;
+
+  int64_t at(int64_t narrow_index, int64_t kernel_index) const {
+    return narrow_index * stride + kernel_index * dilation - pad;
+  }
+  bool contains(int64_t wide_index) const { return wide_index >= 0 && wide_index < wide; }
+};
+using Axes = std::array<Axis, 3>;
+
+/// Missing leading axes stay trivial: size 1, kernel 1.
+Axes make_axes(const Call& call, const Sizes& wide, const Sizes& narrow) {
+  const Sizes& kernel = call.in[1]->dims;
+  const size_t rank = wide.size() - 2;
+  const Node& node = call.node;
+  const Window window = make_window(node.info().name, rank, node.attr_ints("strides"), node.attr_ints("pads"),
+                                    node.attr_ints("dilations"));
+  Axes axes;
+  for (size_t i = 0; i < rank; ++i) {
+    axes[3 - rank + i] = {wide[i + 2],       narrow[i + 2],       kernel[i + 2],
+                          window.strides[i], window.dilations[i], window.begins[i]};
+  }
+  return axes;
+}
+
+/// Calls visit(kernel position, wide position) for every tap of the window at narrow position (i, j, k) that
+/// falls on the tensor.
+template <class Visit>
+void for_each_tap(const Axes& axes, int64_t i, int64_t j, int64_t k, Visit visit) {
+  for (int64_t p = 0; p < axes[0].kernel; ++p) {
+    const int64_t z = axes[0].at(i, p);
+    if (!axes[0].contains(z)) continue;
+    for (int64_t q = 0; q < axes[1].kernel; ++q) {
+      const int64_t y = axes[1].at(j, q);
+      if (!axes[1].contains(y)) continue;
+      for (int64_t r = 0; r < axes[2].kernel; ++r) {
+        const int64_t x = axes[2].at(k, r);
+        if (!axes[2].contains(x)) continue;
+        visit((p * axes[1].kernel + q) * axes[2].kernel + r, (z * axes[1].wide + y) * axes[2].wide + x);
+      }
+    }
+  }
+}
+
+int64_t wide_size(const Axes& axes) { return axes[0].wide * axes[1].wide * axes[2].wide; }
+int64_t narrow_size(const Axes& axes) { return axes[0].narrow * axes[1].narrow * axes[2].narrow; }
+int64_t kernel_size(const Axes& axes) { return axes[0].kernel * axes[1].kernel * axes[2].kernel; }
+
+template <class Visit>
+void for_each_window(const Axes& axes, Visit visit) {
+  int64_t position = 0;
+  for (int64_t i = 0; i < axes[0].narrow; ++i) {
+    for (int64_t j = 0; j < axes[1].narrow; ++j) {
+      for (int64_t k = 0; k < axes[2].narrow; ++k) visit(position++, i, j, k);
+    }
+  }
+}
+
+template <class A>
+bool conv(const Call& call) {
+  using T = typename A::T;
+  const Sizes& x_dims = call.in[0]->dims;
+  const Sizes& w_dims = call.in[1]->dims;
+  const Axes axes = make_axes(call, x_dims, call.out[0].dims);
+  const int64_t group_in = w_dims[1];
+  const int64_t group_out = w_dims[0] / call.node.attr_int("group");
+  const T* x = data<T>(*call.in[0]).data();
+  const T* w = data<T>(*call.in[1]).data();
+  const T* bias = call.has(2) ? data<T>(*call.in[2]).data() : nullptr;
+  auto& out = data<T>(call.out[0]);
+  out.resize(static_cast<size_t>(count(call.out[0].dims)));
+  T* y = out.data();
+  for (int64_t n = 0; n < x_dims[0]; ++n) {
+    for (int64_t m = 0; m < w_dims[0]; ++m, y += narrow_size(axes)) {
+      const T* image = x + (n * x_dims[1] + m / group_out * group_in) * wide_size(axes);
+      const T* kernel = w + m * group_in * kernel_size(axes);
+      for_each_window(axes, [&](int64_t position, int64_t i, int64_t j, int64_t k) {
+        typename A::Accumulator sum{};
+        for_each_tap(axes, i, j, k, [&](int64_t tap, int64_t at) {
+          for (int64_t c = 0; c < group_in; ++c) {
+            A::accumulate(sum, image[c * wide_size(axes) + at], kernel[c * kernel_size(axes) + tap]);
+          }
+        });
+        y[position] = bias == nullptr ? A::finish(sum) : A::add(A::finish(sum), bias[m]);
+      });
+    }
+  }
+  if (call.node.op == Op::FusedConv) {
+    if (call.has(3)) {
+      const auto& residual = data<T>(*call.in[3]);
+      for (size_t i = 0; i < out.size(); ++i) out[i] = A::add(out[i], residual[i]);
+    }
+    activate<A>(call.node, out);
+  }
+  return true;
+}
+
+template <class A>
+bool conv_transpose(const Call& call) {
+  using T = typename A::T;
+  const Sizes& x_dims = call.in[0]->dims;
+  const Sizes& w_dims = call.in[1]->dims;
+  const Sizes& y_dims = call.out[0].dims;
+  const Axes axes = make_axes(call, y_dims, x_dims);
+  const int64_t group_out = w_dims[1];
+  const int64_t group_in = w_dims[0] / call.node.attr_int("group");
+  auto& out = data<T>(call.out[0]);
+  out.assign(static_cast<size_t>(count(y_dims)), T(0));
+  const T* x = data<T>(*call.in[0]).data();
+  const T* w = data<T>(*call.in[1]).data();
+  for (int64_t n = 0; n < x_dims[0]; ++n) {
+    for (int64_t c = 0; c < x_dims[1]; ++c, x += narrow_size(axes)) {
+      for (int64_t m = 0; m < group_out; ++m) {
+        const T* kernel = w + (c * group_out + m) * kernel_size(axes);
+        T* image = out.data() + (n * y_dims[1] + c / group_in * group_out + m) * wide_size(axes);
+        for_each_window(axes, [&](int64_t position, int64_t i, int64_t j, int64_t k) {
+          for_each_tap(axes, i, j, k, [&](int64_t tap, int64_t at) {
+            image[at] = A::add(image[at], A::mul(x[position], kernel[tap]));
+          });
+        });
+      }
+    }
+  }
+  if (call.has(2)) {
+    const auto& bias = data<T>(*call.in[2]);
+    for (int64_t i = 0; i < count(y_dims); ++i) {
+      T& value = out[static_cast<size_t>(i)];
+      value = A::add(value, bias[static_cast<size_t>(i / wide_size(axes) % y_dims[1])]);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+template <class A>
+bool eval_convolution(const Call& call) {
+  switch (call.node.op) {
+    case Op::Conv:
+    case Op::FusedConv:
+      return conv<A>(call);
+    case Op::ConvTranspose:
+      return conv_transpose<A>(call);
+    default:
+      return false;
+  }
+}
+
+template bool eval_convolution<RealAlgebra>(const Call&);
+template bool eval_convolution<FieldAlgebra>(const Call&);
+template bool eval_convolution<IntAlgebra>(const Call&);
+
+}  // namespace rlopt

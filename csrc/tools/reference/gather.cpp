@@ -1,0 +1,154 @@
+// Reference: selection and scattering by index.
+#include "tools/reference/functions.h"
+#include "tools/reference/kernels.h"
+
+namespace rlopt {
+
+namespace {
+
+/// Negative indices count from the end.
+int64_t checked_index(const Call& call, int64_t index, int64_t size) {
+  const int64_t from_front = index < 0 ? index + size : index;
+  if (from_front >= 0 && from_front < size) return from_front;
+  throw TypeError(call.node.info().name + ": expected indices from -" + std::to_string(size) + " to " +
+                  std::to_string(size - 1) + ", got " + std::to_string(index));
+}
+
+template <class T>
+bool gather(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const size_t axis = call.axis(dims.size());
+  int64_t outer = 1;
+  int64_t inner = 1;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i < axis) outer *= dims[i];
+    if (i > axis) inner *= dims[i];
+  }
+  const auto& x = data<T>(*call.in[0]);
+  auto& out = data<T>(call.out[0]);
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const int64_t index : call.in[1]->ints) {
+      const auto from = x.begin() + (o * dims[axis] + checked_index(call, index, dims[axis])) * inner;
+      out.insert(out.end(), from, from + inner);
+    }
+  }
+  return true;
+}
+
+/// Position in operand 0 that element i of the indices (operand 1) means, for all i.
+Sizes element_positions(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const size_t axis = call.axis(dims.size());
+  Sizes strides = row_major_strides(dims);
+  const int64_t axis_stride = strides[axis];
+  strides[axis] = 0;
+  Sizes positions = all_offsets(call.in[1]->dims, strides);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    positions[i] += checked_index(call, call.in[1]->ints[i], dims[axis]) * axis_stride;
+  }
+  return positions;
+}
+
+/// Where the slices start that the last dim of the indices selects, after `batch` shared leading dims.
+Sizes slice_positions(const Call& call, size_t batch) {
+  const Sizes& dims = call.in[0]->dims;
+  const Sizes& index_dims = call.in[1]->dims;
+  const Sizes strides = row_major_strides(dims);
+  const auto depth = static_cast<size_t>(index_dims.back());
+  const int64_t tuples = count(Sizes(index_dims.begin(), index_dims.end() - 1));
+  const int64_t batches = count(Sizes(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(batch)));
+  const int64_t batch_stride = batch == 0 ? 0 : strides[batch - 1];
+  Sizes positions;
+  for (int64_t i = 0; i < tuples; ++i) {
+    int64_t position = i / (tuples / batches) * batch_stride;
+    for (size_t d = 0; d < depth; ++d) {
+      const int64_t index = call.in[1]->ints[static_cast<size_t>(i) * depth + d];
+      position += checked_index(call, index, dims[batch + d]) * strides[batch + d];
+    }
+    positions.push_back(position);
+  }
+  return positions;
+}
+
+/// Elements in one slice that `slice_positions` selects.
+int64_t slice_size(const Call& call, size_t batch) {
+  const Sizes& dims = call.in[0]->dims;
+  const auto first = static_cast<std::ptrdiff_t>(batch) + call.in[1]->dims.back();
+  return count(Sizes(dims.begin() + first, dims.end()));
+}
+
+template <class T>
+bool gather_elements(const Call& call) {
+  const auto& x = data<T>(*call.in[0]);
+  for (const int64_t position : element_positions(call)) {
+    data<T>(call.out[0]).push_back(x[static_cast<size_t>(position)]);
+  }
+  return true;
+}
+
+template <class T>
+bool gather_nd(const Call& call) {
+  const auto batch = static_cast<size_t>(call.node.attr_int("batch_dims"));
+  const auto& x = data<T>(*call.in[0]);
+  auto& out = data<T>(call.out[0]);
+  const int64_t size = slice_size(call, batch);
+  for (const int64_t position : slice_positions(call, batch)) {
+    out.insert(out.end(), x.begin() + position, x.begin() + position + size);
+  }
+  return true;
+}
+
+/// Joins an update with what is there.
+template <class A>
+typename A::T combine(const std::string& reduction, typename A::T old, typename A::T update) {
+  if (reduction == "add") return A::add(old, update);
+  if (reduction == "mul") return A::mul(old, update);
+  if (reduction == "max") return Functions<A>::max(old, update);
+  if (reduction == "min") return Functions<A>::min(old, update);
+  return update;
+}
+
+/// Updates come in order, so that of several to one place the last one stays.
+template <class A>
+bool scatter(const Call& call, const Sizes& positions, int64_t size) {
+  using T = typename A::T;
+  const std::string& reduction = call.node.attr_string("reduction");
+  const auto& updates = data<T>(*call.in[2]);
+  auto& out = data<T>(call.out[0]);
+  out = data<T>(*call.in[0]);
+  size_t next = 0;
+  for (const int64_t position : positions) {
+    for (int64_t i = 0; i < size; ++i) {
+      T& value = out[static_cast<size_t>(position + i)];
+      value = combine<A>(reduction, value, updates[next++]);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+template <class A>
+bool eval_gather(const Call& call) {
+  using T = typename A::T;
+  switch (call.node.op) {
+    case Op::Gather:
+      return gather<T>(call);
+    case Op::GatherElements:
+      return gather_elements<T>(call);
+    case Op::GatherND:
+      return gather_nd<T>(call);
+    case Op::ScatterElements:
+      return scatter<A>(call, element_positions(call), 1);
+    case Op::ScatterND:
+      return scatter<A>(call, slice_positions(call, 0), slice_size(call, 0));
+    default:
+      return false;
+  }
+}
+
+template bool eval_gather<RealAlgebra>(const Call&);
+template bool eval_gather<FieldAlgebra>(const Call&);
+template bool eval_gather<IntAlgebra>(const Call&);
+
+}  // namespace rlopt

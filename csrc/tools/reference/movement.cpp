@@ -1,0 +1,242 @@
+// Reference: operators that rearrange one tensor, join or split.
+#include <algorithm>
+
+#include "tools/reference/kernels.h"
+
+namespace rlopt {
+
+namespace {
+
+constexpr int64_t kFill = -1;
+
+/// For every axis of the result, the input coordinate that each position reads; kFill reads the fill value.
+using Coordinates = std::vector<Sizes>;
+
+/// The identity on every axis.
+Coordinates identity(const Sizes& dims) {
+  Coordinates coordinates;
+  for (const int64_t dim : dims) {
+    coordinates.emplace_back(static_cast<size_t>(dim));
+    for (int64_t i = 0; i < dim; ++i) coordinates.back()[static_cast<size_t>(i)] = i;
+  }
+  return coordinates;
+}
+
+/// out[i, j, ...] = in[coordinates[0][i], coordinates[1][j], ...].
+template <class T>
+bool select(const Call& call, const Coordinates& coordinates, T fill) {
+  const RefTensor& x = *call.in[0];
+  const Sizes strides = row_major_strides(x.dims);
+  // Offsets of the axes so far, grown by one axis at a time.
+  Sizes offsets{0};
+  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
+    Sizes next;
+    next.reserve(offsets.size() * coordinates[axis].size());
+    for (const int64_t offset : offsets) {
+      for (const int64_t at : coordinates[axis]) {
+        next.push_back(offset == kFill || at == kFill ? kFill : offset + at * strides[axis]);
+      }
+    }
+    offsets = std::move(next);
+  }
+  const auto& from = data<T>(x);
+  auto& to = data<T>(call.out[0]);
+  to.reserve(offsets.size());
+  for (const int64_t offset : offsets)
+    to.push_back(offset == kFill ? fill : from[static_cast<size_t>(offset)]);
+  return true;
+}
+
+/// Reads the input as `dims` under `strides`.
+template <class T>
+bool restride(const Call& call, const Sizes& dims, const Sizes& strides) {
+  const auto& from = data<T>(*call.in[0]);
+  auto& to = data<T>(call.out[0]);
+  to.resize(static_cast<size_t>(count(dims)));
+  for_each_index<1>(dims, {strides}, [&](int64_t i, const std::array<int64_t, 1>& at) {
+    to[static_cast<size_t>(i)] = from[static_cast<size_t>(at[0])];
+  });
+  return true;
+}
+
+template <class T>
+bool transpose(const Call& call) {
+  const Sizes strides = row_major_strides(call.in[0]->dims);
+  const Ints& perm = call.node.attr_ints("perm");
+  Sizes permuted(strides.rbegin(), strides.rend());
+  for (size_t i = 0; i < perm.size(); ++i) permuted[i] = strides[static_cast<size_t>(perm[i])];
+  return restride<T>(call, call.out[0].dims, permuted);
+}
+
+template <class T>
+bool slice(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const Node& node = call.node;
+  Coordinates coordinates = identity(dims);
+  const Ints& axes = node.attr_ints("axes");
+  const Ints& steps = node.attr_ints("steps");
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis =
+        static_cast<size_t>(axes[i] < 0 ? axes[i] + static_cast<int64_t>(dims.size()) : axes[i]);
+    const int64_t step = steps.empty() ? 1 : steps[i];
+    const int64_t size = dims[axis];
+    int64_t start = node.attr_ints("starts")[i];
+    if (start < 0) start += size;
+    start = step > 0 ? std::clamp<int64_t>(start, 0, size) : std::clamp<int64_t>(start, -1, size - 1);
+    Sizes& selected = coordinates[axis];
+    selected.resize(static_cast<size_t>(call.out[0].dims[axis]));
+    for (size_t k = 0; k < selected.size(); ++k) selected[k] = start + static_cast<int64_t>(k) * step;
+  }
+  return select<T>(call, coordinates, T(0));
+}
+
+/// Input coordinate of position `at` (counted from the input's first element), by padding mode.
+int64_t padded_coordinate(const std::string& mode, int64_t at, int64_t size) {
+  if (at >= 0 && at < size) return at;
+  if (mode == "constant") return kFill;
+  if (mode == "edge") return std::clamp<int64_t>(at, 0, size - 1);
+  if (mode == "wrap") return (at % size + size) % size;
+  return at < 0 ? -at : 2 * (size - 1) - at;
+}
+
+template <class A>
+bool pad(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const Ints& pads = call.node.attr_ints("pads");
+  const std::string& mode = call.node.attr_string("mode");
+  Coordinates coordinates = identity(call.out[0].dims);
+  for (size_t axis = 0; axis < dims.size(); ++axis) {
+    for (int64_t& at : coordinates[axis]) at = padded_coordinate(mode, at - pads[axis], dims[axis]);
+  }
+  return select<typename A::T>(call, coordinates, A::from_double(call.node.attr_float("value")));
+}
+
+template <class T>
+bool tile(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  Coordinates coordinates = identity(call.out[0].dims);
+  for (size_t axis = 0; axis < dims.size(); ++axis) {
+    for (int64_t& at : coordinates[axis]) at %= dims[axis];
+  }
+  return select<T>(call, coordinates, T(0));
+}
+
+/// Product of the dims from `axis` on.
+int64_t block_size(const Sizes& dims, size_t axis) {
+  return count(Sizes(dims.begin() + static_cast<long>(axis), dims.end()));
+}
+
+template <class T>
+bool concat(const Call& call) {
+  const Sizes& shape = call.out[0].dims;
+  const size_t axis = call.axis(shape.size());
+  const int64_t outer = count(Sizes(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)));
+  auto& to = data<T>(call.out[0]);
+  to.reserve(static_cast<size_t>(count(shape)));
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const RefTensor* part : call.in) {
+      const int64_t block = block_size(part->dims, axis);
+      const auto from = data<T>(*part).begin() + o * block;
+      to.insert(to.end(), from, from + block);
+    }
+  }
+  return true;
+}
+
+template <class T>
+bool split(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const size_t axis = call.axis(dims.size());
+  const int64_t outer = count(Sizes(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(axis)));
+  auto from = data<T>(*call.in[0]).begin();
+  for (int64_t o = 0; o < outer; ++o) {
+    for (RefTensor& part : call.out) {
+      const int64_t block = block_size(part.dims, axis);
+      data<T>(part).insert(data<T>(part).end(), from, from + block);
+      from += block;
+    }
+  }
+  return true;
+}
+
+template <class A>
+bool trilu(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const int64_t rows = dims[dims.size() - 2];
+  const int64_t columns = dims.back();
+  const bool upper = call.node.attr_int("upper") != 0;
+  const int64_t k = call.node.attr_int("k");
+  auto& out = data<typename A::T>(call.out[0]);
+  out = data<typename A::T>(*call.in[0]);
+  for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
+    const int64_t diagonal = i % columns - i / columns % rows;
+    if (upper ? diagonal < k : diagonal > k) out[static_cast<size_t>(i)] = A::from_int(0);
+  }
+  return true;
+}
+
+/// [n, c, h, w] seen as [n, c', b, b, h, w] or back, as one six-dimensional transpose.
+template <class T>
+bool depth_to_space(const Call& call) {
+  const Sizes& y = call.out[0].dims;
+  const int64_t b = call.node.attr_int("blocksize");
+  const int64_t h = y[2] / b;
+  const int64_t w = y[3] / b;
+  const bool depth_first = call.node.attr_string("mode") == "DCR";
+  // Channel of the input: DCR counts (row, column, channel), CRD (channel, row, column).
+  const int64_t row = (depth_first ? b * y[1] : b) * h * w;
+  const int64_t column = (depth_first ? y[1] : 1) * h * w;
+  const int64_t channel = (depth_first ? 1 : b * b) * h * w;
+  return restride<T>(call, {y[0], y[1], h, b, w, b}, {y[1] * b * b * h * w, channel, w, row, 1, column});
+}
+
+template <class T>
+bool space_to_depth(const Call& call) {
+  const Sizes& x = call.in[0]->dims;
+  const int64_t b = call.node.attr_int("blocksize");
+  return restride<T>(call, {x[0], b, b, x[1], x[2] / b, x[3] / b},
+                     {x[1] * x[2] * x[3], x[3], 1, x[2] * x[3], b * x[3], b});
+}
+
+}  // namespace
+
+template <class A>
+bool eval_movement(const Call& call) {
+  using T = typename A::T;
+  switch (call.node.op) {
+    case Op::Reshape:
+    case Op::Flatten:
+    case Op::Squeeze:
+    case Op::Unsqueeze:
+      data<T>(call.out[0]) = data<T>(*call.in[0]);
+      return true;
+    case Op::Transpose:
+      return transpose<T>(call);
+    case Op::Expand:
+      return restride<T>(call, call.out[0].dims, broadcast_strides(call.in[0]->dims, call.out[0].dims));
+    case Op::Slice:
+      return slice<T>(call);
+    case Op::Pad:
+      return pad<A>(call);
+    case Op::Tile:
+      return tile<T>(call);
+    case Op::Concat:
+      return concat<T>(call);
+    case Op::Split:
+      return split<T>(call);
+    case Op::Trilu:
+      return trilu<A>(call);
+    case Op::DepthToSpace:
+      return depth_to_space<T>(call);
+    case Op::SpaceToDepth:
+      return space_to_depth<T>(call);
+    default:
+      return false;
+  }
+}
+
+template bool eval_movement<RealAlgebra>(const Call&);
+template bool eval_movement<FieldAlgebra>(const Call&);
+template bool eval_movement<IntAlgebra>(const Call&);
+
+}  // namespace rlopt

@@ -1,0 +1,268 @@
+// Reference: normalisations, written as the chain of sums, quotients and roots that they stand for.
+#include <algorithm>
+#include <cmath>
+
+#include "tools/reference/functions.h"
+#include "tools/reference/kernels.h"
+
+namespace rlopt {
+
+namespace {
+
+/// [outer, n, inner]: the axis in the middle.
+struct Rows {
+  int64_t outer = 1;
+  int64_t n = 1;
+  int64_t inner = 1;
+};
+
+Rows rows_along(const Sizes& dims, size_t axis) {
+  Rows rows;
+  for (size_t i = 0; i < dims.size(); ++i)
+    (i < axis ? rows.outer : i == axis ? rows.n : rows.inner) *= dims[i];
+  return rows;
+}
+
+/// Everything from `axis` on is one row.
+Rows trailing_rows(const Sizes& dims, size_t axis) {
+  Rows rows = rows_along(dims, axis);
+  rows.n *= rows.inner;
+  rows.inner = 1;
+  return rows;
+}
+
+/// row -= mean; row /= sqrt(var + epsilon). Without `centred` the mean counts as 0 (RMS).
+template <class A>
+void normalise_row(typename A::T* row, int64_t n, typename A::T epsilon, bool centred) {
+  using T = typename A::T;
+  const T length = A::from_int(n);
+  if (centred) {
+    T sum = A::from_int(0);
+    for (int64_t i = 0; i < n; ++i) sum = A::add(sum, row[i]);
+    const T mean = A::div(sum, length);
+    for (int64_t i = 0; i < n; ++i) row[i] = A::sub(row[i], mean);
+  }
+  typename A::Accumulator squares{};
+  for (int64_t i = 0; i < n; ++i) A::accumulate(squares, row[i], row[i]);
+  const Divider<A> by_deviation(A::sqrt(A::add(A::div(A::finish(squares), length), epsilon)));
+  for (int64_t i = 0; i < n; ++i) row[i] = by_deviation(row[i]);
+}
+
+template <class A>
+void normalise_rows(std::vector<typename A::T>& values, Rows rows, double epsilon, bool centred) {
+  const typename A::T eps = A::from_double(epsilon);
+  for (int64_t o = 0; o < rows.outer; ++o) normalise_row<A>(values.data() + o * rows.n, rows.n, eps, centred);
+}
+
+/// values = values * scale + bias (when given), broadcast under `strides`.
+template <class A>
+void scale_and_shift(const Call& call, size_t scale_index, const Sizes& scale_strides,
+                     const Sizes& bias_strides) {
+  using T = typename A::T;
+  auto& out = data<T>(call.out[0]);
+  const auto& scale = data<T>(*call.in[scale_index]);
+  const auto* bias = call.has(scale_index + 1) ? &data<T>(*call.in[scale_index + 1]) : nullptr;
+  for_each_index<2>(call.out[0].dims, {scale_strides, bias_strides},
+                    [&](int64_t i, const std::array<int64_t, 2>& at) {
+                      T& value = out[static_cast<size_t>(i)];
+                      value = A::mul(value, scale[static_cast<size_t>(at[0])]);
+                      if (bias != nullptr) value = A::add(value, (*bias)[static_cast<size_t>(at[1])]);
+                    });
+}
+
+Sizes channel_strides(const Sizes& dims) {
+  Sizes strides(dims.size(), 0);
+  strides[1] = 1;
+  return strides;
+}
+
+template <class A>
+bool batch_norm(const Call& call) {
+  using T = typename A::T;
+  const Rows rows = rows_along(call.in[0]->dims, 1);
+  const auto& x = data<T>(*call.in[0]);
+  const T epsilon = A::from_double(call.node.attr_float("epsilon"));
+  auto& out = data<T>(call.out[0]);
+  out.resize(x.size());
+  for (int64_t c = 0; c < rows.n; ++c) {
+    const auto channel = static_cast<size_t>(c);
+    const T mean = data<T>(*call.in[3])[channel];
+    const Divider<A> by_deviation(A::sqrt(A::add(data<T>(*call.in[4])[channel], epsilon)));
+    for (int64_t o = 0; o < rows.outer; ++o) {
+      for (int64_t i = 0; i < rows.inner; ++i) {
+        const auto at = static_cast<size_t>((o * rows.n + c) * rows.inner + i);
+        const T unit = by_deviation(A::sub(x[at], mean));
+        out[at] = A::add(A::mul(unit, data<T>(*call.in[1])[channel]), data<T>(*call.in[2])[channel]);
+      }
+    }
+  }
+  return true;
+}
+
+template <class A>
+bool layer_norm(const Call& call) {
+  using T = typename A::T;
+  const Sizes& dims = call.in[0]->dims;
+  data<T>(call.out[0]) = data<T>(*call.in[0]);
+  normalise_rows<A>(data<T>(call.out[0]), trailing_rows(dims, call.axis(dims.size())),
+                    call.node.attr_float("epsilon"), call.node.op == Op::LayerNormalization);
+  const Sizes bias = call.has(2) ? broadcast_strides(call.in[2]->dims, dims) : Sizes(dims.size(), 0);
+  scale_and_shift<A>(call, 1, broadcast_strides(call.in[1]->dims, dims), bias);
+  return true;
+}
+
+template <class A>
+bool group_norm(const Call& call) {
+  using T = typename A::T;
+  const Sizes& dims = call.in[0]->dims;
+  const int64_t groups =
+      call.node.op == Op::InstanceNormalization ? dims[1] : call.node.attr_int("num_groups");
+  Rows rows = trailing_rows(dims, 1);
+  rows.outer *= groups;
+  if (groups > 0) rows.n /= groups;
+  data<T>(call.out[0]) = data<T>(*call.in[0]);
+  normalise_rows<A>(data<T>(call.out[0]), rows, call.node.attr_float("epsilon"), true);
+  scale_and_shift<A>(call, 1, channel_strides(dims), channel_strides(dims));
+  return true;
+}
+
+template <class A>
+bool local_response_norm(const Call& call) {
+  using T = typename A::T;
+  const Rows rows = rows_along(call.in[0]->dims, 1);
+  const Node& node = call.node;
+  const int64_t size = node.attr_int("size");
+  const T weight = A::div(A::from_double(node.attr_float("alpha")), A::from_int(size));
+  const T bias = A::from_double(node.attr_float("bias"));
+  const T beta = A::from_double(node.attr_float("beta"));
+  const auto& x = data<T>(*call.in[0]);
+  auto& out = data<T>(call.out[0]);
+  out.resize(x.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+    const int64_t c = i / rows.inner % rows.n;
+    typename A::Accumulator squares{};
+    for (int64_t d = std::max<int64_t>(0, c - (size - 1) / 2); d < std::min(rows.n, c + size / 2 + 1); ++d) {
+      const T value = x[static_cast<size_t>(i + (d - c) * rows.inner)];
+      A::accumulate(squares, value, value);
+    }
+    const T base = A::add(bias, A::mul(weight, A::finish(squares)));
+    out[static_cast<size_t>(i)] = A::div(x[static_cast<size_t>(i)], A::pow(base, beta));
+  }
+  return true;
+}
+
+template <class A>
+void lp_normalise_row(typename A::T* row, int64_t n, int64_t stride, int64_t p) {
+  using T = typename A::T;
+  T norm = A::from_int(0);
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = row[i * stride];
+    norm = A::add(norm, p == 1 ? Functions<A>::abs(value) : A::mul(value, value));
+  }
+  if (p == 2) norm = A::sqrt(norm);
+  if (norm == T(0)) return;  // a row of zeros stays zero
+  const Divider<A> by_norm(norm);
+  for (int64_t i = 0; i < n; ++i) row[i * stride] = by_norm(row[i * stride]);
+}
+
+template <class A>
+void log_softmax_row(typename A::T* row, int64_t n, int64_t stride) {
+  using T = typename A::T;
+  if constexpr (A::kIsReal) {
+    T most = A::lowest();
+    for (int64_t i = 0; i < n; ++i) most = Functions<A>::max(most, row[i * stride]);
+    T sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += std::exp(row[i * stride] - most);
+    for (int64_t i = 0; i < n; ++i) row[i * stride] -= most + std::log(sum);
+  } else {
+    softmax_row<A>(row, n, stride, false);
+    for (int64_t i = 0; i < n; ++i) row[i * stride] = A::log(row[i * stride]);
+  }
+}
+
+/// 1 at the first of the largest, 0 elsewhere.
+template <class A>
+void hardmax_row(typename A::T* row, int64_t n, int64_t stride) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    if (A::less(row[best * stride], row[i * stride])) best = i;
+  }
+  for (int64_t i = 0; i < n; ++i) row[i * stride] = A::from_int(i == best ? 1 : 0);
+}
+
+/// Applies function(row, n, stride) to a copy of the operand, in place, along the axis attribute.
+template <class A, class F>
+bool along_axis(const Call& call, F function) {
+  using T = typename A::T;
+  const Sizes& dims = call.in[0]->dims;
+  const Rows rows = rows_along(dims, call.axis(dims.size()));
+  auto& out = data<T>(call.out[0]);
+  out = data<T>(*call.in[0]);
+  if (out.empty()) return true;
+  for (int64_t o = 0; o < rows.outer; ++o) {
+    for (int64_t i = 0; i < rows.inner; ++i)
+      function(out.data() + o * rows.n * rows.inner + i, rows.n, rows.inner);
+  }
+  return true;
+}
+
+}  // namespace
+
+template <class A>
+void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_zero) {
+  using T = typename A::T;
+  T most = A::from_int(0);
+  if constexpr (A::kIsReal) {
+    most = A::lowest();
+    for (int64_t i = 0; i < n; ++i) most = Functions<A>::max(most, row[i * stride]);
+    if (empty_is_zero && most == A::lowest()) most = 0;
+  }
+  T sum = A::from_int(0);
+  for (int64_t i = 0; i < n; ++i) {
+    T& value = row[i * stride];
+    // Over the field there is no common factor to take out: exp is uninterpreted.
+    value = A::exp(A::kIsReal ? A::sub(value, most) : value);
+    sum = A::add(sum, value);
+  }
+  if (empty_is_zero && sum == T(0)) return;
+  const Divider<A> by_sum(sum);
+  for (int64_t i = 0; i < n; ++i) row[i * stride] = by_sum(row[i * stride]);
+}
+
+template <class A>
+bool eval_normalisation(const Call& call) {
+  using T = typename A::T;
+  switch (call.node.op) {
+    case Op::BatchNormalization:
+      return batch_norm<A>(call);
+    case Op::LayerNormalization:
+    case Op::RMSNormalization:
+      return layer_norm<A>(call);
+    case Op::InstanceNormalization:
+    case Op::GroupNormalization:
+      return group_norm<A>(call);
+    case Op::LRN:
+      return local_response_norm<A>(call);
+    case Op::LpNormalization:
+      return along_axis<A>(call, [p = call.node.attr_int("p")](T* row, int64_t n, int64_t stride) {
+        lp_normalise_row<A>(row, n, stride, p);
+      });
+    case Op::Softmax:
+      return along_axis<A>(call, [](T* row, int64_t n, int64_t s) { softmax_row<A>(row, n, s, false); });
+    case Op::LogSoftmax:
+      return along_axis<A>(call, log_softmax_row<A>);
+    case Op::Hardmax:
+      return along_axis<A>(call, hardmax_row<A>);
+    default:
+      return false;
+  }
+}
+
+template void softmax_row<RealAlgebra>(double*, int64_t, int64_t, bool);
+template void softmax_row<FieldAlgebra>(int64_t*, int64_t, int64_t, bool);
+template void softmax_row<IntAlgebra>(int64_t*, int64_t, int64_t, bool);
+template bool eval_normalisation<RealAlgebra>(const Call&);
+template bool eval_normalisation<FieldAlgebra>(const Call&);
+template bool eval_normalisation<IntAlgebra>(const Call&);
+
+}  // namespace rlopt

@@ -1,0 +1,305 @@
+#include "tools/reference/reference.h"
+
+#include <algorithm>
+
+#include "tools/reference/functions.h"
+#include "tools/reference/kernels.h"
+
+namespace rlopt {
+
+namespace {
+
+bool uses_doubles(DType dtype, Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::Float64 && is_floating(dtype);
+}
+
+Sizes static_dims(const TensorType& type) {
+  Sizes dims;
+  dims.reserve(type.dims.size());
+  for (const Dim& dim : type.dims) dims.push_back(dim.value());
+  return dims;
+}
+
+/// Keeps the low bits that the dtype has, with its sign.
+int64_t wrap(int64_t value, DType dtype) {
+  switch (dtype) {
+    case DType::i8:
+      return static_cast<int8_t>(value);
+    case DType::i16:
+      return static_cast<int16_t>(value);
+    case DType::i32:
+      return static_cast<int32_t>(value);
+    case DType::u8:
+      return static_cast<uint8_t>(value);
+    case DType::u16:
+      return static_cast<uint16_t>(value);
+    case DType::u32:
+      return static_cast<uint32_t>(value);
+    case DType::boolean:
+      return value != 0 ? 1 : 0;
+    default:
+      return value;
+  }
+}
+
+int64_t real_to_int(double value) {
+  // Out of range is undefined in ONNX; any fixed value will do.
+  if (std::isnan(value) || std::fabs(value) >= 9.2e18) return std::numeric_limits<int64_t>::min();
+  return static_cast<int64_t>(value);
+}
+
+/// Numbers of a Constant, or the fill of a ConstantOfShape, as elements of `dtype`.
+class Filler {
+ public:
+  Filler(DType dtype, Arithmetic arithmetic) : dtype_(dtype), arithmetic_(arithmetic) {}
+
+  void push(RefTensor& tensor, double value) const {
+    if (uses_doubles(dtype_, arithmetic_)) {
+      tensor.doubles.push_back(value);
+    } else if (!is_floating(dtype_)) {
+      tensor.ints.push_back(dtype_ == DType::boolean ? (value != 0 ? 1 : 0)
+                                                     : wrap(real_to_int(value), dtype_));
+    } else if (arithmetic_ == Arithmetic::Field) {
+      tensor.ints.push_back(FieldAlgebra::from_double(value));
+    } else {
+      tensor.ints.push_back(IntAlgebra::from_double(value));
+    }
+  }
+  void push(RefTensor& tensor, int64_t value) const {
+    if (is_floating(dtype_)) {
+      push(tensor, static_cast<double>(value));
+    } else {
+      tensor.ints.push_back(wrap(value, dtype_));
+    }
+  }
+
+ private:
+  DType dtype_;
+  Arithmetic arithmetic_;
+};
+
+/// A list of one value fills the whole tensor.
+template <class Values>
+void fill(RefTensor& tensor, const Values& values, const Filler& filler) {
+  const int64_t size = count(tensor.dims);
+  if (values.size() != 1 && static_cast<int64_t>(values.size()) != size) {
+    throw TypeError("Constant: expected " + std::to_string(size) + " values, got " +
+                    std::to_string(values.size()));
+  }
+  for (int64_t i = 0; i < size; ++i)
+    filler.push(tensor, values[values.size() == 1 ? 0 : static_cast<size_t>(i)]);
+}
+
+/// One element of an integer, bool or field tensor.
+int64_t cast_element(int64_t value, DType from, DType to, Arithmetic arithmetic) {
+  if (to == DType::boolean) return value != 0 ? 1 : 0;
+  if (arithmetic == Arithmetic::Field && is_floating(to)) return FieldAlgebra::reduce(value);
+  if (arithmetic == Arithmetic::Field && is_floating(from)) {
+    // Truncation is no function of the residue: uninterpreted, and small so that every integer dtype holds
+    // it.
+    return FieldAlgebra::uninterpreted(FieldAlgebra::key("cast"), value) % 64;
+  }
+  return wrap(value, to);
+}
+
+/// Between dtypes. Rounding to fewer bits is not modelled: a cast from real to real is the identity.
+void cast(const Call& call, Arithmetic arithmetic) {
+  const DType from = call.in_dtypes[0];
+  const DType to = call.node.types->front().dtype;
+  const RefTensor& x = *call.in[0];
+  RefTensor& y = call.out[0];
+  if (is_floating(from) && is_floating(to)) {
+    y.ints = x.ints;
+    y.doubles = x.doubles;
+  } else if (uses_doubles(from, arithmetic)) {
+    for (const double value : x.doubles) {
+      y.ints.push_back(to == DType::boolean ? (value != 0 ? 1 : 0) : wrap(real_to_int(value), to));
+    }
+  } else if (uses_doubles(to, arithmetic)) {
+    for (const int64_t value : x.ints) y.doubles.push_back(static_cast<double>(value));
+  } else {
+    for (const int64_t value : x.ints) y.ints.push_back(cast_element(value, from, to, arithmetic));
+  }
+}
+
+template <class A>
+bool evaluate_over(const Call& call) {
+  // Ordered by how often substitutions use them.
+  return eval_elementwise<A>(call) || eval_broadcast<A>(call) || eval_movement<A>(call) ||
+         eval_contraction<A>(call) || eval_convolution<A>(call) || eval_reduction<A>(call) ||
+         eval_normalisation<A>(call) || eval_pool<A>(call) || eval_gather<A>(call) || eval_attention<A>(call);
+}
+
+/// Quotients of reals have no exact integer: refused rather than truncated.
+bool divides(Op op) {
+  switch (op) {
+    case Op::Div:
+    case Op::Reciprocal:
+    case Op::Mod:
+    case Op::Mean:
+    case Op::ReduceMean:
+    case Op::AveragePool:
+    case Op::GlobalAveragePool:
+    case Op::BatchNormalization:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Shape-like operators, the same over every arithmetic. False: not one of them.
+bool evaluate_host(const Call& call, Arithmetic arithmetic) {
+  const Node& node = call.node;
+  RefTensor& out = call.out[0];
+  const DType dtype = node.types->front().dtype;
+  switch (node.op) {
+    case Op::Constant: {
+      const auto& values = std::get<Floats>(node.attr("value"));
+      const Filler filler(dtype, arithmetic);
+      if (!values.empty()) {
+        fill(out, values, filler);
+      } else {
+        fill(out, node.attr_ints("int_value"), filler);
+      }
+      return true;
+    }
+    case Op::ConstantOfShape:
+      fill(out, Floats{node.attr_float("value")}, Filler(dtype, arithmetic));
+      return true;
+    case Op::Cast:
+      cast(call, arithmetic);
+      return true;
+    case Op::Size:
+      out.ints.push_back(count(call.in[0]->dims));
+      return true;
+    case Op::Shape: {
+      const Sizes& dims = call.in[0]->dims;
+      const auto rank = static_cast<int64_t>(dims.size());
+      const int64_t start = node.attr_int("start");
+      const int64_t first = std::clamp<int64_t>(start < 0 ? start + rank : start, 0, rank);
+      out.ints.assign(dims.begin() + first, dims.begin() + first + out.dims[0]);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+void evaluate_node(const Call& call, Arithmetic arithmetic) {
+  if (evaluate_host(call, arithmetic)) return;
+  const Node& node = call.node;
+  // The choices of a Where decide its algebra, not the condition.
+  const DType dtype =
+      call.in_dtypes.empty() ? node.types->front().dtype : call.in_dtypes[node.op == Op::Where ? 1 : 0];
+  bool is_known = false;
+  if (uses_doubles(dtype, arithmetic)) {
+    is_known = evaluate_over<RealAlgebra>(call);
+  } else if (is_floating(dtype) && arithmetic == Arithmetic::Field) {
+    is_known = evaluate_over<FieldAlgebra>(call);
+  } else if (dtype != DType::c64 && dtype != DType::c128 && dtype != DType::other) {
+    if (is_floating(dtype) && divides(node.op)) {
+      throw TypeError(node.info().name + ": integer arithmetic has no division of reals");
+    }
+    is_known = evaluate_over<IntAlgebra>(call);
+  }
+  if (!is_known)
+    throw TypeError(node.info().name + ": the reference has no such operator on " + dtype_name(dtype));
+  for (size_t i = 0; i < call.out.size(); ++i) {
+    const DType to = (*node.types)[i].dtype;
+    if (!is_integer(to)) continue;
+    for (int64_t& value : call.out[i].ints) value = wrap(value, to);
+  }
+}
+
+/// Input data as this file keeps it: integers and bool in `ints`.
+RefTensor import_tensor(const RefTensor& given, const TensorType& type, Arithmetic arithmetic) {
+  const Sizes dims = static_dims(type);
+  if (given.dims != dims)
+    throw TypeError("input data: expected " + type.str() + ", got shape " + ints_str(given.dims));
+  RefTensor tensor{dims, {}, {}};
+  const auto size = static_cast<size_t>(count(dims));
+  const bool wants_doubles = uses_doubles(type.dtype, arithmetic);
+  if ((arithmetic == Arithmetic::Float64 ? given.doubles.size() : given.ints.size()) != size) {
+    throw TypeError("input data: expected " + std::to_string(size) + " elements for " + type.str());
+  }
+  if (wants_doubles) {
+    tensor.doubles = given.doubles;
+  } else if (arithmetic == Arithmetic::Float64) {
+    for (const double value : given.doubles) tensor.ints.push_back(wrap(real_to_int(value), type.dtype));
+  } else {
+    tensor.ints = given.ints;
+    const bool is_field = arithmetic == Arithmetic::Field && is_floating(type.dtype);
+    for (int64_t& value : tensor.ints)
+      value = is_field ? FieldAlgebra::reduce(value) : wrap(value, type.dtype);
+  }
+  return tensor;
+}
+
+/// Back to one kind of storage per arithmetic.
+RefTensor export_tensor(const RefTensor& value, Arithmetic arithmetic) {
+  if (arithmetic != Arithmetic::Float64 || value.ints.empty()) return value;
+  return {value.dims, {}, std::vector<double>(value.ints.begin(), value.ints.end())};
+}
+
+}  // namespace
+
+int64_t RefTensor::size() const { return count(dims); }
+
+std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<NodeId, RefTensor>& inputs,
+                                Arithmetic arithmetic) {
+  std::vector<std::vector<RefTensor>> values(static_cast<size_t>(graph.end_id()));
+  for (const NodeId id : graph.topological_order()) {
+    const Node& node = graph.node(id);
+    std::vector<RefTensor>& results = values[static_cast<size_t>(id)];
+    if (node.op == Op::Input || node.op == Op::Weight) {
+      const auto given = inputs.find(id);
+      if (given == inputs.end()) throw TypeError("no data for input '" + node.names->outputs.front() + "'");
+      results.push_back(import_tensor(given->second, node.types->front(), arithmetic));
+      continue;
+    }
+    for (const TensorType& type : *node.types) results.push_back({static_dims(type), {}, {}});
+    Call call{node, {}, {}, results};
+    for (const Value& input : node.inputs) {
+      const auto index = static_cast<size_t>(input.index);
+      call.in.push_back(input.present() ? &values[static_cast<size_t>(input.node)][index] : nullptr);
+      call.in_dtypes.push_back(input.present() ? graph.type(input).dtype : DType::other);
+    }
+    evaluate_node(call, arithmetic);
+  }
+  std::vector<RefTensor> outputs;
+  for (const Value& output : graph.outputs()) {
+    outputs.push_back(export_tensor(
+        values[static_cast<size_t>(output.node)][static_cast<size_t>(output.index)], arithmetic));
+  }
+  return outputs;
+}
+
+Sizes row_major_strides(const Sizes& dims) {
+  Sizes strides(dims.size(), 1);
+  for (size_t i = dims.size(); i > 1; --i) strides[i - 2] = strides[i - 1] * dims[i - 1];
+  return strides;
+}
+
+int64_t count(const Sizes& dims) {
+  int64_t total = 1;
+  for (const int64_t dim : dims) total *= dim;
+  return total;
+}
+
+Sizes broadcast_strides(const Sizes& dims, const Sizes& shape) {
+  const Sizes own = row_major_strides(dims);
+  Sizes strides(shape.size(), 0);
+  const size_t shift = shape.size() - dims.size();
+  for (size_t i = 0; i < dims.size(); ++i) strides[i + shift] = dims[i] == 1 ? 0 : own[i];
+  return strides;
+}
+
+Sizes all_offsets(const Sizes& dims, const Sizes& strides) {
+  Sizes offsets(static_cast<size_t>(count(dims)));
+  for_each_index<1>(dims, {strides}, [&](int64_t i, const std::array<int64_t, 1>& at) {
+    offsets[static_cast<size_t>(i)] = at[0];
+  });
+  return offsets;
+}
+
+}  // namespace rlopt

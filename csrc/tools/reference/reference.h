@@ -1,0 +1,30 @@
+// Exact reference interpreter: slow, simple, the oracle of the verifier and of the tests.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "infer/infer.h"
+
+namespace rlopt {
+
+/// Field: integers mod the prime 2^31 - 1, floating dtypes only; non-linear operators are uninterpreted
+/// functions (a keyed hash of the element, the operator and its attributes; row-wise ones such as Softmax
+/// hash the whole row). Int64: two's complement. Float64: true functions.
+enum class Arithmetic : uint8_t { Field, Int64, Float64 };
+
+/// Dense row-major tensor; Field and Int64 keep `ints`, Float64 keeps `doubles`.
+struct RefTensor {
+  std::vector<int64_t> dims;
+  std::vector<int64_t> ints;
+  std::vector<double> doubles;
+  int64_t size() const;
+};
+
+/// Evaluates all outputs. `inputs` by Input/Weight node id; all dims static.
+/// Throws TypeError for an operator that the arithmetic does not have (e.g. TopK over the field).
+std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<NodeId, RefTensor>& inputs,
+                                Arithmetic arithmetic);
+
+}  // namespace rlopt

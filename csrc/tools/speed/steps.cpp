@@ -1,0 +1,67 @@
+#include "tools/speed/steps.h"
+
+#include <chrono>
+#include <utility>
+
+namespace rlopt {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMaxMisses = 100;  // draws without a legal match before the walk begins again
+
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+/// A match drawn uniformly without looking at all of them: substitution, -1 where there is none, and
+/// location.
+std::pair<int, int> draw(const RewriteState& state, uint64_t number) {
+  if (state.matches().size() == 0) return {-1, 0};
+  size_t left = number % state.matches().size();
+  int substitution = 0;
+  while (left >= state.matches().of(substitution).size()) left -= state.matches().of(substitution++).size();
+  return {substitution, static_cast<int>(left)};
+}
+
+bool is_legal(const RewriteState& state, int substitution, int location) {
+  if (substitution < 0) return false;
+  const auto& evaluation = state.matches().of(substitution)[static_cast<size_t>(location)].evaluation;
+  return evaluation != nullptr && evaluation->is_legal;
+}
+
+}  // namespace
+
+StepTimes time_steps(const Graph& graph, const Library& library, const CostModel& cost, int num_steps,
+                     uint64_t seed) {
+  StepTimes times;
+  auto begin = Clock::now();
+  const MatchSet matches(graph, library);
+  times.first_match_us = us_since(begin);
+  RewriteState original(graph, library, cost);
+  begin = Clock::now();
+  original.evaluate();
+  times.first_evaluation_us = us_since(begin);
+  RewriteState state = original;
+  for (uint64_t i = 0, misses = 0; static_cast<int>(times.steps_us.size()) < num_steps; ++i) {
+    const auto [substitution, location] = draw(state, hash_mix(seed, i));
+    if (!is_legal(state, substitution, location)) {
+      if (++misses < kMaxMisses) continue;
+      if (times.steps_us.empty()) break;
+      misses = 0;
+      state = original;
+      continue;
+    }
+    misses = 0;
+    const int64_t before = state.num_evaluations();
+    begin = Clock::now();
+    state.step(substitution, location);
+    state.evaluate();
+    times.steps_us.push_back(us_since(begin));
+    times.num_evaluations += state.num_evaluations() - before;
+  }
+  return times;
+}
+
+}  // namespace rlopt

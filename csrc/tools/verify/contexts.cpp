@@ -1,0 +1,125 @@
+#include "tools/verify/contexts.h"
+
+#include <algorithm>
+
+#include "infer/infer.h"
+
+namespace rlopt {
+
+namespace {
+
+/// A node that reads the value, as a graph output more.
+void add_reader(GraphEdit& edit, Value value) {
+  const bool is_boolean = edit.graph().type(value).dtype == DType::boolean;
+  const Op op = is_boolean ? Op::Not : Op::Neg;
+  const NodeId id = add_inferred(edit, op, Attrs::make(op, {}), {value});
+  auto outputs = edit.graph().outputs();
+  auto names = edit.graph().output_names();
+  outputs.push_back({id, 0});
+  names.push_back("reader");
+  edit.set_outputs(std::move(outputs), std::move(names));
+}
+
+void add_output(GraphEdit& edit, Value value, const std::string& name) {
+  auto outputs = edit.graph().outputs();
+  auto names = edit.graph().output_names();
+  outputs.push_back(value);
+  names.push_back(name);
+  edit.set_outputs(std::move(outputs), std::move(names));
+}
+
+std::optional<Graph> same_tensor(const Instance& instance, Random& random) {
+  const Graph& graph = instance.graph;
+  std::vector<std::pair<Value, Value>> pairs;
+  for (const NodeId a : graph.inputs()) {
+    for (const NodeId b : graph.inputs()) {
+      const Value x{a, 0}, y{b, 0};
+      if (a < b && graph.node(a).op == graph.node(b).op && graph.type(x) == graph.type(y))
+        pairs.emplace_back(x, y);
+    }
+  }
+  if (pairs.empty()) return std::nullopt;
+  const auto [keep, drop] = random.pick(pairs);
+  GraphEdit edit(graph);
+  edit.redirect(drop, keep);
+  return edit.finish();
+}
+
+/// A second copy of all operators on the same inputs.
+std::optional<Graph> overlap(const Instance& instance) {
+  const Graph& graph = instance.graph;
+  GraphEdit edit(graph);
+  std::vector<NodeId> copy_of(static_cast<size_t>(graph.end_id()), -1);
+  for (const NodeId id : graph.topological_order()) {
+    const Node& node = graph.node(id);
+    if (node.info().cost_class == CostClass::Leaf) {
+      copy_of[static_cast<size_t>(id)] = id;
+      continue;
+    }
+    std::vector<Value> inputs = node.inputs;
+    for (Value& input : inputs) {
+      if (input.present()) input.node = copy_of[static_cast<size_t>(input.node)];
+    }
+    copy_of[static_cast<size_t>(id)] = edit.add_node(node.op, node.attrs, std::move(inputs), *node.types);
+  }
+  for (const Value& output : graph.outputs()) {
+    add_output(edit, {copy_of[static_cast<size_t>(output.node)], output.index}, "copy");
+  }
+  return edit.finish();
+}
+
+std::optional<Graph> chain(const Instance& instance, Random& random) {
+  const Graph& graph = instance.graph;
+  std::vector<std::pair<Value, Value>> pairs;  // input, output that takes its place
+  for (const NodeId id : graph.inputs()) {
+    for (const Value& output : graph.outputs()) {
+      const Value input{id, 0};
+      if (graph.type(input) == graph.type(output) && !graph.depends_on(output, {id}))
+        pairs.emplace_back(input, output);
+    }
+  }
+  if (pairs.empty()) return std::nullopt;
+  const auto [input, output] = random.pick(pairs);
+  GraphEdit edit(graph);
+  edit.redirect(input, output);
+  return edit.finish();
+}
+
+}  // namespace
+
+const char* context_name(Context context) {
+  static const char* const kNames[] = {"plain",        "second consumer", "graph output", "same tensor",
+                                       "shared input", "overlap",         "chain"};
+  return kNames[static_cast<size_t>(context)];
+}
+
+std::optional<Graph> put_in_context(const Instance& instance, Context context, Random& random) {
+  GraphEdit edit(instance.graph);
+  switch (context) {
+    case Context::Plain:
+      return instance.graph;
+    case Context::SecondConsumer:
+      add_reader(edit,
+                 random.pick(instance.intermediates.empty() ? instance.results : instance.intermediates));
+      return edit.finish();
+    case Context::GraphOutput:
+      if (instance.intermediates.empty()) return std::nullopt;
+      add_output(edit, random.pick(instance.intermediates), "intermediate");
+      return edit.finish();
+    case Context::SameTensor:
+      return same_tensor(instance, random);
+    case Context::SharedInput: {
+      const auto& inputs = instance.graph.inputs();
+      if (inputs.empty()) return std::nullopt;
+      add_reader(edit, {random.pick(inputs), 0});
+      return edit.finish();
+    }
+    case Context::Overlap:
+      return overlap(instance);
+    case Context::Chain:
+      return chain(instance, random);
+  }
+  return std::nullopt;
+}
+
+}  // namespace rlopt

@@ -1,0 +1,94 @@
+// Draws random graphs that are instances of a pattern under its own conditions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "match/match.h"
+#include "tools/verify/propose.h"
+
+namespace rlopt {
+
+/// A graph of the pattern's nodes and their free inputs, and nothing else.
+struct Instance {
+  Graph graph;
+  std::vector<Value> intermediates;  // read inside the pattern
+  std::vector<Value> results;        // outputs of the graph
+};
+
+/// What one condition says about a variable, used to propose values that have a chance.
+struct Hint {
+  enum class Target : uint8_t {
+    Rank,
+    Dim,
+    Shape,
+    BroadcastsTo,
+    Value,
+    DType,
+    Static,
+    Constant,
+    Attribute,
+    AllEqual
+  };
+  Target target = Target::Rank;
+  int slot = -1;          // tensor, or attribute for the last two
+  ExprPtr index;          // Dim: which
+  ExprPtr expr;           // what it should equal; null for Static and Constant
+  bool of_first = false;  // `same(e)`: later members should equal the first
+};
+/// Hints of all conditions; of `a || b` one side is chosen at random.
+std::vector<Hint> find_hints(const Substitution& substitution, Random& random);
+
+class Drawer {
+ public:
+  Drawer(const Library& library, int substitution, Random& random);
+  /// Nothing when this attempt found no instance.
+  std::optional<Instance> draw();
+
+ private:
+  struct Task {
+    int line;
+    int member;  // -1 for lines that stand for one node
+  };
+  struct State {
+    GraphEdit edit;
+    Binding binding;
+    std::vector<std::vector<NodeId>> nodes;  // by line, then member (or one)
+  };
+  /// An operand of a draft: the slot and member that it stands for.
+  struct Place {
+    int slot;
+    int member;
+  };
+
+  bool place(size_t task, const State& state);
+  bool extend(const Task& task, State& state);
+  Draft make_draft(const Task& task, const State& state, std::vector<Place>& places);
+  InputHint input_hint(const State& state, const Place& place) const;
+  void hint_attributes(const Task& task, const State& state, Draft& draft) const;
+  Value make_input(const DraftInput& input, const Place& place, const State& before, State& state);
+  bool has_hint(Hint::Target target, int slot) const;
+  std::optional<double> value_hint(const State& state, const Place& place) const;
+  Bound evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const;
+  Value bound_value(const State& state, const Place& place) const;
+  void bind(State& state, const Place& place, Value value) const;
+  void bind_outputs(const Task& task, NodeId id, State& state) const;
+  bool checks_hold(const Task& task, const State& state, bool is_last) const;
+  bool check_holds(const PatternCheck& check, const State& state, int num_members, int member) const;
+  bool is_bound(const Expr& expr, const State& state, int member) const;
+  std::optional<Instance> finish(State state) const;
+  std::string name_of(const Place& place) const;
+
+  const Substitution& substitution_;
+  const CompiledPattern& pattern_;
+  Random& random_;
+  std::optional<Proposer> proposer_;
+  std::vector<Hint> hints_;
+  std::vector<Task> tasks_;
+  int num_members_ = 0;
+  bool is_alike_ = false;  // members tend to have one shape in this instance
+  int budget_ = 0;         // proposals left for this attempt
+  std::optional<Instance> result_;
+};
+
+}  // namespace rlopt

@@ -1,0 +1,306 @@
+// Proposals: building blocks, elementwise operators, normalisation.
+#include "tools/verify/propose.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace rlopt {
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+int64_t Random::between(int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
+}
+
+Proposer::Proposer(Random& random) : random_(random) {
+  for (int i = 0; i < 3; ++i) sizes_.push_back(random_.one_of<int64_t>({1, 2, 3, 3, 5, 7, 8, 2}));
+  // Empty tensors break what holds for all others: they come together, often enough to be met.
+  has_empty_ = random_.chance(0.06);
+  if (has_empty_) sizes_[0] = 0;
+}
+
+int64_t Proposer::dim() {
+  if (random_.chance(0.7)) return random_.pick(sizes_);
+  if (random_.chance(0.03)) return 0;
+  return random_.one_of<int64_t>({1, 2, 3, 5, 7, 8});
+}
+
+/// Fresh sizes, or those of an earlier tensor of this rank: operands often have to agree.
+Ints Proposer::dims(int64_t rank) {
+  const auto earlier = last_dims_.find(rank);
+  if (earlier != last_dims_.end() && random_.chance(0.4)) return earlier->second;
+  Ints result;
+  for (int64_t i = 0; i < rank; ++i) {
+    result.push_back(i == 0 && rank > 2 && !has_empty_ ? random_.between(1, 3) : dim());
+  }
+  last_dims_[rank] = result;
+  return result;
+}
+
+int64_t Proposer::rank_of(const DraftInput& input, int64_t otherwise) const {
+  if (input.shape) return static_cast<int64_t>(input.shape->size());
+  if (input.hint.shape) return static_cast<int64_t>(input.hint.shape->size());
+  return input.hint.rank >= 0 ? input.hint.rank : otherwise;
+}
+
+/// The input gets the proposal, bent to what conditions say about it.
+const Ints& Proposer::choose(DraftInput& input, Ints proposal, std::optional<DType> dtype) {
+  if (input.shape) return *input.shape;
+  if (dtype) input.dtype = *dtype;
+  if (input.hint.dtype) input.dtype = *input.hint.dtype;
+  if (input.hint.broadcasts_to && random_.chance(0.8)) proposal = smaller(*input.hint.broadcasts_to);
+  if (input.hint.shape) proposal = *input.hint.shape;
+  if (input.hint.rank >= 0) {
+    const auto rank = static_cast<size_t>(input.hint.rank);
+    while (proposal.size() > rank) proposal.erase(proposal.begin());
+    while (proposal.size() < rank) proposal.insert(proposal.begin(), dim());
+  }
+  const auto size = static_cast<int64_t>(proposal.size());
+  for (const auto& [index, value] : input.hint.dims) {
+    const int64_t at = index < 0 ? index + size : index;
+    if (at >= 0 && at < size) proposal[static_cast<size_t>(at)] = value;
+  }
+  input.shape = std::move(proposal);
+  return *input.shape;
+}
+
+int64_t Proposer::any_rank(int64_t low) {
+  return std::max(low, random_.one_of<int64_t>({0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}));
+}
+
+int64_t Proposer::axis_for(Draft& draft, const char* name, int64_t rank) {
+  if (rank < 1) return 0;
+  const int64_t axis = random_.chance(0.4) ? -1 : random_.between(-rank, rank - 1);
+  const int64_t chosen = attr<int64_t>(draft, name, axis);
+  return chosen < 0 ? chosen + rank : chosen;
+}
+
+/// A shape that broadcasts to the target without changing it.
+Ints Proposer::smaller(const Ints& target) {
+  if (random_.chance(0.35)) return target;
+  if (random_.chance(0.15)) return {};
+  const auto drop = random_.chance(0.5) ? random_.between(0, static_cast<int64_t>(target.size())) : 0;
+  Ints result(target.begin() + drop, target.end());
+  if (random_.chance(0.6)) {
+    for (auto& size : result) size = random_.chance(0.35) ? 1 : size;
+  }
+  return result;
+}
+
+/// A shape to which the part broadcasts.
+Ints Proposer::larger(const Ints& part) {
+  Ints result = part;
+  for (auto& size : result) size = size == 1 && random_.chance(0.5) ? dim() : size;
+  while (result.size() < 4 && random_.chance(0.3)) result.insert(result.begin(), dim());
+  return result;
+}
+
+/// A list attribute: given, or all of one hinted value, or the last one of this name again, or the proposal.
+Ints Proposer::repeated(Draft& draft, const char* name, size_t length, const Ints& proposal) {
+  Ints chosen = proposal;
+  const auto hint = draft.all_equal.find(name);
+  const auto last = last_list_.find(name);
+  if (hint != draft.all_equal.end()) {
+    chosen = Ints(length, hint->second);
+    // Operators take the empty list for their default: 0 for pads, 1 for the others.
+    const int64_t neutral = std::string(name) == "pads" ? 0 : 1;
+    if (hint->second == neutral && random_.chance(0.5)) chosen.clear();
+  } else if (last != last_list_.end() && random_.chance(0.55) &&
+             (last->second.empty() || last->second.size() == length)) {
+    chosen = last->second;
+  }
+  const Ints& value = attr<Ints>(draft, name, chosen);
+  last_list_[name] = value;
+  return value;
+}
+
+bool Proposer::is_open(const Draft& draft, size_t i) const {
+  return i < draft.in.size() && !draft.in[i].is_omitted && !draft.in[i].shape;
+}
+
+/// Attributes that no rule below cares about.
+void Proposer::fill_attributes(Draft& draft) {
+  const OpInfo& info = op_info(draft.op);
+  for (size_t i = 0; i < info.attrs.size(); ++i) {
+    if (draft.attrs[i]) continue;
+    const AttrSpec& spec = info.attrs[i];
+    if (spec.name == "activation") {
+      draft.attrs[i] = random_.one_of<std::string>({"", "", "Relu", "Gelu", "GeluTanh", "Swish", "Sigmoid",
+                                                    "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu"});
+    } else if (spec.name == "to") {
+      draft.attrs[i] = random_.one_of<std::string>({"f32", "f64", "f16", "i64", "i32", "bool"});
+    } else if (spec.name == "approximate") {
+      draft.attrs[i] = random_.one_of<std::string>({"none", "tanh"});
+    } else if (spec.name == "min" || spec.name == "max") {
+      const double bound = random_.one_of<double>({0.0, 0.25, 1.0});
+      draft.attrs[i] = random_.chance(0.2) ? spec.default_value : (spec.name == "min" ? -bound : 6 * bound);
+    } else if (spec.name == "epsilon") {
+      draft.attrs[i] = random_.one_of<double>({1e-5, 1e-3, 0.125});
+    } else if (spec.name == "upper") {
+      draft.attrs[i] = random_.between(0, 1);
+    } else if (spec.name == "k") {
+      draft.attrs[i] = random_.between(-1, 2);
+    } else if (spec.kind == AttrKind::Float && random_.chance(0.7)) {
+      draft.attrs[i] = random_.one_of<double>({0.25, 0.5, 1.0, 2.0});
+    } else {
+      draft.attrs[i] = spec.default_value;
+    }
+  }
+}
+
+bool Proposer::elementwise(Draft& draft) {
+  const bool has_axis = op_info(draft.op).find_attr("axis") != nullptr;
+  const bool is_normalisation = op_info(draft.op).cost_class == CostClass::Normalisation;
+  DType dtype = DType::f32;
+  if (draft.op == Op::Not) dtype = DType::boolean;
+  if (draft.op == Op::Cast)
+    dtype = random_.one_of({DType::f32, DType::f32, DType::f64, DType::i64, DType::boolean});
+  int64_t low = has_axis ? 1 : 0;
+  if (draft.op == Op::Trilu) low = 2;
+  if (is_normalisation && draft.op == Op::LRN) low = 3;
+  const Ints& shape = choose(draft.in[0], dims(rank_of(draft.in[0], any_rank(low))), dtype);
+  if (has_axis) axis_for(draft, "axis", static_cast<int64_t>(shape.size()));
+  last_shape_ = shape;
+  return true;
+}
+
+/// Operands from `first` on broadcast with each other.
+bool Proposer::broadcast(Draft& draft, size_t first, DType dtype) {
+  Ints joint;
+  bool has_joint = false;
+  for (size_t i = first; i < draft.in.size(); ++i) {
+    if (is_open(draft, i)) continue;
+    const Ints& shape = *draft.in[i].shape;
+    if (draft.in[i].is_known && !(draft.in[i].dtype == DType::f32 && shape.empty()))
+      dtype = draft.in[i].dtype;
+    if (!has_joint || shape.size() > joint.size()) joint = shape;
+    has_joint = true;
+  }
+  for (size_t i = first; i < draft.in.size(); ++i) {
+    if (!is_open(draft, i)) continue;
+    if (!has_joint) {
+      Ints base = last_shape_ && random_.chance(0.6) ? *last_shape_ : dims(any_rank(0));
+      joint = choose(draft.in[i], random_.chance(0.3) ? smaller(base) : base, dtype);
+      has_joint = true;
+      continue;
+    }
+    choose(draft.in[i], random_.chance(0.25) ? larger(joint) : smaller(joint), dtype);
+    if (draft.in[i].shape->size() > joint.size()) joint = *draft.in[i].shape;
+  }
+  last_shape_ = joint;
+  return true;
+}
+
+bool Proposer::normalisation(Draft& draft) {
+  const bool is_layer = draft.op == Op::LayerNormalization || draft.op == Op::RMSNormalization;
+  const int64_t usual = is_layer ? random_.between(1, 4) : random_.one_of<int64_t>({2, 3, 4, 4, 4, 5});
+  const int64_t least = draft.op == Op::BatchNormalization ? 2 : (is_layer ? 1 : 3);
+  const Ints shape = choose(draft.in[0], dims(rank_of(draft.in[0], std::max(least, usual))));
+  const auto rank = static_cast<int64_t>(shape.size());
+  Ints rest;
+  if (is_layer) {
+    const int64_t axis = axis_for(draft, "axis", rank);
+    if (axis < 0 || axis >= rank) return false;
+    rest.assign(shape.begin() + axis, shape.end());
+  } else {
+    if (rank < 2) return false;
+    rest = {shape[1]};
+  }
+  for (size_t i = 1; i < draft.in.size(); ++i) {
+    if (!draft.in[i].is_omitted) choose(draft.in[i], rest, draft.in[0].dtype);
+  }
+  if (draft.op == Op::GroupNormalization) {
+    attr<int64_t>(draft, "num_groups", shape[1] % 2 == 0 && random_.chance(0.5) ? 2 : 1);
+  }
+  last_shape_ = shape;
+  return true;
+}
+
+bool Proposer::propose(Draft& draft) {
+  const auto done = [&](bool fits) {
+    if (fits) fill_attributes(draft);
+    return fits;
+  };
+  switch (draft.op) {
+    case Op::BatchNormalization:
+    case Op::LayerNormalization:
+    case Op::RMSNormalization:
+    case Op::InstanceNormalization:
+    case Op::GroupNormalization:
+      return done(normalisation(draft));
+    case Op::RotaryEmbedding:
+    case Op::Einsum:
+      return false;  // no substitution has them with open inputs
+    case Op::Clip: {
+      const bool fits = elementwise(draft);
+      fill_attributes(draft);
+      return fits && *known<double>(draft, "min") <= *known<double>(draft, "max") &&
+             *known<double>(draft, "min") < kInf;
+    }
+    default:
+      break;
+  }
+  switch (op_info(draft.op).infer) {
+    case InferRule::Unary:
+    case InferRule::Cast:
+    case InferRule::Predicate:
+    case InferRule::Shape:
+    case InferRule::Size:
+      return done(elementwise(draft));
+    case InferRule::Broadcast: {
+      const bool is_integer = random_.chance(0.06) && draft.op != Op::PRelu;
+      return done(broadcast(draft, 0, is_integer ? DType::i64 : DType::f32));
+    }
+    case InferRule::Compare: {
+      const bool is_logic = draft.op == Op::And || draft.op == Op::Or || draft.op == Op::Xor;
+      return done(broadcast(draft, 0, is_logic ? DType::boolean : DType::f32));
+    }
+    case InferRule::Where: {
+      const bool fits = broadcast(draft, 1, DType::f32);
+      if (is_open(draft, 0)) choose(draft.in[0], smaller(*last_shape_), DType::boolean);
+      return done(fits);
+    }
+    case InferRule::MatMul:
+      return done(matmul(draft));
+    case InferRule::Gemm:
+      return done(gemm(draft));
+    case InferRule::Conv:
+      return done(convolution(draft));
+    case InferRule::ConvTranspose:
+      return done(transposed_convolution(draft));
+    case InferRule::Attention:
+      return done(attention(draft));
+    case InferRule::Pool:
+    case InferRule::GlobalPool:
+    case InferRule::Resize:
+    case InferRule::DepthToSpace:
+    case InferRule::SpaceToDepth:
+      return done(pool(draft));
+    case InferRule::Reduce:
+    case InferRule::ArgReduce:
+    case InferRule::TopK:
+      return done(reduction(draft));
+    case InferRule::Reshape:
+    case InferRule::Flatten:
+      return done(reshape(draft));
+    case InferRule::Squeeze:
+    case InferRule::Unsqueeze:
+      return done(squeeze(draft));
+    case InferRule::Transpose:
+      return done(transpose(draft));
+    case InferRule::Split:
+      return done(split(draft));
+    case InferRule::Concat:
+      return done(concat(draft));
+    case InferRule::Slice:
+      return done(slice(draft));
+    default:
+      return done(movement(draft));
+  }
+}
+
+}  // namespace rlopt
