@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.kernels.layer import select_kernels
-from torchrlopt.executors.weights.prologue import Split, split_prologue
+from torchrlopt.executors.weights.split_fx import Split, split_prologue
 
 # Of the largest magnitude in the reference: rounding of sums of up to 1152 products.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-12}

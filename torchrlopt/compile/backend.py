@@ -28,7 +28,7 @@ from torchrlopt.capture.sampling import generated_inputs, random_inputs
 from torchrlopt.compile import autotune, check
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors import registry
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.onnx import files
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import read

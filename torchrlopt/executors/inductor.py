@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
-from torchrlopt.executors.heap import on_heap, peak_bytes
-from torchrlopt.executors.lowering.lower import lower_captured
+from torchrlopt.executors.kept_heap import on_heap, peak_bytes
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.executors.weights.cache import PrologueCache
-from torchrlopt.executors.weights.prologue import split_prologue
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
+from torchrlopt.executors.weights.split_fx import split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 

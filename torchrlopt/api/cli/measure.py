@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
-from torchrlopt.executors.registry import NAMES
+from torchrlopt.executor_table import names
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import machine_profile, profile_store
 from torchrlopt.machine.cost.cuda_probe import probe_cuda
@@ -60,7 +60,7 @@ def look(where: str, again: bool) -> dict[str, Any]:
         "device": describe(device),
         "fingerprint": key,
         "probe": probe,
-        "prices": {name: len(machine_profile(name, device, store).prices) for name in NAMES},
+        "prices": {name: len(machine_profile(name, device, store).prices) for name in names()},
         "cuda": probe_cuda().status,
         "profile": str(store.path),
     }
@@ -117,7 +117,7 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
     Raises:
         RlOptError: a model cannot be loaded, captured or lowered.
     """
-    Options(executor=executor)  # type: ignore[arg-type]  # refuses an unknown one, naming the nearest
+    Options(executor=executor)  # refuses an unknown one, naming the nearest
     sys.path.insert(0, os.getcwd())  # as `python -m` does, for models of the user's own
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"))

@@ -20,12 +20,12 @@ from torchrlopt.executors.eager.finiteness import add_weights_sum, are_finite, s
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite, taken_apart
 from torchrlopt.executors.eager.kernels.layer import select_kernels
-from torchrlopt.executors.heap import on_heap, peak_bytes
+from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, static_nodes
-from torchrlopt.executors.lowering.lower import lower_captured, lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.executors.weights.cache import PrologueCache
-from torchrlopt.executors.weights.prologue import Split, split_prologue
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
+from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 

@@ -1,6 +1,6 @@
 """A TensorRT engine at work: torch tensors in and out, on a stream of its own.
 
-Like `tensorrt_build` written for the Python API that 10.13 and 11 have in common, every object of TensorRT
+Like `build` written for the Python API that 10.13 and 11 have in common, every object of TensorRT
 annotated with its class: a test compares each name used with the published bindings.
 """
 

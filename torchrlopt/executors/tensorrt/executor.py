@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.eager.executor import EagerExecutor
-from torchrlopt.executors.onnx.calls import Outputs, as_tensor, devices_of, positions
+from torchrlopt.executors.onnx_runtimes.session_call import Outputs, as_tensor, devices_of, positions
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.executors.tensorrt.files import EngineFiles
 from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare
-from torchrlopt.executors.weights.cache import PrologueCache
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.options import Options
 from torchrlopt.storage.directory import default_directory
 

@@ -15,8 +15,8 @@ import torch
 
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.onnx.calls import positions, proto_without_weights, refuse_opaque
-from torchrlopt.executors.weights.onnx_split import WeightPrologue, split_weights
+from torchrlopt.executors.onnx_runtimes.session_call import positions, proto_without_weights, refuse_opaque
+from torchrlopt.executors.weights.split_onnx import WeightPrologue, split_weights
 from torchrlopt.onnx.opset import lower_opset
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options

@@ -16,7 +16,7 @@ from torchrlopt.capture.aten import device_of, reason_to_leave_alone, symbol_siz
 from torchrlopt.capture.sampling import generated_inputs
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError
 from torchrlopt.executors import registry
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx.files import load
 from torchrlopt.onnx.program import Program
@@ -50,7 +50,7 @@ class Source:
             LoweringError: the executor cannot run it.
         """
         model = write(dataclasses.replace(self.program, graph=graph))
-        return registry.get(executor).lower(model, self.captured, Options(executor=executor))  # type: ignore[arg-type]
+        return registry.get(executor).lower(model, self.captured, Options(executor=executor))
 
     def node_ids(self, graph: _C.Graph) -> dict[str, int]:
         """Ids of the nodes by the names they have in the written model."""

@@ -16,7 +16,7 @@ from torchrlopt.executors.eager.kernels.convolution import select_convolutions
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.lowering.fx_values import is_mutable, static_nodes
-from torchrlopt.executors.weights.prologue import reaching_output
+from torchrlopt.executors.weights.split_fx import reaching_output
 
 
 def select_kernels(module: fx.GraphModule, static: Collection[str], assume_finite: bool = False) -> None:

@@ -18,8 +18,8 @@ from torchrlopt.executors.lowering.converters import convert
 from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
 from torchrlopt.executors.lowering.fx_values import ORIGIN
-from torchrlopt.executors.lowering.outputs import Outputs, layout_of
-from torchrlopt.executors.lowering.splice import Group, Groups
+from torchrlopt.executors.lowering.original_calls import Group, Groups
+from torchrlopt.executors.lowering.output_layout import Outputs, layout_of
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.dlpack import from_dlpack
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.onnx.calls import (
+from torchrlopt.executors.onnx_runtimes.session_call import (
     Session,
     SessionCallable,
     proto_without_weights,
@@ -82,7 +82,7 @@ def _open(
     feeds: Sequence[str],
     settings: Mapping[str, object],
 ) -> Session:
-    """A session with these weights; see `onnx_calls.Opener`."""
+    """A session with these weights; see `session_call.Opener`."""
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
     proto = proto_without_weights(model, {name: tensor.shape for name, tensor in held.items()})

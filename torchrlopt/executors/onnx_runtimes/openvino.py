@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.onnx.calls import Session, SessionCallable, refuse_elsewhere, refuse_opaque
+from torchrlopt.executors.onnx_runtimes.session_call import (
+    Session,
+    SessionCallable,
+    refuse_elsewhere,
+    refuse_opaque,
+)
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
@@ -89,7 +94,7 @@ def _open(
     feeds: Sequence[str],
     settings: Mapping[str, object],
 ) -> Session:
-    """A compiled model with these weights; see `onnx_calls.Opener`."""
+    """A compiled model with these weights; see `session_call.Opener`."""
     import openvino
 
     proto = onnx_ir.to_proto(model).SerializeToString()

@@ -12,8 +12,8 @@ from torch import fx
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
-from torchrlopt.executors.lowering.outputs import dense_order
-from torchrlopt.executors.weights.cache import PrologueCache
+from torchrlopt.executors.lowering.output_layout import dense_order
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.executors.weights.widening import compute_in_float64
 
 _RANDOM = frozenset(
