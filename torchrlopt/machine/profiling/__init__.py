@@ -132,7 +132,7 @@ class _Session:
         try:
             timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
         except UnsupportedError:  # it runs in one piece
-            run_us = run_times([lowered], self.source.inputs, _GRAPH_S)[0]
+            run_us = run_times([lowered], self.source.inputs, self.source.device, _GRAPH_S)[0]
             self._whole.append((graph, run_us * self._drift(lowered)))
             prices = fitted_prices(self._whole, self._analytic)
             self.store.add(self._device, self.executor, prices, replace=True)
@@ -152,7 +152,9 @@ class _Session:
         Machines get slower and quicker in the course of minutes, and the first graph with them.
         """
         self._reference = self._reference or lowered
-        self._reference_us += run_times([self._reference], self.source.inputs, _REFERENCE_S, min_rounds=5)
+        self._reference_us += run_times(
+            [self._reference], self.source.inputs, self.source.device, _REFERENCE_S, min_rounds=5
+        )
         return statistics.median(self._reference_us) / self._reference_us[-1]
 
     def candidates(self, seed: int) -> Iterator[tuple[str, _C.Graph]]:
