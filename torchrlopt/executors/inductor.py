@@ -26,6 +26,7 @@ from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_fx import split_prologue
+from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 
@@ -49,7 +50,7 @@ class InductorExecutor:
             raise UnsupportedError("the inductor executor runs captured graphs", got="an ONNX file")
         with _disable_current_modes():
             module = lower_captured(model, captured)
-            static = captured.static_inputs if options.weights != "live" else frozenset()
+            static = static_inputs(captured, options)
             if options.numerics == "real":
                 compute_in_float64(module, static)
             return InductorCallable(module, static, options)

@@ -14,6 +14,7 @@ from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
 from torchrlopt.executors.lowering.output_layout import dense_order
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
+from torchrlopt.executors.weights.static_part import static_inputs
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
@@ -115,7 +116,7 @@ class SessionCallable:
 
     def __init__(self, model: onnx_ir.Model, captured: Captured, options: Options, opener: Opener) -> None:
         position = positions(captured)
-        is_static = captured.static_inputs if options.weights != "live" else frozenset[str]()
+        is_static = static_inputs(captured, options)
         names = [str(value.name) for value in model.graph.inputs]
         self._model = model
         self._opener = opener

@@ -17,6 +17,7 @@ from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.onnx_runtimes.session_call import positions, proto_without_weights, refuse_opaque
 from torchrlopt.executors.weights.split_onnx import WeightPrologue, split_weights
+from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx.opset import lower_opset
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
@@ -155,7 +156,7 @@ def prepare(
     standardise(model)
     lower_opset(model, opset)
     position = positions(captured)
-    static = set(captured.constants) | (captured.static_inputs if options.weights != "live" else set())
+    static = captured.constants.keys() | static_inputs(captured, options)
     weights = tuple(str(value.name) for value in model.graph.inputs if value.name in static)
     prologue = split_weights(model, static, device, exact=options.numerics != "real")
     shapes = {str(value.name): _sizes(value) for value in model.graph.inputs if value.name in prologue.names}
