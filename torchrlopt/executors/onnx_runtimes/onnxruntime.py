@@ -12,57 +12,20 @@ from typing import TYPE_CHECKING
 
 import onnx_ir
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.dlpack import from_dlpack
 
-from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.errors import LoweringError
 from torchrlopt.executors.onnx_runtimes.session_call import (
+    Runtime,
     Session,
-    SessionCallable,
+    lower_to_session,
     proto_without_weights,
-    refuse_elsewhere,
-    refuse_opaque,
 )
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
-
-
-class OnnxRuntimeExecutor:
-    """Runs a model in an ONNX Runtime session on the CPU."""
-
-    name = "onnxruntime"
-
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `Executor.lower`.
-
-        Raises:
-            LoweringError: an operator is not ONNX's, or ONNX Runtime refuses the model.
-            UnsupportedError: onnxruntime is not installed, the inputs are not on the CPU, or an output is no
-                tensor.
-        """
-        if captured is None:
-            raise UnsupportedError(
-                "the ONNX Runtime executor runs captured graphs", todo="open the file itself"
-            )
-        _check(model, captured)
-        standardise(model)
-        with _disable_current_modes():
-            return SessionCallable(model, captured, options, _open)
-
-
-def _check(model: onnx_ir.Model, captured: Captured) -> None:
-    try:
-        import onnxruntime  # noqa: F401  # an optional extra
-    except ImportError as error:
-        raise UnsupportedError(
-            "onnxruntime is not installed", todo="pip install 'torchrlopt[onnxruntime]'"
-        ) from error
-    refuse_opaque(model)
-    refuse_elsewhere(captured)
 
 
 def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
@@ -120,6 +83,16 @@ def _open(
     # The session reads the weights where they are: they live as long as it does.
     run.__dict__["weights"] = held, values
     return run
+
+
+class OnnxRuntimeExecutor:
+    """Runs a model in an ONNX Runtime session on the CPU."""
+
+    name = "onnxruntime"
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable; see `lower_to_session`."""
+        return lower_to_session(model, captured, options, Runtime("ONNX Runtime", "onnxruntime", _open))
 
 
 EXECUTOR = OnnxRuntimeExecutor()

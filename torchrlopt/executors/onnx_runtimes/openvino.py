@@ -15,17 +15,10 @@ import numpy as np
 import onnx_ir
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.onnx_runtimes.session_call import (
-    Session,
-    SessionCallable,
-    refuse_elsewhere,
-    refuse_opaque,
-)
+from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -45,36 +38,8 @@ _READS_PLACES = frozenset(_READING_PLACES.split())
 _GIVES_PLACES = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
 
 
-class OpenVinoExecutor:
-    """Runs a model in OpenVINO on the CPU."""
-
-    name = "openvino"
-
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `Executor.lower`.
-
-        Raises:
-            LoweringError: an operator is not ONNX's, or OpenVINO refuses the model.
-            UnsupportedError: openvino is not installed, the inputs are not on the CPU, the model computes
-                with 64 bits, or an output is no tensor.
-        """
-        if captured is None:
-            raise UnsupportedError("the OpenVINO executor runs captured graphs", todo="open the file itself")
-        try:
-            import openvino  # noqa: F401  # an optional extra
-        except ImportError as error:
-            raise UnsupportedError(
-                "openvino is not installed", todo="pip install 'torchrlopt[openvino]'"
-            ) from error
-        refuse_opaque(model)
-        refuse_elsewhere(captured)
-        _refuse_64_bits(model)
-        standardise(model)
-        with _disable_current_modes():
-            return SessionCallable(model, captured, options, _open)
-
-
 def _refuse_64_bits(model: onnx_ir.Model) -> None:
+    """Raise UnsupportedError for a model that needs the 64 bits of its numbers."""
     wide = onnx_ir.DataType.INT64
     for node in model.graph:
         given = {value.dtype for value in node.outputs}
@@ -205,6 +170,18 @@ def _bits(tensor: Any) -> tuple[NDArray[Any], bool]:
 def _copied(array: NDArray[Any], is_bfloat16: bool) -> torch.Tensor:
     tensor = torch.from_numpy(array.copy())
     return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
+
+
+class OpenVinoExecutor:
+    """Runs a model in OpenVINO on the CPU."""
+
+    name = "openvino"
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable; see `lower_to_session`."""
+        return lower_to_session(
+            model, captured, options, Runtime("OpenVINO", "openvino", _open, _refuse_64_bits)
+        )
 
 
 EXECUTOR = OpenVinoExecutor()
