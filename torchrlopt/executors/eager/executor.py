@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EagerExecutor:
-    """Lowers a model to an FX graph of ATen calls; what depends on weights only is computed once."""
+    """Lowers a model to an FX graph of ATen calls, and computes once what depends on weights only."""
 
     name = "eager"
 
@@ -80,9 +80,9 @@ class EagerCallable:
         weights: positions of the arguments that the prologue takes.
         inputs: positions of the arguments that `main` takes.
         origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
-        guard: when `main` is right; None: always. Where it does not hold, `main` runs without the fused
-            activations that rest on it.
-        run: what calls `main`; None: itself.
+        guard: says for which arguments `main` is right; None: for all. For others a copy of `main` runs in
+            which the fused activations are calls of their own.
+        run: calls `main`; None: `main.forward`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class EagerCallable:
         return outputs
 
     def arguments(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """What `main` is called with for these inputs of the captured graph, looked at as in a call.
+        """The arguments that `main` is called with for these inputs of the captured graph.
 
         Raises:
             UnsupportedError: `main` is not right for them, as they are not finite.

@@ -1,8 +1,8 @@
-"""Which values of a graph are finite as long as its inputs and weights are, and whether these are.
+"""Finds the values of a graph that are finite if its inputs and weights are, and checks that these are.
 
-Some fused kernels are right for finite operands only. They are used behind operators that make no NaN or
-infinity of finite operands (short of an overflow, where the original is not finite either); weights are
-looked at once, inputs at every call.
+Some fused kernels agree with ATen on finite operands only. They are used where all operators before them make
+finite results of finite operands. (An overflow breaks that, but then the result of the original is not finite
+either.) Weights are checked once for each set, inputs at every call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from torchrlopt.executors.weights.split_fx import Split
 
 aten = torch.ops.aten
 
-# No quotients, powers, logarithms, roots or variances: they leave the reals for finite operands.
+# Operators whose results are finite for finite operands. Quotients, powers, logarithms, roots and variances
+# are not among them.
 _SAFE = frozenset(
     {
         "convolution", "conv1d", "conv2d", "conv3d", "linear", "mm", "addmm", "bmm", "baddbmm", "matmul",
@@ -71,7 +72,7 @@ def _keeps_finite(node: fx.Node) -> bool:
     if name not in _SAFE or not all(_is_finite_number(value) for value in arguments(node).values()):
         return False
     shape = static_shape(node.all_input_nodes[0])
-    # The mean and the largest of nothing are no numbers.
+    # The mean of an empty tensor is NaN, and it has no extremes.
     return name not in ("mean", "amax", "amin") or (shape is not None and 0 not in shape)
 
 
@@ -80,7 +81,9 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
-    """Add the sum of all that is static and read by what is not: finite only if all of that is.
+    """Add calls that sum up every static value that a call outside the prologue reads.
+
+    The sum is finite only if all of these values are.
 
     Args:
         graph: an ATen graph in which kernels have been selected.
@@ -93,7 +96,7 @@ def weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
     for node in graph.nodes:
         if node not in static or not node.users:
             continue
-        # A packed weight is opaque: what it was packed from is looked at.
+        # The elements of a packed weight cannot be read, so the weight that it was packed from is summed.
         is_read = any(user not in static or user.target in _PACKING for user in node.users)
         value = tensor_of(node)
         if is_read and node.target not in _PACKING and value is not None and value.is_floating_point():

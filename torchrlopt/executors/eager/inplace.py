@@ -1,7 +1,8 @@
-"""Elementwise calls write over an operand that nobody reads again.
+"""Lets elementwise calls write over an operand that nobody reads again.
 
-Halves the memory traffic of an activation that follows a convolution (0.036 to 0.020 ms for 3 MB). Applied to
-the main part only, after the prologue was split off: a prologue value must never be written to.
+This halves the memory traffic of an activation that follows a convolution (0.036 to 0.020 ms for 3 MB). It is
+done to the main part only, after the prologue was split off: later calls read the values of the prologue
+again, so nothing may be written over them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def reuse_memory(module: fx.GraphModule) -> None:
         module: the main part of a graph, with `meta["val"]`; left alone when it writes to values already.
     """
     if any(is_mutable(node) for node in module.graph.nodes):
-        return  # what the program itself writes to is not followed
+        return  # this pass does not follow what the program itself writes to
     for node in module.graph.nodes:
         target = _in_place_form(node.target) if node.op == "call_function" else None
         if target is None:

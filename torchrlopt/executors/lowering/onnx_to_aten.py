@@ -1,4 +1,4 @@
-"""ONNX model to one ATen graph: original calls where they are whole, converted nodes elsewhere."""
+"""Makes one ATen graph of an ONNX model: puts original calls back where it can, and converts other nodes."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class _Lowering:
                 self._lower(node)
 
     def entry(self, value: onnx_ir.Value) -> Entry:
-        """What stands for a value; lowers its producer if that has not happened yet."""
+        """The entry of a value; lowers the node that makes the value if that has not happened yet."""
         if value not in self.entries:
             node = value.producer()
             if node is None:

@@ -1,4 +1,4 @@
-"""What the outputs of a lowered graph owe the original beyond values: strides, and memory of their own."""
+"""Gives the outputs of a lowered graph the strides of the original, and memory of their own where needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the executors that run ONNX models share: arguments to feeds, fetches to outputs, weights left out."""
+"""Calls sessions of runtimes that take ONNX models: turns arguments into feeds, and fetches into outputs."""
 
 from __future__ import annotations
 

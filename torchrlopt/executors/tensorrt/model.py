@@ -1,6 +1,6 @@
-"""The ONNX model that TensorRT is given: standard operators of an opset that it parses, weights apart.
+"""Prepares the ONNX model that TensorRT is given: standard operators of an opset that it parses, no weights.
 
-Knows nothing of TensorRT itself, so that all of it is tested where there is none.
+Nothing here imports TensorRT, so all of it is tested on machines that have none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Prices: which cost model the search uses for an executor on this machine.
+"""Makes the cost model that a search uses for an executor on this machine.
 
-Prices come from three places, the better one first: times of the nodes themselves (`torchrlopt profile`),
-rates and overheads found by the probe (`torchrlopt device`), constants of a typical machine. Nothing is ever
-measured here: without the first two every machine plans by the same constants.
+It takes the best prices that there are: measured times of the nodes (`torchrlopt profile`), else rates and
+overheads that the probe found (`torchrlopt device`), else constants of a typical machine. Nothing is measured
+here, so on a machine where neither command was run, plans follow the constants.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fills the profile: times the nodes of a model, and those that substitutions put into it.
 
-The original graph is timed first, then the one that greedy search finds, then graphs along random walks that
-hold nodes not timed yet. Every graph is stored as soon as it is timed, so a run may be stopped at any moment,
-and the next one goes on where this one ended. Executors that run a graph in one piece are timed graph by
-graph, and their nodes are priced by a fit.
+The original graph is timed first, then the one that greedy search finds, then graphs on random walks that
+hold nodes that were not timed yet. The prices are stored after every graph, so a run may be stopped at any
+moment, and the next run continues from there. Where an executor runs a graph in one piece, whole graphs are
+timed, and a fit divides their times among the nodes.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Session:
         return statistics.median(self._reference_us) / self._reference_us[-1]
 
     def candidates(self, seed: int) -> Iterator[tuple[str, _C.Graph]]:
-        """The original, greedy's graph, then what walks from either come by that is not known yet."""
+        """The original, the graph of greedy search, then graphs on walks from either that have new nodes."""
         original = self.source.program.graph
         yield "original", original
         greedy = _C.search(original, self.library, self.cost, searcher="greedy", budget_ms=5000)["graph"]

@@ -1,4 +1,4 @@
-"""Models to be priced: traced as the backend traces them, and lowered for any graph a plan leads to."""
+"""Loads and traces the models whose nodes are to be priced, and lowers the graphs that plans make of them."""
 
 from __future__ import annotations
 

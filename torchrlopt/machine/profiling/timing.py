@@ -1,7 +1,8 @@
-"""Times the nodes of one graph where they stand: in the lowered program, run as a whole.
+"""Times the nodes of one graph while the whole lowered program runs.
 
-Timing a node alone would leave out what surrounds it: whether its input is still in the cache, in which
-layout it lies, what is fused into it, what Python does meanwhile.
+The time of a node depends on the program around it: whether its input is still in the cache, in which layout
+the input lies, what is fused into its kernel, what Python does meanwhile. A node that is timed alone has none
+of that.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def time_nodes(
 ) -> TimedGraph:
     """Time every node of a graph.
 
-    Runs with and without readings of the clock take turns. The times of the nodes are scaled so that their
-    sum is the median of the runs without: medians of parts do not add up, and the readings take time.
+    Runs with readings of the clock and runs without take turns. The times of the nodes are scaled so that
+    they add up to the median of the runs without: the readings themselves take time, and the median of a sum
+    is not the sum of the medians.
 
     Args:
         source: where the graph came from.
