@@ -99,7 +99,10 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
 
 
 def _writes_new_memory(target: Any) -> bool:
-    """True for elementwise calls, those turned in place included: their result is theirs alone."""
+    """True for elementwise calls, whose result lies in memory that nobody else refers to.
+
+    Calls that this pass has turned into their in-place forms are among them.
+    """
     if not isinstance(target, torch._ops.OpOverload):
         return False
     if torch.Tag.pointwise not in target.tags and target not in _UNTAGGED:
@@ -108,7 +111,7 @@ def _writes_new_memory(target: Any) -> bool:
 
 
 def _is_in_place_form(target: Any) -> bool:
-    """True for the in-place form of an elementwise operator, which this pass put in."""
+    """True for the in-place form of an elementwise operator."""
     name = target._schema.name.rpartition("::")[2]
     functional = getattr(getattr(aten, name.removesuffix("_"), None), target._overloadname, None)
     return name.endswith("_") and functional is not None and is_elementwise(functional)

@@ -1,7 +1,7 @@
 """Finds the ATen calls of the original program that a rewritten model still holds whole.
 
-Capture translates every ATen call into a group of ONNX nodes. Where a rewritten model still has all nodes of a
-group, the lowering puts the original call back instead of converting the nodes: the call is exact, and it
+Capture translates every ATen call into a group of ONNX nodes. Where a rewritten model still has all nodes of
+a group, the lowering puts the original call back instead of converting the nodes: the call is exact, and it
 has properties that ONNX cannot express.
 """
 

@@ -1,8 +1,8 @@
-"""The ONNX Runtime executor: the rewritten model in a session, tensors shared without copies.
+"""The ONNX Runtime executor: runs the rewritten model in a session, which shares tensors without copies.
 
-The weights become initializers by pointer, so that ONNX Runtime folds and packs them; a session belongs to
-one set of weights and is made anew when one changes (with live weights they stay inputs). Needs the extra
-`onnxruntime`.
+The session reads the weights where they are, as initializers, and folds and packs them. It belongs to one set
+of weights: when one of them changes, another session is opened. With live weights they stay inputs. Needs the
+extra `onnxruntime`.
 """
 
 from __future__ import annotations

@@ -147,9 +147,10 @@ class _Session:
         return run_us
 
     def _drift(self, lowered: Lowered) -> float:
-        """By how much the machine is quicker now than it mostly was.
+        """The usual time of the first graph over its time now: times are multiplied by it.
 
-        Machines get slower and quicker in the course of minutes, and the first graph with them.
+        A machine gets slower and faster in the course of minutes. The first graph is timed again after each
+        graph, so its time says how fast the machine is at that moment.
         """
         self._reference = self._reference or lowered
         self._reference_us += run_times(
