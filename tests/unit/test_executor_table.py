@@ -78,6 +78,14 @@ def test_a_package_that_is_not_installed_makes_an_executor_unavailable(
     assert "absent" not in registry.available("cpu")
 
 
+def test_versions_are_those_of_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested_by = ExecutorRow("tested", "tested_executor", "needs a package", package="pytest")
+    absent = ExecutorRow("absent", "absent_executor", "is not there", package="no_such_package_at_all")
+    monkeypatch.setattr(executor_table, "ROWS", (*ROWS, tested_by, absent))
+    assert registry.version("tested") == pytest.__version__
+    assert registry.version("absent") == registry.version("eager") == registry.version("unknown") == ""
+
+
 def test_preferred_executors_come_before_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     first = ExecutorRow("first", "first_executor", "is tried first", preferred_on=("cpu",))
     monkeypatch.setattr(executor_table, "ROWS", (*ROWS, first))

@@ -6,6 +6,7 @@ asking for eager PyTorch never loads another runtime.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -65,6 +66,21 @@ def defaults(device_type: str) -> tuple[str, ...]:
     """
     preferred = (row.name for row in _available(device_type) if device_type in row.preferred_on)
     return (*preferred, "eager")
+
+
+def version(name: str) -> str:
+    """Version of the package that an executor needs; empty where that is PyTorch, or not installed.
+
+    Args:
+        name: of the executor.
+    """
+    row = executor_table.row_of(name)
+    if row is None or row.package is None:
+        return ""
+    try:
+        return importlib.metadata.version(row.package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def get(name: str) -> Executor:
