@@ -24,7 +24,8 @@ if __package__ in (None, ""):
 from baselines.measure import Row, Settings, measure_model
 from baselines.peers import DTYPES, OURS, PEERS, Case, installed_peers
 from baselines.table import failures, machine, render, write_csv, write_plot
-from torchrlopt.options import Executor, Weights
+from torchrlopt.executor_table import choices as executor_choices
+from torchrlopt.options import Weights
 from torchrlopt.searchers import NAMES as SEARCHERS
 
 #: Characters that the table needs, for output that has no width of its own.
@@ -195,7 +196,7 @@ def compare(
         raise typer.BadParameter(f"no weights {weights!r}; choose from: {', '.join(_values(Weights))}")
     chosen_peers = choose(peers, PEERS, "peer", installed_peers())
     chosen_peers = [PEERS[0], *(peer for peer in chosen_peers if peer != PEERS[0])]
-    executors = choose(executor, _values(Executor), "executor")
+    executors = choose(executor, executor_choices(), "executor")
     searchers = choose(searcher or "agent", SEARCHERS, "searcher")
     for path in (csv, plot):
         if path is not None and not path.parent.is_dir():

@@ -112,7 +112,7 @@ def measure(model: str, settings: Settings) -> list[Point]:
             graph, steps = variant(original, library, plan, _FIRST_SEED + number, most)
         variants.append((steps, cost.metrics(graph)))
         runs = [base] if number == 0 else [base, source.lower(graph, settings.executor)]
-        times_us.append(run_times(runs, source.inputs, _MEASURE_S, _MIN_ROUNDS))
+        times_us.append(run_times(runs, source.inputs, source.device, _MEASURE_S, _MIN_ROUNDS))
     base_us = float(np.median([each[0] for each in times_us]))
     return [
         Point(

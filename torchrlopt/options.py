@@ -14,11 +14,11 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from torchrlopt import executor_table
 from torchrlopt.errors import OptionsError
 from torchrlopt.searchers import AGENT_NAMES
 from torchrlopt.searchers import NAMES as SEARCHERS
 
-Executor = Literal["default", "eager", "inductor", "onnxruntime", "openvino", "tensorrt", "auto"]
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
@@ -33,16 +33,13 @@ class Options:
         searcher: how substitutions are chosen; `torchrlopt.searchers.ROWS` lists them. "agent" follows the
             trained agent that comes with the package, or yours, from greedy's plan to cheaper ones; "greedy"
             takes the cheapest candidate until none is cheaper; "none" changes nothing.
-        executor: what runs the rewritten graph. "eager" is PyTorch itself, "inductor" its compiler,
-            "onnxruntime" a session of ONNX Runtime, "openvino" a model compiled by OpenVINO (each needs the
-            extra of its name; CPU), "tensorrt" an engine of TensorRT (needs the extra of that name; CUDA).
-            "auto" plans for each of them that is installed, times all on the example inputs and keeps the
-            fastest. "default" is eager on the CPU; on CUDA it is TensorRT where that is installed and takes
-            the graph, else eager.
+        executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists them, with the package
+            and the devices that each needs ("onnxruntime", "openvino" and "tensorrt" are extras of this
+            package). "auto" plans for each of them that can run here, times all on the example inputs and
+            keeps the fastest. "default" is eager PyTorch on the CPU; on CUDA it is TensorRT where that is
+            installed and takes the graph, else eager.
         autotune_s: "auto" begins no further executor after so many seconds.
-        executor_options: settings of the executor by name: of `torch._inductor.config` for "inductor",
-            session configuration entries for "onnxruntime", properties of the CPU device for "openvino",
-            `tensorrt_model.TensorRtOptions` for "tensorrt".
+        executor_options: settings of the executor by name; its row in `executor_table` says what they are.
         cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and
             replay them. For "eager" and "inductor" on CUDA; without effect elsewhere.
         budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
@@ -75,7 +72,7 @@ class Options:
     """
 
     searcher: str = "agent"
-    executor: Executor = "default"
+    executor: str = "default"
     autotune_s: float = 120.0
     executor_options: dict[str, Any] | None = None
     cuda_graphs: bool = False
@@ -103,6 +100,8 @@ class Options:
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
         if self.searcher not in SEARCHERS:
             raise _no_such_value("searcher", self.searcher, SEARCHERS)
+        if self.executor not in executor_table.choices():
+            raise _no_such_value("executor", self.executor, executor_table.choices())
         for name, minimum, maximum in _RANGES:
             value = getattr(self, name)
             if not minimum <= value <= maximum:

@@ -112,7 +112,7 @@ def latency_of(
             for number in range(graphs):
                 graph = variant(original, library, plan, number, MAX_WALK)[0] if number else original
                 lowered = source.lower(graph, executor)
-                run_us = run_times([lowered], source.inputs, RUN_S, min_rounds=5)[0]
+                run_us = run_times([lowered], source.inputs, source.device, RUN_S, min_rounds=5)[0]
                 samples.setdefault(name, []).append((parts_of(graph, cost), run_us))
                 progress.advance(bar)
     return _fitted([each for own in samples.values() for each in own]), _quality(samples)

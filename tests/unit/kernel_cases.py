@@ -14,8 +14,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.inplace import reuse_memory
-from torchrlopt.executors.eager.kernels.layer import select_kernels
-from torchrlopt.executors.weights.prologue import Split, split_prologue
+from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
+from torchrlopt.executors.weights.split_fx import Split
 
 # Of the largest magnitude in the reference: rounding of sums of up to 1152 products.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-12}
@@ -52,8 +52,10 @@ def prepare(
     with torch.no_grad(), fakes:
         module = make_fx(function)(*given)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-    select_kernels(module, [placeholders[position] for position in static])
-    split = split_prologue(module, [placeholders[position] for position in static])
+    program = Program(module, [placeholders[position] for position in static], is_real=False)
+    names = [each.name for each in PASSES]
+    run_passes(program, PASSES[: names.index("split_weights") + 1])
+    split = program.parts
     targets = [str(node.target) for node in split.main.graph.nodes if node.op == "call_function"]
     main = fx.GraphModule(split.main, fx.Graph())
     main.graph.output(main.graph.graph_copy(split.main.graph, {}))

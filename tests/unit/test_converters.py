@@ -20,7 +20,7 @@ from torchrlopt import _C, _tools
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters import CONVERTERS, SUBJECTS
 from torchrlopt.executors.lowering.converters.table import converts
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from tests.unit.capture_calls import Capture, capture_function, capture_module
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError, OptionsError
-from torchrlopt.executors.lowering.lower import lower_captured
-from torchrlopt.executors.registry import NAMES, get
+from torchrlopt.executor_table import names
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
+from torchrlopt.executors.registry import get
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
@@ -114,7 +115,7 @@ def block() -> Capture:
 
 
 def test_executors_are_found_by_name() -> None:
-    assert all(get(name).name == name for name in NAMES)
+    assert all(get(name).name == name for name in names())
     with pytest.raises(OptionsError, match="unknown executor"):
         get("nonsense")
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import torchrlopt
+from torchrlopt import executor_table
 from torchrlopt.compile import backend
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import LoweringError, OptionsError, UnsupportedError
@@ -29,8 +30,9 @@ EXECUTORS = ["inductor", "onnxruntime", "openvino"]
 @pytest.fixture(autouse=True)
 def _installed(request: pytest.FixtureRequest) -> None:
     executor = getattr(request.node, "callspec", None) and request.node.callspec.params.get("executor")
-    if executor is not None and executor in registry._PACKAGES:
-        pytest.importorskip(executor, reason="the executor needs it")
+    row = executor_table.row_of(executor) if executor is not None else None
+    if row is not None and row.package is not None:
+        pytest.importorskip(row.package, reason="the executor needs it")
 
 
 class Net(nn.Module):

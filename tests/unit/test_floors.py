@@ -28,7 +28,7 @@ def floors() -> dict[str, int]:
 FLOORS = floors()
 
 # On the ground floor the others use errors and the core.
-BASEMENT = ("errors", "_C", "_tools", "storage", "searchers", "options", "report")
+BASEMENT = ("errors", "_C", "_tools", "storage", "searchers", "executor_table", "options", "report")
 
 # Third-party packages that only one place may import.
 CONFINED = {

@@ -26,6 +26,7 @@ def test_defaults_are_valid_and_frozen() -> None:
         ({"searcher": "greddy"}, "'greedy'"),
         ({"weights": "Frozen"}, "'frozen'"),
         ({"on_error": "rise"}, "'raise'"),
+        ({"executor": "inducter"}, "'inductor'"),
     ],
 )
 def test_unknown_name_or_value_names_the_nearest(given: dict[str, Any], nearest: str) -> None:
@@ -41,7 +42,7 @@ def test_unknown_name_or_value_names_the_nearest(given: dict[str, Any], nearest:
         ({"alpha": "1.1"}, "wrong type; expected: float"),
         ({"budget_steps": 1.5}, "wrong type; expected: int"),
         ({"save_dir": 3}, "wrong type; expected: str"),
-        ({"searcher": ["greedy"]}, "no such value"),
+        ({"weights": ["check"]}, "no such value"),
         ({"alpha": 0.9}, "out of range; expected: 1 to 100"),
         ({"budget_ms": -1}, "out of range"),
         ({"budget_ms": float("inf")}, "finite"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import torch
 from torchrlopt import _C
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError, UnsupportedError
+from torchrlopt.executors.device_clock import clock_of
 from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.machine.device import fingerprint
 from torchrlopt.machine.profiling.fitting import fitted_prices
-from torchrlopt.machine.profiling.timing import time_nodes
+from torchrlopt.machine.profiling.timing import run_times, time_nodes
 from torchrlopt.machine.profiling.walks import variant, walk
 from torchrlopt.onnx import files
 from torchrlopt.substitutions import load_library
@@ -65,14 +67,14 @@ def names(graph: _C.Graph, ids: Any) -> list[str]:
 
 def test_every_call_of_a_lowered_graph_knows_its_nodes(source: profiling.Source) -> None:
     graph = source.program.graph
-    stamped = Stamped(source.lower(graph, "eager"))
+    stamped = Stamped(source.lower(graph, "eager"), clock_of(CPU))
     ids = source.node_ids(graph)
     ops = {name for origin in stamped.origins for name in names(graph, [ids[n] for n in origin if n in ids])}
     assert {"Conv", "BatchNormalization", "Sigmoid", "Relu"} <= ops
 
 
 def test_stamped_graph_times_every_call(source: profiling.Source) -> None:
-    stamped = Stamped(source.lower(source.program.graph, "eager"))
+    stamped = Stamped(source.lower(source.program.graph, "eager"), clock_of(CPU))
     with torch.no_grad():
         calls, run = stamped(source.inputs)
         warm = stamped.warm(source.inputs)
@@ -83,7 +85,47 @@ def test_stamped_graph_times_every_call(source: profiling.Source) -> None:
 
 def test_only_the_eager_executor_is_stamped() -> None:
     with pytest.raises(UnsupportedError, match="call by call"):
-        Stamped(lambda *args: args)
+        Stamped(lambda *args: args, clock_of(CPU))
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a CUDA device is waited for and when the clock is read, in order; the device need not exist."""
+    found: list[str] = []
+    read = time.perf_counter_ns
+
+    def reading() -> int:
+        found.append("read")
+        return read()
+
+    monkeypatch.setattr(time, "perf_counter_ns", reading)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: found.append(f"wait {device}"))
+    return found
+
+
+@pytest.mark.parametrize("what", ["nodes", "runs"])
+def test_times_on_cuda_are_not_launch_times(
+    source: profiling.Source, told: list[str], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is read only when the device has finished."""
+    graph, cuda = source.program.graph, torch.device("cuda", 0)
+    lowered = source.lower(graph, "eager")
+    monkeypatch.setattr(type(source), "device", property(lambda self: cuda), raising=False)
+    told.clear()
+    if what == "nodes":
+        time_nodes(source, graph, lowered, cost_model("eager"), seconds=0.0)
+    else:
+        run_times([lowered], source.inputs, source.device, seconds=0.0)
+    readings = told.count("read")
+    assert readings > 10
+    assert told == ["wait cuda:0", "read"] * readings
+
+
+def test_times_on_the_cpu_wait_for_no_device(source: profiling.Source, told: list[str]) -> None:
+    time_nodes(
+        source, source.program.graph, source.lower(source.program.graph, "eager"), cost_model("eager"), 0
+    )
+    assert set(told) == {"read"}
 
 
 def test_prices_add_up_to_the_run(source: profiling.Source) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchrlopt.executors.weights.cache import MAX_SETS, PrologueCache
+from torchrlopt.executors.weights.prologue_cache import MAX_SETS, PrologueCache
 
 
 class _Counted:

@@ -14,7 +14,7 @@ from torchrlopt.compile import check
 from torchrlopt.compile.attempt import timed
 from torchrlopt.compile.memory import keep_original
 from torchrlopt.errors import RlOptError
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.onnx import files
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.standard import standardise

@@ -1,7 +1,8 @@
-"""Calls recorded as CUDA graphs: what a GPU does for one set of sizes, replayed without Python or launches.
+"""Records calls as CUDA graphs, one for each set of sizes, and replays them without Python or launches.
 
-A recorded call reads and writes fixed memory. Weights and what was computed from them are read where they
-are; the other arguments are copied in, and results are copied out, so that the caller owns what it gets.
+A recorded call reads and writes fixed memory. It reads weights, and what was computed from them, where they
+are. The other arguments are copied into its memory before a replay, and the results are copied out of it
+afterwards, so the caller owns what it gets.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def is_on_cuda(node: fx.Node) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """A tensor of its own with the same content; what is no tensor as it is."""
+    """A copy of a tensor; a value that is no tensor is returned as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 

@@ -1,7 +1,7 @@
-"""The inductor executor: the rewritten graph, compiled by PyTorch's own compiler.
+"""The inductor executor: compiles the rewritten graph with PyTorch's own compiler.
 
-Inductor is given the results of the weight prologue as frozen parameters, which it folds and packs. A
-compiled graph belongs to one set of weights and is made anew when one of them changes; with live weights
+Inductor gets the results of the weight prologue as frozen parameters, which it folds and packs. A compiled
+graph belongs to one set of weights: when one of them changes, the graph is compiled again. With live weights
 nothing is frozen.
 """
 
@@ -21,11 +21,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
-from torchrlopt.executors.heap import on_heap, peak_bytes
-from torchrlopt.executors.lowering.lower import lower_captured
+from torchrlopt.executors.kept_heap import on_heap, peak_bytes
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.executors.weights.cache import PrologueCache
-from torchrlopt.executors.weights.prologue import split_prologue
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
+from torchrlopt.executors.weights.split_fx import split_prologue
+from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 
@@ -49,7 +50,7 @@ class InductorExecutor:
             raise UnsupportedError("the inductor executor runs captured graphs", got="an ONNX file")
         with _disable_current_modes():
             module = lower_captured(model, captured)
-            static = captured.static_inputs if options.weights != "live" else frozenset()
+            static = static_inputs(captured, options)
             if options.numerics == "real":
                 compute_in_float64(module, static)
             return InductorCallable(module, static, options)
@@ -110,7 +111,7 @@ class InductorCallable:
         self.num_compilations += 1
         loaded = {id(code) for code in PyCodeCache.modules}
         try:
-            # Nothing of the compilation that we may be a part of concerns this one.
+            # This may run inside a compilation of the user's; inductor must see nothing of that one.
             with _disable_current_modes(), torch.no_grad(), tracing(None):
                 compiled = torch._inductor.compile(module, self._examples, options=self._settings)
                 return (on_heap(compiled, self._num_bytes),)
@@ -141,9 +142,13 @@ class InductorCallable:
 
 
 def _forget_code(loaded: Collection[int]) -> None:
-    """Let go of code that was loaded since: what inductor lists keeps its packed weights for ever.
+    """Remove the modules that inductor has loaded since from its list, so that they can be freed.
 
-    Code without weights of its own is loaded once, and stays.
+    Inductor never removes a module from its list, and a module holds its packed weights. Modules without
+    weights of their own stay: inductor loads them once and uses them again.
+
+    Args:
+        loaded: ids of the modules that were in the list before.
     """
     reused = {id(code) for code in PyCodeCache.modules_no_attr.values()}
     for code in [code for code in PyCodeCache.modules if id(code) not in reused and id(code) not in loaded]:

@@ -1,17 +1,17 @@
-"""Executors: what turns an ONNX model into a callable.
+"""Finds executors, by name or by what can run here.
 
-An executor is found by name, and its module is imported only then: asking for eager PyTorch never
-loads another runtime.
+`torchrlopt.executor_table` lists them. The module of an executor is imported when it is asked for by name:
+asking for eager PyTorch never loads another runtime.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from torchrlopt import executor_table
 from torchrlopt.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
 Lowered = Callable[..., tuple[Any, ...]]
 """A lowered graph: takes the inputs of `Captured.aten` in order, weights included; returns its outputs."""
-
-_MODULES = {
-    "eager": "torchrlopt.executors.eager.executor",
-    "inductor": "torchrlopt.executors.inductor",
-    "onnxruntime": "torchrlopt.executors.onnx.onnxruntime",
-    "openvino": "torchrlopt.executors.onnx.openvino",
-    "tensorrt": "torchrlopt.executors.tensorrt.executor",
-}
-
-NAMES: tuple[str, ...] = tuple(_MODULES)
-
-# Packages that an executor needs beyond PyTorch.
-_PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tensorrt": "tensorrt"}
 
 
 class Executor(Protocol):
@@ -63,18 +50,12 @@ class Executor(Protocol):
 
 
 def available(device_type: str) -> tuple[str, ...]:
-    """The executors that can run here, those that build quickly first.
+    """The executors that can run here, in the order of the table.
 
     Args:
         device_type: where the tensors of the graph are, "cpu" or "cuda".
     """
-    others = ("onnxruntime", "openvino") if device_type == "cpu" else ("tensorrt",)
-    order = ("eager", *others, "inductor")
-    return tuple(
-        name
-        for name in order
-        if name not in _PACKAGES or importlib.util.find_spec(_PACKAGES[name]) is not None
-    )
+    return tuple(row.name for row in _available(device_type))
 
 
 def defaults(device_type: str) -> tuple[str, ...]:
@@ -83,9 +64,8 @@ def defaults(device_type: str) -> tuple[str, ...]:
     Args:
         device_type: as in `available`.
     """
-    if device_type == "cuda" and "tensorrt" in available(device_type):
-        return ("tensorrt", "eager")
-    return ("eager",)
+    preferred = (row.name for row in _available(device_type) if device_type in row.preferred_on)
+    return (*preferred, "eager")
 
 
 def version(name: str) -> str:
@@ -94,8 +74,11 @@ def version(name: str) -> str:
     Args:
         name: of the executor.
     """
+    row = executor_table.row_of(name)
+    if row is None or row.package is None:
+        return ""
     try:
-        return importlib.metadata.version(_PACKAGES[name]) if name in _PACKAGES else ""
+        return importlib.metadata.version(row.package)
     except importlib.metadata.PackageNotFoundError:
         return ""
 
@@ -106,6 +89,19 @@ def get(name: str) -> Executor:
     Raises:
         OptionsError: there is no such executor.
     """
-    if name not in _MODULES:
-        raise OptionsError("unknown executor", expected=f"one of {', '.join(NAMES)}", got=name)
-    return cast("Executor", importlib.import_module(_MODULES[name]).EXECUTOR)
+    row = executor_table.row_of(name)
+    if row is None:
+        raise OptionsError(
+            "unknown executor", expected=f"one of {', '.join(executor_table.names())}", got=name
+        )
+    return cast("Executor", executor_table.module_of(row).EXECUTOR)
+
+
+def _available(device_type: str) -> list[executor_table.ExecutorRow]:
+    """The rows of the executors that run on such a device and whose package is installed."""
+    return [
+        row
+        for row in executor_table.ROWS
+        if (not row.devices or device_type in row.devices)
+        and (row.package is None or importlib.util.find_spec(row.package) is not None)
+    ]

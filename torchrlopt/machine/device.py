@@ -1,7 +1,8 @@
-"""What machine we are on: the part of the plan store's key that a plan's price depends on.
+"""Describes the machine, and makes the fingerprint under which plans and prices are stored.
 
-A plan found on one machine is valid on every machine, but it was chosen by prices and timings of one; so
-the fingerprint covers what changes them and nothing that does not (no host name, no serial number).
+A plan that was found on one machine is valid on every other, but it was chosen by the prices and timings of
+the first. The fingerprint therefore covers everything that changes prices, and nothing else (no host name, no
+serial number).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
-from torchrlopt.executors.registry import NAMES
+from torchrlopt.executor_table import names
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import machine_profile, profile_store
 from torchrlopt.machine.cost.cuda_probe import probe_cuda
@@ -59,7 +59,7 @@ def look(where: str, again: bool) -> dict[str, Any]:
         "device": describe(device),
         "fingerprint": key,
         "probe": probe,
-        "prices": {name: len(machine_profile(name, device, store).prices) for name in NAMES},
+        "prices": {name: len(machine_profile(name, device, store).prices) for name in names()},
         "cuda": probe_cuda().status,
         "profile": str(store.path),
     }
@@ -116,7 +116,7 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
     Raises:
         RlOptError: a model cannot be loaded, captured or lowered.
     """
-    Options(executor=executor)  # type: ignore[arg-type]  # refuses an unknown one, naming the nearest
+    Options(executor=executor)  # refuses an unknown one, naming the nearest
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:

@@ -30,7 +30,7 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     if text.endswith(".onnx"):
         # heavy
         from torchrlopt.capture.sampling import generated_inputs
-        from torchrlopt.executors.lowering.lower import lower_model
+        from torchrlopt.executors.lowering.onnx_to_aten import lower_model
         from torchrlopt.onnx.files import load
 
         module = lower_model(load(_existing(text))).eval()

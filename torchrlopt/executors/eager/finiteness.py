@@ -1,14 +1,15 @@
-"""Which values of a graph are finite as long as its inputs and weights are, and whether these are.
+"""Finds the values of a graph that are finite if its inputs and weights are, and checks that these are.
 
-Some fused kernels are right for finite operands only. They are used behind operators that make no NaN or
-infinity of finite operands (short of an overflow, where the original is not finite either); weights are
-looked at once, inputs at every call.
+Some fused kernels agree with ATen on finite operands only. They are used where all operators before them make
+finite results of finite operands. (An overflow breaks that, but then the result of the original is not finite
+either.) Weights are checked once for each set, inputs at every call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +17,12 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
+from torchrlopt.executors.weights.split_fx import Split
 
 aten = torch.ops.aten
 
-# No quotients, powers, logarithms, roots or variances: they leave the reals for finite operands.
+# Operators whose results are finite for finite operands. Quotients, powers, logarithms, roots and variances
+# are not among them.
 _SAFE = frozenset(
     {
         "convolution", "conv1d", "conv2d", "conv3d", "linear", "mm", "addmm", "bmm", "baddbmm", "matmul",
@@ -43,7 +46,7 @@ def finite_nodes(graph: fx.Graph, static: Collection[fx.Node]) -> frozenset[fx.N
 
     Args:
         graph: an ATen graph with `meta["val"]`.
-        static: what `weights_sum` covers.
+        static: what `weights_sum` adds up.
     """
     found: set[fx.Node] = set()
     for node in graph.nodes:
@@ -69,7 +72,7 @@ def _keeps_finite(node: fx.Node) -> bool:
     if name not in _SAFE or not all(_is_finite_number(value) for value in arguments(node).values()):
         return False
     shape = static_shape(node.all_input_nodes[0])
-    # The mean and the largest of nothing are no numbers.
+    # The mean of an empty tensor is NaN, and it has no extremes.
     return name not in ("mean", "amax", "amin") or (shape is not None and 0 not in shape)
 
 
@@ -77,8 +80,10 @@ def _is_finite_number(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def add_weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
-    """Add the sum of all that is static and read by what is not: finite only if all of that is.
+def weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
+    """Add calls that sum up every static value that a call outside the prologue reads.
+
+    The sum is finite only if all of these values are.
 
     Args:
         graph: an ATen graph in which kernels have been selected.
@@ -91,31 +96,22 @@ def add_weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | N
     for node in graph.nodes:
         if node not in static or not node.users:
             continue
-        # A packed weight is opaque: what it was packed from is looked at.
+        # The elements of a packed weight cannot be read, so the weight that it was packed from is summed.
         is_read = any(user not in static or user.target in _PACKING for user in node.users)
         value = tensor_of(node)
         if is_read and node.target not in _PACKING and value is not None and value.is_floating_point():
             sources.append(node)
     if not sources:
         return None
+    number = sources[0].meta["val"].new_empty((), dtype=torch.float32)
     with graph.inserting_before(next(iter(graph.find_nodes(op="output")))):
         total = None
         for source in sources:
             part = graph.call_function(aten.sum.default, (source,), {"dtype": torch.float32})
+            part.meta["val"] = number
             total = part if total is None else graph.call_function(aten.add.Tensor, (total, part))
+            total.meta["val"] = number
     return total
-
-
-def sources_of(graph: fx.Graph, nodes: Collection[fx.Node]) -> list[fx.Node]:
-    """The placeholders of floating point that these nodes are computed from, in order."""
-    needed, waiting = set(nodes), list(nodes)
-    while waiting:
-        for source in waiting.pop().all_input_nodes:
-            if source not in needed:
-                needed.add(source)
-                waiting.append(source)
-    placeholders = graph.find_nodes(op="placeholder")
-    return [node for node in placeholders if node in needed and not _is_integral(node)]
 
 
 def are_finite(tensors: Sequence[Any]) -> bool:
@@ -126,3 +122,50 @@ def are_finite(tensors: Sequence[Any]) -> bool:
         for tensor in tensors
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
     )
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What kernels for finite operands rest on.
+
+    Attributes:
+        inputs: positions, among the arguments of the main part, of the tensors to look at in each call.
+        weights: position of the answer of the prologue, whether all weights are finite; None where none are
+            read.
+    """
+
+    inputs: tuple[int, ...]
+    weights: int | None
+
+    def holds(self, arguments: Sequence[Any]) -> bool:
+        """Whether every value that the kernels rest on is finite."""
+        if self.weights is not None and not arguments[self.weights]:
+            return False
+        return are_finite([arguments[position] for position in self.inputs])
+
+
+def guard_of(split: Split, watched: Collection[str], total: fx.Node | None) -> Guard:
+    """The guard of a main part.
+
+    Args:
+        split: of which it is the main part; the sum of the weights is the last result of the prologue.
+        watched: names of the inputs that have to be finite.
+        total: the sum of the weights; None where there is none.
+    """
+    names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
+    inputs = tuple(index for index, name in enumerate(names[: len(split.inputs)]) if name in watched)
+    return Guard(inputs, None if total is None else len(names) - 1)
+
+
+def with_answer(prologue: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """The prologue with an answer as its last result: whether the sum of all weights is finite.
+
+    Args:
+        prologue: its last result is that sum.
+    """
+
+    def answering(*weights: torch.Tensor) -> tuple[Any, ...]:
+        *values, total = prologue(*weights)
+        return (*values, math.isfinite(total.item()))
+
+    return answering

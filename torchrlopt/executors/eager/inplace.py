@@ -1,7 +1,8 @@
-"""Elementwise calls write over an operand that nobody reads again.
+"""Lets elementwise calls write over an operand that nobody reads again.
 
-Halves the memory traffic of an activation that follows a convolution (0.036 to 0.020 ms for 3 MB). Applied to
-the main part only, after the prologue was split off: a prologue value must never be written to.
+This halves the memory traffic of an activation that follows a convolution (0.036 to 0.020 ms for 3 MB). It is
+done to the main part only, after the prologue was split off: later calls read the values of the prologue
+again, so nothing may be written over them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def reuse_memory(module: fx.GraphModule) -> None:
         module: the main part of a graph, with `meta["val"]`; left alone when it writes to values already.
     """
     if any(is_mutable(node) for node in module.graph.nodes):
-        return  # what the program itself writes to is not followed
+        return  # this pass does not follow what the program itself writes to
     for node in module.graph.nodes:
         target = _in_place_form(node.target) if node.op == "call_function" else None
         if target is None:
@@ -98,7 +99,10 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
 
 
 def _writes_new_memory(target: Any) -> bool:
-    """True for elementwise calls, those turned in place included: their result is theirs alone."""
+    """True for elementwise calls, whose result lies in memory that nobody else refers to.
+
+    Calls that this pass has turned into their in-place forms are among them.
+    """
     if not isinstance(target, torch._ops.OpOverload):
         return False
     if torch.Tag.pointwise not in target.tags and target not in _UNTAGGED:
@@ -107,7 +111,7 @@ def _writes_new_memory(target: Any) -> bool:
 
 
 def _is_in_place_form(target: Any) -> bool:
-    """True for the in-place form of an elementwise operator, which this pass put in."""
+    """True for the in-place form of an elementwise operator."""
     name = target._schema.name.rpartition("::")[2]
     functional = getattr(getattr(aten, name.removesuffix("_"), None), target._overloadname, None)
     return name.endswith("_") and functional is not None and is_elementwise(functional)

@@ -1,4 +1,4 @@
-"""What a lowered graph of the eager executor runs: packed kernels, plain calls, changes of layout."""
+"""Counts what a lowered graph of the eager executor runs: packed kernels, plain calls, changes of layout."""
 
 from __future__ import annotations
 

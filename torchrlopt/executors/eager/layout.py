@@ -39,7 +39,7 @@ class _Layout(enum.Enum):
     OTHER = enum.auto()
 
 
-# Of one image-like operand; the result follows its layout.
+# Operators of one image-like operand, whose result has the layout of the operand.
 _FOLLOWING = frozenset(
     {
         "max_pool2d_with_indices", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
@@ -49,7 +49,8 @@ _FOLLOWING = frozenset(
     }
 )  # fmt: skip
 
-# These give the same values for any strides; what lies where afterwards is not followed further.
+# The operators of the next two sets compute the same values for any strides. How their results lie in memory
+# is not tracked: the layout of a result is OTHER.
 _VIEWS = frozenset(
     {
         "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "select", "split", "split_with_sizes",
@@ -68,7 +69,7 @@ _ANY_STRIDES = frozenset(
 )  # fmt: skip
 
 
-# These write a contiguous result for any strides.
+# Operators that write a contiguous result whatever the strides of their operands are.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
 
 

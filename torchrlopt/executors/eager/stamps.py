@@ -1,19 +1,20 @@
-"""Reads the clock between the calls of a lowered graph: what each takes where it stands in the program.
+"""Reads the clock between the calls of a lowered graph: what each call takes where it stands in the program.
 
-A copy of the graph with a reading of the clock (40 ns) after every call, so that layouts, caches, memory
-reuse and the dispatch of Python are those of the real thing.
+The calls run in a copy of the graph that reads the clock after every call (40 ns on a CPU), so layouts,
+caches, memory reuse and the dispatch of Python are those of the original. On a CUDA device every reading
+waits for the device; a call is then charged with its launch and its kernels, one after the other.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
 
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.device_clock import Clock
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.registry import Lowered
 
@@ -25,6 +26,7 @@ class Stamped:
 
     Args:
         lowered: from the eager executor.
+        clock: of the device that the graph runs on.
 
     Attributes:
         origins: for each timed call, the names of the ONNX nodes whose work it does; empty where it only
@@ -35,10 +37,11 @@ class Stamped:
         UnsupportedError: the callable of another executor, which runs in one piece.
     """
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, clock: Clock) -> None:
         if not isinstance(lowered, EagerCallable):
             raise UnsupportedError("only the eager executor runs call by call", got=type(lowered).__name__)
         self._lowered = lowered
+        self._clock = clock
         main = lowered.main
         self._calls = [n for n in main.graph.nodes if n.op in ("call_function", "call_method", "call_module")]
         self.origins = [lowered.origins.get(node.name, ()) for node in self._calls]
@@ -47,7 +50,7 @@ class Stamped:
             [position[source] for source in node.all_input_nodes if source in position]
             for node in self._calls
         ]
-        self._module = _with_clock(main)
+        self._module = _with_clock(main, clock)
 
     def __call__(self, args: Sequence[Any]) -> tuple[list[int], int]:
         """Run once.
@@ -58,17 +61,17 @@ class Stamped:
         Returns:
             Nanoseconds of each timed call, the reading of the clock included, and of the whole run.
         """
-        start = time.perf_counter_ns()
+        start = self._clock()
         _, stamps = self._module.forward(*self._lowered.arguments(args))
-        end = time.perf_counter_ns()
+        end = self._clock()
         return [after - before for before, after in itertools.pairwise(stamps)], end - start
 
     def warm(self, args: Sequence[Any]) -> list[int]:
         """Nanoseconds of each timed call when it is repeated at once; results are not those of the graph."""
-        return _Repeating(self._lowered.main).times(self._lowered.arguments(args))
+        return _Repeating(self._lowered.main, self._clock).times(self._lowered.arguments(args))
 
 
-def _with_clock(main: fx.GraphModule) -> fx.GraphModule:
+def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
     """The graph with a reading of the clock before the first call and after each."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -76,21 +79,22 @@ def _with_clock(main: fx.GraphModule) -> fx.GraphModule:
     for node in main.graph.nodes:
         is_call = node.op in ("call_function", "call_method", "call_module")
         if is_call and not stamps:
-            stamps.append(graph.call_function(time.perf_counter_ns))
+            stamps.append(graph.call_function(clock))
         if node.op == "output":
             graph.output((fx.map_arg(node.args[0], copies.__getitem__), stamps))
             continue
         copies[node] = graph.node_copy(node, copies.__getitem__)
         if is_call:
-            stamps.append(graph.call_function(time.perf_counter_ns))
+            stamps.append(graph.call_function(clock))
     return fx.GraphModule(main, graph)
 
 
 class _Repeating(fx.Interpreter):
     """Runs a graph, every call several times in a row."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
         super().__init__(module)
+        self._clock = clock
         self._times: list[int] = []
 
     def times(self, args: Sequence[Any]) -> list[int]:
@@ -108,8 +112,8 @@ class _Repeating(fx.Interpreter):
         result = run(n.target, args, kwargs)
         best = 2**63
         for _ in range(_REPEATS):
-            start = time.perf_counter_ns()
+            start = self._clock()
             result = run(n.target, args, kwargs)
-            best = min(best, time.perf_counter_ns() - start)
+            best = min(best, self._clock() - start)
         self._times.append(best)
         return result

@@ -1,4 +1,4 @@
-"""What is known about the values of an FX graph before it runs: shapes, dtypes, staticness, arguments.
+"""What is known about the values of an FX graph before it runs: shapes, strides, arguments, purity.
 
 Every question answers None or False where the graph does not say: symbolic sizes are compared by their
 expressions and never guarded on.
@@ -80,22 +80,15 @@ def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def static_nodes(graph: fx.Graph, static: Collection[str]) -> set[fx.Node]:
-    """The nodes that are the same at every call as long as the placeholders named in `static` are.
-
-    Calls that draw random numbers or write to their arguments are never among them.
-    """
+def ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
+    """The nodes and all that they are computed from."""
     found: set[fx.Node] = set()
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            if node.name in static or node.target in static:
-                found.add(node)
-        elif node.op == "get_attr":
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
             found.add(node)
-        elif node.op == "call_function" and is_pure(node):
-            sources = node.all_input_nodes
-            if sources and all(source in found for source in sources):
-                found.add(node)
+            waiting.extend(node.all_input_nodes)
     return found
 
 
@@ -103,7 +96,7 @@ def is_pure(node: fx.Node) -> bool:
     """True for a call whose result depends on nothing but its arguments, and that changes none of them."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
-        return getattr(target, "__module__", None) == "_operator" or bool(getattr(target, "is_pure", False))
+        return getattr(target, "__module__", None) == "_operator"
     if node.is_impure():
         return False  # checks and the like: they must stay even though nothing reads them
     return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags

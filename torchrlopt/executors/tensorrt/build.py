@@ -1,7 +1,7 @@
-"""TensorRT's builder: networks of ONNX models made into plans, plans given weights and made into engines.
+"""Builds TensorRT plans of ONNX models, and loads plans as engines with their weights.
 
-Written for the Python API that 10.13 and 11 have in common. Every object of TensorRT is annotated with its
-class: a test compares each name used with the published bindings.
+This is written for the part of the Python API that TensorRT 10.13 and 11 have in common. Every object of
+TensorRT is annotated with its class: a test compares each name used with the published bindings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A TensorRT engine at work: torch tensors in and out, on a stream of its own.
+"""Runs a TensorRT engine on torch tensors, on a stream of its own.
 
-Like `tensorrt_build` written for the Python API that 10.13 and 11 have in common, every object of TensorRT
-annotated with its class: a test compares each name used with the published bindings.
+As `build`, this is written for the part of the Python API that TensorRT 10.13 and 11 have in common. Every
+object of TensorRT is annotated with its class: a test compares each name used with the published bindings.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.eager.executor import EagerExecutor
-from torchrlopt.executors.onnx.calls import Outputs, as_tensor, devices_of, positions
+from torchrlopt.executors.onnx_runtimes.session_call import FetchedOutputs, as_tensor, devices_of, positions
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.executors.tensorrt.files import EngineFiles
 from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare
-from torchrlopt.executors.weights.cache import PrologueCache
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.options import Options
 from torchrlopt.storage.directory import default_directory
 
@@ -109,7 +109,7 @@ class TensorRtCallable:
         self._weights = [position[name] for name in self._weight_names]
         self._feeds = [position[name] for name in prepared.feeds]
         self._ranges = [(position[name], range_) for name, range_ in prepared.ranges.items()]
-        self._outputs = Outputs(captured.aten, position)
+        self._outputs = FetchedOutputs(captured.aten, position)
         self._fallback = fallback
         self._cache = PrologueCache(self._engine, options.weights)
 

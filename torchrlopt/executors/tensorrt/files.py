@@ -1,7 +1,7 @@
-"""Plans and kernel timings of TensorRT on disk, in the private directory of this package.
+"""Keeps plans and kernel timings of TensorRT on disk, in the private directory of this package.
 
-A plan is a program: it is read only from a directory into which nobody else can write, and only whole (a
-check sum ties it to its key). Whatever is wrong with a file, the worst is that TensorRT builds once more.
+A plan is a program, so it is read only from a directory into which nobody else can write, and only if its
+check sum, which covers its key, is right. A file that is damaged or unreadable costs one more build.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The ONNX model that TensorRT is given: standard operators of an opset that it parses, weights apart.
+"""Prepares the ONNX model that TensorRT is given: standard operators of an opset that it parses, no weights.
 
-Knows nothing of TensorRT itself, so that all of it is tested where there is none.
+Nothing here imports TensorRT, so all of it is tested on machines that have none.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import torch
 
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.onnx.calls import positions, proto_without_weights, refuse_opaque
-from torchrlopt.executors.weights.onnx_split import WeightPrologue, split_weights
+from torchrlopt.executors.onnx_runtimes.session_call import positions, proto_without_weights, refuse_opaque
+from torchrlopt.executors.weights.split_onnx import WeightPrologue, split_weights
+from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx.opset import lower_opset
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
@@ -155,7 +156,7 @@ def prepare(
     standardise(model)
     lower_opset(model, opset)
     position = positions(captured)
-    static = set(captured.constants) | (captured.static_inputs if options.weights != "live" else set())
+    static = captured.constants.keys() | static_inputs(captured, options)
     weights = tuple(str(value.name) for value in model.graph.inputs if value.name in static)
     prologue = split_weights(model, static, device, exact=options.numerics != "real")
     shapes = {str(value.name): _sizes(value) for value in model.graph.inputs if value.name in prologue.names}

@@ -17,7 +17,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
-from torchrlopt.executors.lowering.fx_values import dim_key, static_nodes
+from torchrlopt.executors.lowering.fx_values import dim_key
+from torchrlopt.executors.weights.static_part import hoisted_calls
 
 aten = torch.ops.aten
 
@@ -69,7 +70,7 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
         module: edited in place; nodes carry fake tensors in `meta["val"]`.
         static: names of the placeholders that are the same at every call.
     """
-    over_weights = static_nodes(module.graph, static)
+    over_weights = {step.node for step in hoisted_calls(module.graph, static)}
     graph = fx.Graph()
     narrow: dict[fx.Node, fx.Node] = {}
     wide: dict[fx.Node, fx.Node] = {}
@@ -91,7 +92,7 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
     for node in module.graph.nodes:
         is_arithmetic = node.target in _ARITHMETIC and _is_floating(node)
         moves_computed = node.target in _MOVEMENT and not computed.isdisjoint(node.all_input_nodes)
-        if node.op == "call_function" and node in over_weights and (is_arithmetic or moves_computed):
+        if node in over_weights and (is_arithmetic or moves_computed):
             wide[node] = graph.node_copy(node, widened)
             wide[node].meta["val"] = tree_map_only(torch.Tensor, as_float64, node.meta["val"])
             computed.add(node)

@@ -1,8 +1,8 @@
-"""Prices: which cost model the search uses for an executor on this machine.
+"""Makes the cost model that a search uses for an executor on this machine.
 
-Prices come from three places, the better one first: times of the nodes themselves (`torchrlopt profile`),
-rates and overheads found by the probe (`torchrlopt device`), constants of a typical machine. Nothing is ever
-measured here: without the first two every machine plans by the same constants.
+It takes the best prices that there are: measured times of the nodes (`torchrlopt profile`), else rates and
+overheads that the probe found (`torchrlopt device`), else constants of a typical machine. Nothing is measured
+here, so on a machine where neither command was run, plans follow the constants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torchrlopt import _C
+from torchrlopt import _C, executor_table
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.machine.cost.prices import scales, table
 from torchrlopt.machine.cost.store import Price, ProfileStore, digest_of
@@ -38,45 +38,6 @@ __all__ = [
 _FLOPS_PER_US_AND_THREAD = 120e3
 _CACHE_BYTES_PER_US_AND_THREAD = 50e3
 
-# How executors differ from eager PyTorch on the same kernels: none of them runs Python between two calls.
-# Inductor compiles chains of elementwise operators into one kernel; ONNX Runtime puts an activation into the
-# convolution or product before it. ONNX Runtime and OpenVINO know no strides: what would be a view in PyTorch
-# is a copy. What a launch takes there is assumed, not measured; a profile replaces it.
-_EXECUTORS: dict[str, dict[str, float | bool]] = {
-    "eager": {},
-    "inductor": {
-        "launch_us": 0.5,
-        "contraction_launch_us": 8.0,
-        "view_us": 0.0,
-        "views_are_free": True,
-        "fuses_elementwise": True,
-    },
-    "onnxruntime": {
-        "launch_us": 1.0,
-        "contraction_launch_us": 3.0,
-        "view_us": 0.5,
-        "copies_cuts": True,
-        "fuses_epilogues": True,
-    },
-    "openvino": {
-        "launch_us": 0.5,
-        "contraction_launch_us": 2.0,
-        "view_us": 0.0,
-        "views_are_free": True,
-        "copies_cuts": True,
-        "fuses_elementwise": True,
-        "fuses_epilogues": True,
-    },
-    "tensorrt": {
-        "launch_us": 0.5,
-        "contraction_launch_us": 2.5,
-        "view_us": 0.0,
-        "views_are_free": True,
-        "fuses_elementwise": True,
-        "fuses_epilogues": True,
-    },
-}
-
 
 def device_model(
     executor: str, device_type: str = "cpu", probe: Mapping[str, Any] | None = None
@@ -94,9 +55,12 @@ def device_model(
     Raises:
         UnsupportedError: no prices are known for the executor.
     """
-    if executor not in _EXECUTORS:
+    row = executor_table.row_of(executor)
+    if row is None:
         raise UnsupportedError(
-            "no prices for this executor", expected=f"one of {', '.join(_EXECUTORS)}", got=executor
+            "no prices for this executor",
+            expected=f"one of {', '.join(executor_table.names())}",
+            got=executor,
         )
     model = _C.DeviceModel()
     if device_type == "cuda":
@@ -114,8 +78,8 @@ def device_model(
     for name, value in (probe or {}).get("model", {}).items():
         if hasattr(model, name):
             setattr(model, name, float(value))
-    for name, value in _EXECUTORS[executor].items():
-        if device_type == "cpu" or isinstance(value, bool):  # a launch on a GPU costs the same from anywhere
+    for name, value in row.prices.items():
+        if device_type == "cpu" or isinstance(value, bool):
             setattr(model, name, value)
     return model
 

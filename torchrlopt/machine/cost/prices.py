@@ -1,8 +1,9 @@
-"""From stored prices to the table of a cost model.
+"""Makes the table of a cost model from stored prices, and factors for the nodes that were never timed.
 
-A node is looked up among its neighbours first, then on its own; what was never timed is priced by the
-analytic model, brought to the level of what was: without that, a search would run after whatever the model
-thinks too cheap.
+The cost model looks a node up by its context (the node among its neighbours) first, then by the node alone.
+A node that is in neither place has its analytic price, multiplied by a factor that says how much longer nodes
+of its operator took than the analytic model said. Without the factors a search would prefer whatever the
+analytic model prices too low.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _MAX_SCALE = 30.0
 
 
 def table(prices: Iterable[Price]) -> dict[int, float]:
-    """Microseconds by key, contexts and nodes on their own alike.
+    """Microseconds by key, where a key names a context or a node alone.
 
-    A node on its own costs the mean of its contexts, those left out in which another kernel does its work.
+    A node alone costs the mean over its contexts. Contexts in which the kernel of another node does its work
+    are left out, unless there are no others.
     """
     found: dict[int, float] = {}
     contexts: dict[int, list[Price]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""The profile: measured times of nodes, and what the probe found, per device and executor, on disk.
+"""Stores the profile on disk: measured times of nodes by device and executor, and what the probe found.
 
-Numbers and names only. The worst that a poisoned profile can do is a bad plan, which is still checked and
-timed before it is used.
+The profile holds numbers and names only. Somebody who changes it can cause a bad plan, but every plan is
+checked and timed before it is used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fills the profile: times the nodes of a model, and those that substitutions put into it.
 
-The original graph is timed first, then the one that greedy search finds, then graphs along random walks that
-hold nodes not timed yet. Every graph is stored as soon as it is timed, so a run may be stopped at any moment,
-and the next one goes on where this one ended. Executors that run a graph in one piece are timed graph by
-graph, and their nodes are priced by a fit.
+The original graph is timed first, then the one that greedy search finds, then graphs on random walks that
+hold nodes that were not timed yet. The prices are stored after every graph, so a run may be stopped at any
+moment, and the next run continues from there. Where an executor runs a graph in one piece, whole graphs are
+timed, and a fit divides their times among the nodes.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Session:
         try:
             timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
         except UnsupportedError:  # it runs in one piece
-            run_us = run_times([lowered], self.source.inputs, _GRAPH_S)[0]
+            run_us = run_times([lowered], self.source.inputs, self.source.device, _GRAPH_S)[0]
             self._whole.append((graph, run_us * self._drift(lowered)))
             prices = fitted_prices(self._whole, self._analytic)
             self.store.add(self._device, self.executor, prices, replace=True)
@@ -147,16 +147,19 @@ class _Session:
         return run_us
 
     def _drift(self, lowered: Lowered) -> float:
-        """By how much the machine is quicker now than it mostly was.
+        """The usual time of the first graph over its time now: times are multiplied by it.
 
-        Machines get slower and quicker in the course of minutes, and the first graph with them.
+        A machine gets slower and faster in the course of minutes. The first graph is timed again after each
+        graph, so its time says how fast the machine is at that moment.
         """
         self._reference = self._reference or lowered
-        self._reference_us += run_times([self._reference], self.source.inputs, _REFERENCE_S, min_rounds=5)
+        self._reference_us += run_times(
+            [self._reference], self.source.inputs, self.source.device, _REFERENCE_S, min_rounds=5
+        )
         return statistics.median(self._reference_us) / self._reference_us[-1]
 
     def candidates(self, seed: int) -> Iterator[tuple[str, _C.Graph]]:
-        """The original, greedy's graph, then what walks from either come by that is not known yet."""
+        """The original, the graph of greedy search, then graphs on walks from either that have new nodes."""
         original = self.source.program.graph
         yield "original", original
         greedy = _C.search(original, self.library, self.cost, searcher="greedy", budget_ms=5000)["graph"]

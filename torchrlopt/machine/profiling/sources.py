@@ -1,4 +1,4 @@
-"""Models to be priced: traced as the backend traces them, and lowered for any graph a plan leads to."""
+"""Loads and traces the models whose nodes are to be priced, and lowers the graphs that plans make of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Source:
             LoweringError: the executor cannot run it.
         """
         model = write(dataclasses.replace(self.program, graph=graph))
-        return registry.get(executor).lower(model, self.job.captured, Options(executor=executor))  # type: ignore[arg-type]
+        return registry.get(executor).lower(model, self.job.captured, Options(executor=executor))
 
     def node_ids(self, graph: _C.Graph) -> dict[str, int]:
         """Ids of the nodes by the names they have in the written model."""

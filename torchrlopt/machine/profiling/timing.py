@@ -1,7 +1,8 @@
-"""Times the nodes of one graph where they stand: in the lowered program, run as a whole.
+"""Times the nodes of one graph while the whole lowered program runs.
 
-Timing a node alone would leave out what surrounds it: whether its input is still in the cache, in which
-layout it lies, what is fused into it, what Python does meanwhile.
+The time of a node depends on the program around it: whether its input is still in the cache, in which layout
+the input lies, what is fused into its kernel, what Python does meanwhile. A node that is timed alone has none
+of that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from torchrlopt import _C
+from torchrlopt.executors.device_clock import Clock, clock_of
 from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.cost import Price
@@ -46,8 +48,9 @@ def time_nodes(
 ) -> TimedGraph:
     """Time every node of a graph.
 
-    Runs with and without readings of the clock take turns. The times of the nodes are scaled so that their
-    sum is the median of the runs without: medians of parts do not add up, and the readings take time.
+    Runs with readings of the clock and runs without take turns. The times of the nodes are scaled so that
+    they add up to the median of the runs without: the readings themselves take time, and the median of a sum
+    is not the sum of the medians.
 
     Args:
         source: where the graph came from.
@@ -59,9 +62,10 @@ def time_nodes(
     Raises:
         UnsupportedError: the executor runs a graph in one piece.
     """
-    stamped = Stamped(lowered)
-    calls_ns, runs_ns, plain_ns = _rounds(stamped, lowered, source.inputs, seconds)
-    reading = _clock_us()
+    clock = clock_of(source.device)
+    stamped = Stamped(lowered, clock)
+    calls_ns, runs_ns, plain_ns = _rounds(stamped, lowered, source.inputs, clock, seconds)
+    reading = _reading_us(clock)
     calls = np.maximum(np.asarray(calls_ns) / 1e3 - reading, 0.0)
     outside = np.median(np.asarray(runs_ns) / 1e3 - np.asarray(calls_ns).sum(axis=1) / 1e3)
     plain_us = float(np.median(plain_ns)) / 1e3
@@ -69,7 +73,7 @@ def time_nodes(
     quartiles = np.percentile(calls, [25, 75], axis=0)
     scale = max(plain_us - float(outside), 0.0) / max(float(medians.sum()), 1e-9)
     with torch.no_grad():
-        warm = np.asarray(stamped.warm(source.inputs)) / 1e3
+        warm = np.maximum(np.asarray(stamped.warm(source.inputs)) / 1e3 - reading, 0.0)
     owners = _owners(stamped, source.node_ids(graph), graph, analytic)
     nodes = _by_node(owners, medians * scale, quartiles[1] - quartiles[0], np.minimum(warm, medians) * scale)
     leaves = graph.inputs
@@ -79,25 +83,31 @@ def time_nodes(
 
 
 def run_times(
-    callables: Sequence[Lowered], inputs: Sequence[Any], seconds: float, min_rounds: int = 7
+    callables: Sequence[Lowered],
+    inputs: Sequence[Any],
+    device: torch.device,
+    seconds: float,
+    min_rounds: int = 7,
 ) -> list[float]:
     """Median times of callables that take turns, in microseconds.
 
     Args:
         callables: run on the same inputs.
         inputs: of all of them.
+        device: where they run.
         seconds: about how long to run altogether.
         min_rounds: least number of rounds.
     """
+    clock = clock_of(device)
     times: list[list[int]] = [[] for _ in callables]
     with torch.no_grad(), _no_garbage():
         deadline = time.perf_counter() + seconds
         while len(times[0]) < min_rounds or time.perf_counter() < deadline:
             for run, own in zip(callables, times, strict=True):
                 run(*inputs)  # brings its own weights back into the caches
-                start = time.perf_counter_ns()
+                start = clock()
                 run(*inputs)
-                own.append(time.perf_counter_ns() - start)
+                own.append(clock() - start)
             if len(times[0]) >= _MAX_ROUNDS * 5:
                 break
     return [float(np.median(own)) / 1e3 for own in times]
@@ -113,7 +123,7 @@ class _Node:
 
 
 def _rounds(
-    stamped: Stamped, lowered: Lowered, inputs: Sequence[Any], seconds: float
+    stamped: Stamped, lowered: Lowered, inputs: Sequence[Any], clock: Clock, seconds: float
 ) -> tuple[list[list[int]], list[int], list[int]]:
     """Nanoseconds of every call, of the runs with, and of the runs without readings of the clock."""
     calls: list[list[int]] = []
@@ -125,9 +135,9 @@ def _rounds(
             stamped(inputs)
         deadline = time.perf_counter() + seconds
         while len(calls) < _MIN_ROUNDS or (time.perf_counter() < deadline and len(calls) < _MAX_ROUNDS):
-            start = time.perf_counter_ns()
+            start = clock()
             lowered(*inputs)
-            plain.append(time.perf_counter_ns() - start)
+            plain.append(clock() - start)
             each, run = stamped(inputs)
             calls.append(each)
             runs.append(run)
@@ -147,9 +157,9 @@ def _no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _clock_us() -> float:
-    """What one reading of the clock takes, in microseconds."""
-    stamps = [time.perf_counter_ns() for _ in range(2001)]
+def _reading_us(clock: Clock) -> float:
+    """What one reading of the clock takes when nothing is running, in microseconds."""
+    stamps = [clock() for _ in range(2001)]
     return float(np.median(np.diff(stamps))) / 1e3
 
 

@@ -1,4 +1,4 @@
-"""Graphs a few substitutions away from a given one: what searches come by."""
+"""Makes graphs a few substitutions away from a given one, such as searches meet."""
 
 from __future__ import annotations
 

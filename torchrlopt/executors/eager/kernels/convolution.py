@@ -180,7 +180,7 @@ def _packed_weight(graph: fx.Graph, site: _Site, packed: dict[Any, fx.Node]) -> 
 
 
 def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """A call that reads `node`, placed as early as it can be; its value stands for what `node` stands for."""
+    """Insert a call that reads `node`, as early as possible, with the fake value and origin of `node`."""
     if node.op == "placeholder":
         first = next(each for each in graph.nodes if each.op != "placeholder")
         with graph.inserting_before(first):
@@ -195,7 +195,7 @@ def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, .
 
 
 def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """One call in place of the chain of nodes from `first` to `last`, of which nothing else reads a part."""
+    """Replace the chain of nodes from `first` to `last`, which nobody else reads, by one call; returns it."""
     with graph.inserting_before(last):
         call = graph.call_function(target, args)
     call.meta.update(last.meta)

@@ -1,8 +1,10 @@
-"""Activations that a packed convolution or linear applies before it writes its result.
+"""Activations that a packed convolution or linear of oneDNN applies before it writes its result.
 
-Some oneDNN computes as ATen does for every input. Its relu, hardtanh and hardsigmoid turn NaN into a number
-and its exact gelu turns inf into NaN: these are fused only behind values that are known to be finite (see
-`finiteness`), and taken apart again for a call that brings other values.
+oneDNN computes sigmoid, tanh, silu, hardswish, leaky relu and the tanh form of gelu as ATen does, for every
+operand. It differs from ATen in four: its relu, hardtanh and hardsigmoid make a number of NaN, and its exact
+gelu makes NaN of an infinity. These four are fused only where the operand is known to be finite if inputs
+and weights are (see `finiteness`). A call whose inputs or weights are not finite runs `taken_apart`, a copy
+of the graph in which these activations are calls of ATen.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Epilogue:
-    """An activation in oneDNN's words: its name, its numbers, its variant."""
+    """An activation as oneDNN is told of it.
+
+    Attributes:
+        attr: oneDNN's name of it.
+        scalars: its numbers: a slope, or two bounds.
+        algorithm: which of its variants; empty where there is one only.
+    """
 
     attr: str = "none"
     scalars: tuple[float, ...] = ()
@@ -40,7 +48,7 @@ _PLAIN = {
 }
 
 
-# For finite operands only.
+# oneDNN agrees with ATen on finite operands only.
 _PLAIN_IF_FINITE = {
     aten.relu.default: Epilogue("relu"),
     aten.hardsigmoid.default: Epilogue("hardsigmoid"),
@@ -48,14 +56,15 @@ _PLAIN_IF_FINITE = {
 
 
 def fused_activation(value: fx.Node, is_finite: bool = False) -> tuple[fx.Node, Epilogue]:
-    """The activation that is the only reader of `value`, and the node that holds its result.
+    """Find the activation that can be fused into the call that computes `value`.
 
     Args:
-        value: a result of a product or convolution.
-        is_finite: whether `value` may be taken for finite.
+        value: the result of a product or a convolution.
+        is_finite: whether `value` is finite as long as inputs and weights are.
 
     Returns:
-        `(value, NONE)` when there is none that may be fused.
+        The node that holds the result of the activation, and the activation. `(value, NONE)` where no
+        activation is the only reader of `value`, or where it may not be fused.
     """
     swish = _written_out_swish(value)
     if swish is not None:
@@ -74,7 +83,7 @@ def fused_activation(value: fx.Node, is_finite: bool = False) -> tuple[fx.Node, 
 
 
 def _if_finite(user: fx.Node) -> Epilogue | None:
-    """What this activation is in oneDNN's words, as long as its operand is finite."""
+    """The activation of a node, if it is one on which oneDNN agrees with ATen for finite operands only."""
     if user.target in _PLAIN_IF_FINITE:
         return _PLAIN_IF_FINITE[user.target]
     if user.target is aten.gelu.default and arguments(user)["approximate"] == "none":
@@ -95,9 +104,12 @@ _ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "hardtanh": torch.clamp_,
     "gelu": torch.nn.functional.gelu,
 }
-"""oneDNN's names of what is fused for finite operands only, and what computes it for every operand."""
+"""The activations that are fused for finite operands only, by oneDNN's name: ATen's function for any operand.
 
-#: Where the packed calls carry the name of their activation; its numbers and its variant follow.
+Two of them write to their operand, which nobody else reads.
+"""
+
+#: Position of the activation's name among the arguments of a packed call; its numbers and variant follow it.
 _ATTR: dict[Any, int] = {
     packing.CONVOLUTION: 7,
     packing.CONVOLUTION_ADD: 10,
@@ -107,6 +119,7 @@ _ATTR: dict[Any, int] = {
 
 
 def _assumes_finite(node: fx.Node) -> bool:
+    """True for a packed call with an activation on which oneDNN agrees with ATen for finite operands only."""
     if node.target not in _ATTR:
         return False
     name, _, algorithm = node.args[_ATTR[node.target] :]
@@ -114,12 +127,15 @@ def _assumes_finite(node: fx.Node) -> bool:
 
 
 def fused_if_finite(graph: fx.Graph) -> list[fx.Node]:
-    """The calls of a graph that are right for finite operands only."""
+    """The packed calls of a graph that agree with ATen for finite operands only."""
     return [node for node in graph.nodes if _assumes_finite(node)]
 
 
 def taken_apart(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph that is right for every operand: such activations are calls of their own."""
+    """A copy of a graph that agrees with ATen for every operand.
+
+    In the copy, each activation that assumes finite operands is a call of ATen after its packed call.
+    """
     graph = copy.deepcopy(module.graph)
     for node in fused_if_finite(graph):
         at = _ATTR[node.target]
@@ -136,7 +152,7 @@ def taken_apart(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _written_out_swish(value: fx.Node) -> fx.Node | None:
-    """The product of `x * sigmoid(x)` when these two are all that reads x."""
+    """The node of the product in `x * sigmoid(x)`, where `value` is x and nothing else reads it."""
     if len(value.users) != 2:
         return None
     for gate in value.users:

@@ -20,9 +20,6 @@ PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
 PACK_TRANSPOSED = torch.ops.mkldnn._reorder_convolution_transpose_weight.default
 PACK_LINEAR = torch.ops.mkldnn._reorder_linear_weight.default
 
-PACKED_CONVOLUTIONS = frozenset({CONVOLUTION, CONVOLUTION_ADD, TRANSPOSED})
-"""The calls whose result is channels_last whatever the layout of their input."""
-
 # Below this a convolution that ATen does not hand to oneDNN anyway is faster where it is.
 _MIN_CONVOLUTION_FLOP = 1.5e6
 # ATen's own limit for its native kernel of one image (`use_mkldnn` in ConvUtils).

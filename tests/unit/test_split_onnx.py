@@ -9,7 +9,7 @@ import torch
 from onnx.reference import ReferenceEvaluator
 
 from tests.unit.onnx_text import model_of
-from torchrlopt.executors.weights.onnx_split import WeightPrologue, split_weights
+from torchrlopt.executors.weights.split_onnx import WeightPrologue, split_weights
 
 CPU = torch.device("cpu")
 

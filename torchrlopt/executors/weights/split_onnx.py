@@ -1,4 +1,4 @@
-"""Splits what depends on weights only off an ONNX model, as `prologue` does for an FX graph.
+"""Splits what depends on weights only off an ONNX model, so that it is computed once per set of weights.
 
 A runtime that is given the results reads plain weights: it need not fold anything, its engine is the same for
 all sets of weights, and the arithmetic over weights is torch's in float64.
@@ -12,7 +12,8 @@ from typing import Any
 import onnx_ir
 import torch
 
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
+from torchrlopt.executors.weights.static_part import Step, crossing, hoisted
 from torchrlopt.executors.weights.widening import compute_in_float64
 
 _RANDOM = frozenset(
@@ -36,14 +37,9 @@ def split_weights(
         What computes the values of those graph inputs of the model that are weights or results.
     """
     graph = model.graph
-    computed = _computed_from(graph, static)
-    frontier = [
-        output
-        for node in graph
-        if node in computed
-        for output in node.outputs
-        if output.is_graph_output() or any(use.node not in computed for use in output.uses())
-    ]
+    steps = _hoisted_nodes(graph, static)
+    computed = {step.node for step in steps}
+    frontier = crossing(steps, _readers)
     names = [str(value.name) for value in frontier]
     compute = _lowered(model, names, static, device, exact)
     results = [_make_input(graph, value) for value in frontier]
@@ -92,24 +88,26 @@ class WeightPrologue:
         return values
 
 
-def _computed_from(graph: onnx_ir.Graph, static: Collection[str]) -> set[onnx_ir.Node]:
+def _hoisted_nodes(graph: onnx_ir.Graph, static: Collection[str]) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
     """The nodes over weights and constants that read a weight, in whatever depth."""
-    fixed: set[onnx_ir.Value] = {value for value in graph.inputs if value.name in static}
-    weights = set(fixed)
-    fixed |= set(graph.initializers.values())
-    found: set[onnx_ir.Node] = set()
     kinds = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
-    for node in graph:
-        if node.op_type in _RANDOM or any(a.type in kinds for a in node.attributes.values()):
-            continue
-        operands = [value for value in node.inputs if value is not None]
-        if any(value not in fixed for value in operands):
-            continue
-        fixed.update(node.outputs)
-        if any(value in weights for value in operands):
-            weights.update(node.outputs)
-            found.add(node)
-    return found
+    steps = (
+        Step(
+            node,
+            [value for value in node.inputs if value is not None],
+            node.outputs,
+            node.op_type not in _RANDOM and all(a.type not in kinds for a in node.attributes.values()),
+        )
+        for node in graph
+    )
+    weights = [value for value in graph.inputs if value.name in static]
+    return hoisted(steps, weights, graph.initializers.values())
+
+
+def _readers(value: onnx_ir.Value) -> list[onnx_ir.Node | None]:
+    """The nodes that read a value, and None where it is an output."""
+    readers: list[onnx_ir.Node | None] = [use.node for use in value.uses()]
+    return [*readers, None] if value.is_graph_output() else readers
 
 
 def _lowered(

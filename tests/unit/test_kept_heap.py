@@ -1,4 +1,4 @@
-"""Memory that is kept between calls: torchrlopt/executors/heap.py."""
+"""Memory that is kept between calls: torchrlopt/executors/kept_heap.py."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import torch
 from torch import fx
 
 import torchrlopt
-from torchrlopt.executors import heap
+from torchrlopt.executors import kept_heap
 
 MB = 1 << 20
 # The module leaves every other malloc alone, which another test sees.
-needs_glibc = pytest.mark.skipif(heap._libc() is None, reason="malloc is not glibc's, or is set up already")
+needs_glibc = pytest.mark.skipif(
+    kept_heap._libc() is None, reason="malloc is not glibc's, or is set up already"
+)
 
 
 def page_faults(run: Callable[[], Any]) -> int:
@@ -37,7 +39,7 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 @needs_glibc
 def test_a_graph_on_the_heap_asks_the_kernel_for_nothing() -> None:
     x = torch.randn(16 * MB)  # 64 MB, above what glibc itself keeps
-    kept = heap.on_heap(chain, 192 * MB)
+    kept = kept_heap.on_heap(chain, 192 * MB)
     # Twenty results of 64 MB, in pages of 4 KB; what other tests left on the heap may cost one or the other.
     assert page_faults(lambda: kept(x)) < 0.2 * 20 * 16384
     assert torch.equal(kept(x), chain(x))
@@ -46,9 +48,9 @@ def test_a_graph_on_the_heap_asks_the_kernel_for_nothing() -> None:
 @needs_glibc
 def test_what_is_kept_is_given_back_with_the_last_graph() -> None:
     gc.collect()
-    before = dict(heap._held)
-    one, other = heap.on_heap(chain, 64 * MB), heap.on_heap(chain, 200 * MB)
-    assert sorted(heap._held.values()) == sorted([*before.values(), 64 * MB, 200 * MB])
+    before = dict(kept_heap._held)
+    one, other = kept_heap.on_heap(chain, 64 * MB), kept_heap.on_heap(chain, 200 * MB)
+    assert sorted(kept_heap._held.values()) == sorted([*before.values(), 64 * MB, 200 * MB])
     x = torch.randn(16 * MB)
     other(x)
 
@@ -58,7 +60,7 @@ def test_what_is_kept_is_given_back_with_the_last_graph() -> None:
 
     full = resident()
     del one, other
-    assert heap._held == before
+    assert kept_heap._held == before
     if not before:
         assert resident() < full - 50 * MB
 
@@ -68,10 +70,10 @@ def test_an_error_leaves_malloc_as_it_was() -> None:
     set_to = []
 
     def fail() -> None:
-        assert set_to[-1] == (heap._MMAP_MAX, 0)
+        assert set_to[-1] == (kept_heap._MMAP_MAX, 0)
         raise ValueError("no")
 
-    kept = heap.on_heap(fail, 64 * MB)
+    kept = kept_heap.on_heap(fail, 64 * MB)
     real = kept._mallopt
 
     def recorded(name: int, value: int) -> None:
@@ -81,20 +83,20 @@ def test_an_error_leaves_malloc_as_it_was() -> None:
     kept._mallopt = recorded
     with pytest.raises(ValueError, match="no"):
         kept()
-    assert set_to[-1] == (heap._MMAP_MAX, heap._NUM_MAPS)
+    assert set_to[-1] == (kept_heap._MMAP_MAX, kept_heap._NUM_MAPS)
 
 
 def test_small_graphs_and_a_malloc_of_the_users_own_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert heap.on_heap(chain, heap.WORTH_KEEPING - 1) is chain
+    assert kept_heap.on_heap(chain, kept_heap.WORTH_KEEPING - 1) is chain
     for name, value in (
         ("MALLOC_MMAP_THRESHOLD_", "1000000"),
         ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=0"),
     ):
-        heap._libc.cache_clear()
+        kept_heap._libc.cache_clear()
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            assert heap.on_heap(chain, 10**9) is chain
-    heap._libc.cache_clear()
+            assert kept_heap.on_heap(chain, 10**9) is chain
+    kept_heap._libc.cache_clear()
 
 
 def test_the_peak_counts_what_lives_at_the_same_time() -> None:
@@ -107,7 +109,7 @@ def test_the_peak_counts_what_lives_at_the_same_time() -> None:
         nodes.append(node)
     x.meta["val"] = torch.empty(10**6)
     graph.output(nodes[-1])
-    assert heap.peak_bytes(graph) == 150 * 8, "the first two; then 50 + 10 + 7 and less"
+    assert kept_heap.peak_bytes(graph) == 150 * 8, "the first two; then 50 + 10 + 7 and less"
 
 
 @needs_glibc
@@ -120,9 +122,9 @@ def test_a_large_batch_runs_without_page_faults(executor: str) -> None:
     ).eval()  # fmt: skip
     x = torch.randn(32, 3, 96, 96)  # two intermediates of 36 MB
     with torch.no_grad():
-        before = set(heap._held)
+        before = set(kept_heap._held)
         fast = torchrlopt.optimise(model, (x,), executor=executor, searcher="greedy", measure=False)
         assert fast.report.kept == "rewritten"
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
         assert page_faults(lambda: fast(x)) < 9000, "less than one of the two results"
-        assert set(heap._held) - before
+        assert set(kept_heap._held) - before

@@ -1,4 +1,4 @@
-"""ONNX model to one ATen graph: original calls where they are whole, converted nodes elsewhere."""
+"""Makes one ATen graph of an ONNX model: puts original calls back where it can, and converts other nodes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from torchrlopt.capture.opaque import DOMAIN as OPAQUE_DOMAIN
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters import convert
 from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
 from torchrlopt.executors.lowering.fx_values import ORIGIN
-from torchrlopt.executors.lowering.outputs import Outputs, layout_of
-from torchrlopt.executors.lowering.splice import Group, Groups
+from torchrlopt.executors.lowering.original_calls import Group, Groups
+from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of, with_layout
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
-
-_OPAQUE_DOMAIN = "rlopt.aten"
 
 _MIN_OPSET = 13  # before it Softmax, Clip, Slice, Pad and others had other forms
 
@@ -131,7 +130,7 @@ class _Lowering:
                 self._lower(node)
 
     def entry(self, value: onnx_ir.Value) -> Entry:
-        """What stands for a value; lowers its producer if that has not happened yet."""
+        """The entry of a value; lowers the node that makes the value if that has not happened yet."""
         if value not in self.entries:
             node = value.producer()
             if node is None:
@@ -147,7 +146,7 @@ class _Lowering:
         self.in_progress.add(node)
         last = next(iter(reversed(self.emitter.graph.nodes)), None)
         members: tuple[onnx_ir.Node, ...] = (node,)
-        if node.domain == _OPAQUE_DOMAIN:
+        if node.domain == OPAQUE_DOMAIN:
             self._put_opaque_back(node)
         else:
             group = self.groups.of(node) if self.groups is not None else None
@@ -248,7 +247,7 @@ class _Lowering:
         )
         if not same and call.target is aten.as_strided.default:
             for source in call.all_input_nodes:
-                operands[source] = Outputs.with_layout(self.emitter, operands[source], source.meta["val"])
+                operands[source] = with_layout(self.emitter, operands[source], source.meta["val"])
             same = True
         node = self.emitter.graph.node_copy(call, operands.__getitem__)
         if not same:
@@ -325,7 +324,7 @@ class _Lowering:
                 if found is None:
                     raise LoweringError("an output is no tensor and cannot be copied", where=source.name)
                 results[source] = found
-        outputs = Outputs(self.emitter)
+        outputs = OutputEmitter(self.emitter)
         nodes = {
             source: outputs.matched(self.emitter.tensor(entry), source) for source, entry in results.items()
         }

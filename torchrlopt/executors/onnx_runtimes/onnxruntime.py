@@ -1,8 +1,8 @@
-"""The ONNX Runtime executor: the rewritten model in a session, tensors shared without copies.
+"""The ONNX Runtime executor: runs the rewritten model in a session, which shares tensors without copies.
 
-The weights become initializers by pointer, so that ONNX Runtime folds and packs them; a session belongs to
-one set of weights and is made anew when one changes (with live weights they stay inputs). Needs the extra
-`onnxruntime`.
+The session reads the weights where they are, as initializers, and folds and packs them. It belongs to one set
+of weights: when one of them changes, another session is opened. With live weights they stay inputs. Needs the
+extra `onnxruntime`.
 """
 
 from __future__ import annotations
@@ -12,57 +12,20 @@ from typing import TYPE_CHECKING
 
 import onnx_ir
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.dlpack import from_dlpack
 
-from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.onnx.calls import (
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.onnx_runtimes.session_call import (
+    Runtime,
     Session,
-    SessionCallable,
+    lower_to_session,
     proto_without_weights,
-    refuse_elsewhere,
-    refuse_opaque,
 )
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
-
-
-class OnnxRuntimeExecutor:
-    """Runs a model in an ONNX Runtime session on the CPU."""
-
-    name = "onnxruntime"
-
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `Executor.lower`.
-
-        Raises:
-            LoweringError: an operator is not ONNX's, or ONNX Runtime refuses the model.
-            UnsupportedError: onnxruntime is not installed, the inputs are not on the CPU, or an output is no
-                tensor.
-        """
-        if captured is None:
-            raise UnsupportedError(
-                "the ONNX Runtime executor runs captured graphs", todo="open the file itself"
-            )
-        _check(model, captured)
-        standardise(model)
-        with _disable_current_modes():
-            return SessionCallable(model, captured, options, _open)
-
-
-def _check(model: onnx_ir.Model, captured: Captured) -> None:
-    try:
-        import onnxruntime  # noqa: F401  # an optional extra
-    except ImportError as error:
-        raise UnsupportedError(
-            "onnxruntime is not installed", todo="pip install 'torchrlopt[onnxruntime]'"
-        ) from error
-    refuse_opaque(model)
-    refuse_elsewhere(captured)
 
 
 def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
@@ -82,7 +45,7 @@ def _open(
     feeds: Sequence[str],
     settings: Mapping[str, object],
 ) -> Session:
-    """A session with these weights; see `onnx_calls.Opener`."""
+    """A session with these weights; see `session_call.Opener`."""
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
     proto = proto_without_weights(model, {name: tensor.shape for name, tensor in held.items()})
@@ -120,6 +83,16 @@ def _open(
     # The session reads the weights where they are: they live as long as it does.
     run.__dict__["weights"] = held, values
     return run
+
+
+class OnnxRuntimeExecutor:
+    """Runs a model in an ONNX Runtime session on the CPU."""
+
+    name = "onnxruntime"
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable; see `lower_to_session`."""
+        return lower_to_session(model, captured, options, Runtime("ONNX Runtime", "onnxruntime", _open))
 
 
 EXECUTOR = OnnxRuntimeExecutor()

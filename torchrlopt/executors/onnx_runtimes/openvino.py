@@ -1,8 +1,8 @@
-"""The OpenVINO executor: the rewritten model, compiled by OpenVINO for the CPU, inputs shared without copies.
+"""The OpenVINO executor: compiles the rewritten model with OpenVINO for the CPU.
 
-The weights become constants by pointer, so that OpenVINO folds and packs them; a compiled model belongs to
-one set of weights and is made anew when one changes (with live weights they stay inputs). Needs the extra
-`openvino`.
+OpenVINO reads the weights where they are, as constants, and folds and packs them. A compiled model belongs to
+one set of weights: when one of them changes, the model is compiled again. With live weights they stay inputs.
+Needs the extra `openvino`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import numpy as np
 import onnx_ir
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.onnx.calls import Session, SessionCallable, refuse_elsewhere, refuse_opaque
+from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -30,53 +28,30 @@ if TYPE_CHECKING:
 # on processors that have it.
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
-# OpenVINO computes with 32 bits what has 64. That is enough for places, sizes and axes, which these operators
-# read or move; what computes with 64-bit integers, compares or returns them is left to others.
-_READING_PLACES = (
-    "Constant Expand Gather GatherElements GatherND Pad ReduceMax ReduceMean ReduceMin ReduceSum Reshape "
-    "Resize ScatterElements ScatterND Slice Split Squeeze Tile Transpose Unsqueeze"
-)
-_READS_PLACES = frozenset(_READING_PLACES.split())
-_GIVES_PLACES = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
-
-
-class OpenVinoExecutor:
-    """Runs a model in OpenVINO on the CPU."""
-
-    name = "openvino"
-
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `Executor.lower`.
-
-        Raises:
-            LoweringError: an operator is not ONNX's, or OpenVINO refuses the model.
-            UnsupportedError: openvino is not installed, the inputs are not on the CPU, the model computes
-                with 64 bits, or an output is no tensor.
-        """
-        if captured is None:
-            raise UnsupportedError("the OpenVINO executor runs captured graphs", todo="open the file itself")
-        try:
-            import openvino  # noqa: F401  # an optional extra
-        except ImportError as error:
-            raise UnsupportedError(
-                "openvino is not installed", todo="pip install 'torchrlopt[openvino]'"
-            ) from error
-        refuse_opaque(model)
-        refuse_elsewhere(captured)
-        _refuse_64_bits(model)
-        standardise(model)
-        with _disable_current_modes():
-            return SessionCallable(model, captured, options, _open)
+# OpenVINO computes with 32 bits what ONNX says has 64. That is enough for positions, sizes and axes: the
+# operators of the first set read or move them, those of the second compute them. Models that calculate with
+# other 64-bit integers, compare them or return them are refused.
+_MAY_READ_INT64 = frozenset(
+    {
+        "Constant", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceSum", "Reshape", "Resize", "ScatterElements", "ScatterND", "Slice", "Split",
+        "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
+_MAY_GIVE_INT64 = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
 
 
 def _refuse_64_bits(model: onnx_ir.Model) -> None:
+    """Raise UnsupportedError for a model that needs the 64 bits of its numbers."""
     wide = onnx_ir.DataType.INT64
     for node in model.graph:
         given = {value.dtype for value in node.outputs}
         types = given | {value.dtype for value in node.inputs if value is not None}
-        computes = node.op_type not in _READS_PLACES or (node.op_type.startswith("Reduce") and wide in given)
+        computes = node.op_type not in _MAY_READ_INT64 or (
+            node.op_type.startswith("Reduce") and wide in given
+        )
         returns = any(value.is_graph_output() and value.dtype == wide for value in node.outputs)
-        is_refused = wide in types and (computes or returns) and node.op_type not in _GIVES_PLACES
+        is_refused = wide in types and (computes or returns) and node.op_type not in _MAY_GIVE_INT64
         if is_refused or onnx_ir.DataType.DOUBLE in types:
             raise UnsupportedError(
                 "OpenVINO computes with 32 bits", where=str(node.name), got=f"{node.op_type} of 64"
@@ -89,7 +64,7 @@ def _open(
     feeds: Sequence[str],
     settings: Mapping[str, object],
 ) -> Session:
-    """A compiled model with these weights; see `onnx_calls.Opener`."""
+    """A compiled model with these weights; see `session_call.Opener`."""
     import openvino
 
     proto = onnx_ir.to_proto(model).SerializeToString()
@@ -131,7 +106,7 @@ def _open(
 
 
 class _Request:
-    """A request; what has one size for ever is set up once.
+    """An inference request of a compiled model. Where all sizes are fixed, its tensors are set up once.
 
     Copies are numpy's: PyTorch's would wake its threads, which then spin while OpenVINO computes (resnet18:
     12.1 instead of 8.2 ms).
@@ -200,6 +175,18 @@ def _bits(tensor: Any) -> tuple[NDArray[Any], bool]:
 def _copied(array: NDArray[Any], is_bfloat16: bool) -> torch.Tensor:
     tensor = torch.from_numpy(array.copy())
     return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
+
+
+class OpenVinoExecutor:
+    """Runs a model in OpenVINO on the CPU."""
+
+    name = "openvino"
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable; see `lower_to_session`."""
+        return lower_to_session(
+            model, captured, options, Runtime("OpenVINO", "openvino", _open, _refuse_64_bits)
+        )
 
 
 EXECUTOR = OpenVinoExecutor()

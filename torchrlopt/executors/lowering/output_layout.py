@@ -1,4 +1,4 @@
-"""What the outputs of a lowered graph owe the original beyond values: strides, and memory of their own."""
+"""Gives the outputs of a lowered graph the strides of the original, and memory of their own where needed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def layout_of(value: Any) -> Any:
     )
 
 
-class Outputs:
-    """The outputs of one graph as they are added.
+class OutputEmitter:
+    """Adds the outputs of one graph.
 
     Args:
         emitter: the graph.
@@ -46,7 +46,7 @@ class Outputs:
         """
         if not isinstance(source.meta.get("val"), torch.Tensor):
             return node
-        node = self.with_layout(self._emitter, node, source.meta["val"])
+        node = with_layout(self._emitter, node, source.meta["val"])
         mine, theirs = _base(node), _base(source)
         # A caller may write to an output: it must not reach an input, a constant or another output by that.
         if mine.op == "placeholder":
@@ -57,21 +57,21 @@ class Outputs:
             shares = self._owners.setdefault(mine, theirs) is theirs
         return node if shares else self._emitter.op(aten.clone.default, node)
 
-    @staticmethod
-    def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
-        """The node, copied where its strides may differ from those of a fake tensor."""
-        if layout_of(node.meta.get("val")) == layout_of(value):
-            return node
-        order = dense_order(value)
-        if order is None:
-            # Expanded or otherwise overlapping: the values in plain order are what can be promised.
-            return node
-        if order == list(range(value.dim())):
-            return emitter.op(aten.clone.default, node, memory_format=torch.contiguous_format)
-        inverse = [order.index(axis) for axis in range(len(order))]
-        moved = emitter.op(aten.permute.default, node, order)
-        dense = emitter.op(aten.clone.default, moved, memory_format=torch.contiguous_format)
-        return emitter.op(aten.permute.default, dense, inverse)
+
+def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
+    """The node, copied where its strides may differ from those of a fake tensor."""
+    if layout_of(node.meta.get("val")) == layout_of(value):
+        return node
+    order = dense_order(value)
+    if order is None:
+        # Expanded or otherwise overlapping: the values in plain order are what can be promised.
+        return node
+    if order == list(range(value.dim())):
+        return emitter.op(aten.clone.default, node, memory_format=torch.contiguous_format)
+    inverse = [order.index(axis) for axis in range(len(order))]
+    moved = emitter.op(aten.permute.default, node, order)
+    dense = emitter.op(aten.clone.default, moved, memory_format=torch.contiguous_format)
+    return emitter.op(aten.permute.default, dense, inverse)
 
 
 def dense_order(value: torch.Tensor) -> list[int] | None:

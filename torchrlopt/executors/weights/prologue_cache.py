@@ -1,9 +1,9 @@
-"""The results of a weight prologue, kept per set of weights and checked at every call.
+"""Keeps the results of a weight prologue for each set of weights, and checks at every call if they are valid.
 
-What is cached is valid as long as every weight is the same memory in the same version. The quick check
-compares identity, version counter and address of the tensor objects; weak references to the objects and to
-their storages void it the moment one of them dies, so an address that is used again is never mistaken for
-the old weight.
+Results are valid as long as every weight is the same memory in the same version. The quick check compares
+identity, version counter and address of the tensor objects. Weak references to the objects and to their
+storages end its validity when one of them dies, so a new tensor at an old address is never taken for the old
+weight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Key = tuple[Any, ...]
 
 
 class _Entry:
-    """Results for one set of weights.
+    """The results of the prologue for one set of weights.
 
     Attributes:
         values: the prologue's results; None once a storage has died.
@@ -104,7 +104,7 @@ class PrologueCache:
         return self._look_closer(weights)
 
     def _look_closer(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Other tensor objects, or changed ones: compare the memory itself."""
+        """Look a set of weights up that the quick check does not know, by the memory of its tensors."""
         if any(weight.is_inference() for weight in weights):
             return self._run(weights)
         key = _key(weights)
@@ -117,7 +117,7 @@ class PrologueCache:
                     return values
         values = self._run(weights)
         with self._lock:
-            # What the same objects held before is stale: no reader will ask for it again.
+            # The same objects held other values before; nobody will ask for the results of those again.
             ids = list(map(id, weights))
             kept = [entry for entry in self._entries if entry.ids != ids]
             self._entries = [_Entry(weights, key, values), *kept][:MAX_SETS]

@@ -1,4 +1,4 @@
-"""Splits what depends on weights only off a graph, so that it is computed once per set of weights."""
+"""Splits what depends on weights only off an FX graph, so that it is computed once per set of weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import static_nodes
+from torchrlopt.executors.lowering.fx_values import ancestors
+from torchrlopt.executors.weights.static_part import crossing, hoisted_calls
 
 aten = torch.ops.aten
 
@@ -45,13 +46,12 @@ def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collec
     """
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    kept = static_nodes(graph, static) - reaching_output(graph)
-    hoisted = [node for node in graph.nodes if node in kept and node.op == "call_function"]
-    frontier = [
-        node for node in hoisted if not _is_tuple(node) and any(user not in kept for user in node.users)
-    ]
+    returned = reaching_output(graph)
+    steps = [step for step in hoisted_calls(graph, static) if step.node not in returned]
+    ahead = {step.node for step in steps}
+    frontier = [node for node in crossing(steps, lambda node: node.users) if not _is_tuple(node)]
     frontier += also
-    needed = _ancestors(frontier)
+    needed = ancestors(frontier)
     prologue = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     weights = [node for node in placeholders if node in needed]
@@ -62,9 +62,10 @@ def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collec
 
     main = fx.Graph()
     inside: dict[fx.Node, fx.Node] = {}
-    rest = [node for node in graph.nodes if node not in kept or node.op != "call_function"]
+    rest = [node for node in graph.nodes if node not in ahead]
     read = {source for node in rest for source in node.all_input_nodes}
-    inputs = [node for node in placeholders if node in read or node not in kept]
+    is_static = {node for node in placeholders if node.name in static or node.target in static}
+    inputs = [node for node in placeholders if node in read or node not in is_static]
     for node in [*inputs, *frontier]:
         inside[node] = main.placeholder(node.name)
         inside[node].meta = dict(node.meta)
@@ -78,18 +79,6 @@ def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collec
         tuple(position[node] for node in weights),
         tuple(position[node] for node in inputs),
     )
-
-
-def _ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes and all that they are computed from."""
-    found: set[fx.Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting.extend(node.all_input_nodes)
-    return found
 
 
 def reaching_output(graph: fx.Graph) -> set[fx.Node]:

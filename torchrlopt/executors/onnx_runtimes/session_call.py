@@ -1,25 +1,29 @@
-"""What the executors that run ONNX models share: arguments to feeds, fetches to outputs, weights left out."""
+"""Calls sessions of runtimes that take ONNX models: turns arguments into feeds, and fetches into outputs."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
 from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
 
+from torchrlopt.capture.opaque import DOMAIN as OPAQUE_DOMAIN
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
-from torchrlopt.executors.lowering.outputs import dense_order
-from torchrlopt.executors.weights.cache import PrologueCache
+from torchrlopt.executors.lowering.output_layout import dense_order
+from torchrlopt.executors.weights.prologue_cache import PrologueCache
+from torchrlopt.executors.weights.static_part import static_inputs
+from torchrlopt.onnx.standard import standardise
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
     from torchrlopt.options import Options
-
-_OPAQUE_DOMAIN = "rlopt.aten"
 
 
 def refuse_opaque(model: onnx_ir.Model) -> None:
@@ -28,7 +32,7 @@ def refuse_opaque(model: onnx_ir.Model) -> None:
     Raises:
         LoweringError: it does; the message names them.
     """
-    opaque = sorted({node.op_type for node in model.graph if node.domain == _OPAQUE_DOMAIN})
+    opaque = sorted({node.op_type for node in model.graph if node.domain == OPAQUE_DOMAIN})
     if opaque:
         raise LoweringError("operators that ONNX does not have", got=", ".join(opaque))
 
@@ -103,6 +107,51 @@ Opener = Callable[
 order, and the user's settings."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """A runtime whose sessions run ONNX models on the CPU.
+
+    Attributes:
+        title: its name, for people.
+        package: the Python package, which is also the extra of ours that brings it.
+        open: makes a session.
+        refuse: raises UnsupportedError for a model that the runtime would not compute as PyTorch does.
+    """
+
+    title: str
+    package: str
+    open: Opener
+    refuse: Callable[[onnx_ir.Model], None] = lambda model: None
+
+
+def lower_to_session(
+    model: onnx_ir.Model, captured: Captured | None, options: Options, runtime: Runtime
+) -> SessionCallable:
+    """Build the callable of an executor that runs sessions; see `Executor.lower`.
+
+    Raises:
+        LoweringError: an operator is not ONNX's, or the runtime refuses the model.
+        UnsupportedError: the model was read from a file, the package is not installed, tensors are not in CPU
+            memory, the runtime cannot compute the model, or an output is no tensor.
+    """
+    if captured is None:
+        raise UnsupportedError(
+            f"the {runtime.title} executor runs captured graphs", todo="open the file itself"
+        )
+    try:
+        importlib.import_module(runtime.package)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{runtime.package} is not installed", todo=f"pip install 'torchrlopt[{runtime.package}]'"
+        ) from error
+    refuse_opaque(model)
+    refuse_elsewhere(captured)
+    runtime.refuse(model)
+    standardise(model)
+    with _disable_current_modes():
+        return SessionCallable(model, captured, options, runtime.open)
+
+
 class SessionCallable:
     """A lowered graph that runs in a session of another runtime: a session for each set of weights.
 
@@ -115,7 +164,7 @@ class SessionCallable:
 
     def __init__(self, model: onnx_ir.Model, captured: Captured, options: Options, opener: Opener) -> None:
         position = positions(captured)
-        is_static = captured.static_inputs if options.weights != "live" else frozenset[str]()
+        is_static = static_inputs(captured, options)
         names = [str(value.name) for value in model.graph.inputs]
         self._model = model
         self._opener = opener
@@ -125,7 +174,7 @@ class SessionCallable:
         self._weights = [position[name] for name in self._weight_names]
         self._feed_names = [name for name in names if name in position and name not in is_static]
         self._feeds = [position[name] for name in self._feed_names]
-        self._outputs = Outputs(captured.aten, position)
+        self._outputs = FetchedOutputs(captured.aten, position)
         self._cache = PrologueCache(self._open, options.weights)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
@@ -141,7 +190,7 @@ class SessionCallable:
         return (self._opener(self._model, held, self._feed_names, self._settings),)
 
 
-class Outputs:
+class FetchedOutputs:
     """Puts fetched tensors in the place and layout in which the captured graph returns them."""
 
     def __init__(self, aten: fx.GraphModule, position: dict[str, int]) -> None:

@@ -1,8 +1,8 @@
-"""What of a rewritten model is still the original program: groups of ONNX nodes that stand for ATen calls.
+"""Finds the ATen calls of the original program that a rewritten model still holds whole.
 
-Capture translates every ATen call into a group of ONNX nodes. Where a rewritten model still has the whole
-group, the original calls are put back instead of a translation of the translation: they are exact, and they
-keep what ONNX cannot say.
+Capture translates every ATen call into a group of ONNX nodes. Where a rewritten model still has all nodes of
+a group, the lowering puts the original call back instead of converting the nodes: the call is exact, and it
+has properties that ONNX cannot express.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """ATen calls that can be put back.
+    """ATen calls of the original program that can be put back, and the nodes that they replace.
 
     Attributes:
         members: the nodes of the rewritten model that make up the group, in the order of the original model.
@@ -63,7 +63,7 @@ class Groups:
         return self._found[origin]
 
     def forget(self, node: onnx_ir.Node) -> None:
-        """Give the group of a node up: its nodes are converted one by one."""
+        """Treat the group of a node as not whole: its nodes are converted one by one."""
         self._found[self._captured.origins[str(node.name)]] = None
 
     def _group(self, origin: str) -> Group | None:

@@ -1,9 +1,10 @@
-"""Memory of large intermediates, kept between calls instead of given back to the kernel.
+"""Tells malloc to keep the memory of large intermediates between the calls of a graph.
 
-glibc maps more than 32 MB anew at every allocation, and gives free memory at the end of the heap back. The
-kernel then clears it page by page when it is used next: for a ResNet-50 at batch 16 that is 63,000 page
-faults a call and an eighth of its time. Other runtimes have arenas; here the heap serves as one for as long
-as a graph lives. A process whose malloc was set up by its user, or is not glibc's, is left as it is.
+By default glibc asks the operating system for new pages at every allocation of more than 32 MB, and returns
+free pages at the end of the heap. The operating system clears every new page when it is first touched: a
+ResNet-50 at batch 16 has 63,000 such page faults in each call, and spends an eighth of its time on them. As
+long as a graph lives, this module makes malloc take large blocks from the heap and keep the heap large. It
+changes nothing where malloc is not glibc's, or where the user has set malloc up by environment variables.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from torch import fx
 from torchrlopt.executors.lowering.fx_values import tensor_of
 
 WORTH_KEEPING = 32 << 20
-"""Bytes of intermediates from which on a graph's memory is kept."""
+"""A graph whose intermediates take fewer bytes is left alone."""
 
-# Of malloc.h.
+# Numbers of mallopt's parameters, from malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-# What glibc comes to by itself in a process that frees large tensors; setting anything ends that.
+# glibc adapts its thresholds to what a process frees, and stops as soon as one of them is set. These are the
+# values that it reaches in a process that frees large tensors, so they are set with the rest.
 _LARGEST_ON_HEAP, _KEPT_AT_LEAST, _NUM_MAPS = 32 << 20, 64 << 20, 1 << 16
 _USERS_OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
 
-_held: dict[int, int] = {}  # bytes that each living graph needs
+_held: dict[int, int] = {}  # for each living graph, the bytes that its intermediates take
 _serial = itertools.count()
 
 
 @functools.cache
 def _libc() -> ctypes.CDLL | None:
-    """The C library whose malloc may be told what to keep, None where there is none."""
+    """The C library; None where its malloc is not glibc's, or where the user has set it up."""
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return None
     if any(name in os.environ for name in _USERS_OWN) or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
@@ -45,21 +47,21 @@ def _libc() -> ctypes.CDLL | None:
 
 
 def on_heap(run: Callable[..., Any], num_bytes: int) -> Callable[..., Any]:
-    """The function, with all that it allocates on the heap, and so much of the heap kept while it lives.
+    """Wrap a function so that malloc serves it from the heap, and keeps the heap while the wrapper lives.
 
     Args:
-        run: of a graph.
-        num_bytes: that its intermediates take at a time, see `peak_bytes`.
+        run: runs a graph.
+        num_bytes: most bytes that its intermediates take at a time; `peak_bytes` computes them.
 
     Returns:
-        `run` itself where that is too little to matter or malloc is not ours to set.
+        The wrapper; `run` itself if `num_bytes` is below `WORTH_KEEPING` or malloc must be left as it is.
     """
     libc = _libc()
     return run if libc is None or num_bytes < WORTH_KEEPING else _OnHeap(run, num_bytes, libc)
 
 
 class _OnHeap:
-    """See `on_heap`."""
+    """The wrapper that `on_heap` returns: during a call malloc takes no block from outside the heap."""
 
     def __init__(self, run: Callable[..., Any], num_bytes: int, libc: ctypes.CDLL) -> None:
         self._run = run
@@ -78,15 +80,18 @@ class _OnHeap:
 
 
 def _settle(libc: ctypes.CDLL) -> None:
-    """Keep what the largest of the living graphs needs: as a rule they run one after the other."""
-    # Four times its need at most: what is free does not always lie where it is wanted.
+    """Tell malloc how much free heap to keep: enough for the largest living graph.
+
+    Graphs mostly run one after the other, so the largest need covers them all.
+    """
+    # Free blocks lie scattered between used ones, so one graph may fill up to four times what it needs.
     kept = max(_KEPT_AT_LEAST, 4 * max(_held.values(), default=0))
     libc.mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
     libc.mallopt(_TRIM_THRESHOLD, min(kept, 2**31 - 1))
 
 
 def _release(key: int, libc: ctypes.CDLL) -> None:
-    """A graph is gone."""
+    """Forget a graph that is gone; after the last one, give the free heap back."""
     del _held[key]
     _settle(libc)
     if not _held:
@@ -94,10 +99,11 @@ def _release(key: int, libc: ctypes.CDLL) -> None:
 
 
 def peak_bytes(graph: fx.Graph) -> int:
-    """Most memory that results of calls take at a time.
+    """Most bytes of CPU memory that the results of calls take at a time.
 
     Args:
-        graph: with `meta["val"]`; views count as copies, symbolic sizes as their hints.
+        graph: an ATen graph with `meta["val"]`. A view counts as if it had memory of its own; a symbolic size
+            counts as its hint.
     """
     last_reader = {source: node for node in graph.nodes for source in node.all_input_nodes}
     alive = peak = 0
@@ -109,6 +115,7 @@ def peak_bytes(graph: fx.Graph) -> int:
 
 
 def _num_bytes(node: fx.Node) -> int:
+    """Bytes of the result of a call; 0 for what is no call, no tensor, or not in CPU memory."""
     value = tensor_of(node)
     if value is None or node.op != "call_function" or value.device.type != "cpu":
         return 0

@@ -1,0 +1,129 @@
+"""The executors: one row each, with the module that makes it and what sets its prices apart.
+
+An executor turns an ONNX model into a callable. `Options` takes its valid names from here,
+`executors.registry` the executors and `machine.cost` their prices; the module of a row is imported only when
+its executor is asked for, and holds the executor as `EXECUTOR`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutorRow:
+    """One executor.
+
+    Attributes:
+        name: as in `Options.executor`.
+        module: where it is made.
+        does: what runs the graph, and what `Options.executor_options` are to it, for people.
+        package: the package that it needs beside PyTorch; None where it needs none.
+        devices: types of the devices that it runs on; empty for all.
+        preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch.
+        prices: how its `DeviceModel` differs from that of eager PyTorch. The times are those of the CPU: a
+            launch on a GPU costs the same from every executor.
+    """
+
+    name: str
+    module: str
+    does: str
+    package: str | None = None
+    devices: tuple[str, ...] = ()
+    preferred_on: tuple[str, ...] = ()
+    prices: Mapping[str, float | bool] = dataclasses.field(default_factory=dict)
+
+
+_FOLDER = "torchrlopt.executors"
+
+# In the order in which "auto" tries them: eager first, as the others are compared with it, then those that
+# build quickly. What a launch takes in an executor other than eager is assumed, not measured; a profile
+# replaces it. None of them runs Python between two calls.
+ROWS: tuple[ExecutorRow, ...] = (
+    ExecutorRow("eager", f"{_FOLDER}.eager.executor", "PyTorch itself, one ATen call after the other"),
+    ExecutorRow(
+        "onnxruntime",
+        f"{_FOLDER}.onnx_runtimes.onnxruntime",
+        "a session of ONNX Runtime; options: session configuration entries",
+        package="onnxruntime",
+        devices=("cpu",),
+        # It knows no strides, so what is a view in PyTorch is a copy there; it puts an activation into the
+        # convolution or product before it.
+        prices={
+            "launch_us": 1.0,
+            "contraction_launch_us": 3.0,
+            "view_us": 0.5,
+            "copies_cuts": True,
+            "fuses_epilogues": True,
+        },
+    ),
+    ExecutorRow(
+        "openvino",
+        f"{_FOLDER}.onnx_runtimes.openvino",
+        "a model compiled by OpenVINO; options: properties of the CPU device",
+        package="openvino",
+        devices=("cpu",),
+        # It knows no strides either, but a reshape costs it nothing.
+        prices={
+            "launch_us": 0.5,
+            "contraction_launch_us": 2.0,
+            "view_us": 0.0,
+            "views_are_free": True,
+            "copies_cuts": True,
+            "fuses_elementwise": True,
+            "fuses_epilogues": True,
+        },
+    ),
+    ExecutorRow(
+        "tensorrt",
+        f"{_FOLDER}.tensorrt.executor",
+        "an engine of TensorRT; options: fields of `TensorRtOptions`",
+        package="tensorrt",
+        devices=("cuda",),
+        preferred_on=("cuda",),
+        prices={
+            "launch_us": 0.5,
+            "contraction_launch_us": 2.5,
+            "view_us": 0.0,
+            "views_are_free": True,
+            "fuses_elementwise": True,
+            "fuses_epilogues": True,
+        },
+    ),
+    ExecutorRow(
+        "inductor",
+        f"{_FOLDER}.inductor",
+        "the compiler of PyTorch; options: settings of `torch._inductor.config`",
+        # It compiles chains of elementwise operators into one kernel.
+        prices={
+            "launch_us": 0.5,
+            "contraction_launch_us": 8.0,
+            "view_us": 0.0,
+            "views_are_free": True,
+            "fuses_elementwise": True,
+        },
+    ),
+)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all executors."""
+    return tuple(row.name for row in ROWS)
+
+
+def choices() -> tuple[str, ...]:
+    """The values of `Options.executor`: the names, and two that leave the choice to us."""
+    return ("default", *names(), "auto")
+
+
+def row_of(name: str) -> ExecutorRow | None:
+    """The row of that name; None where there is none."""
+    return next((row for row in ROWS if row.name == name), None)
+
+
+def module_of(row: ExecutorRow) -> Any:
+    """The module that makes the executor of a row, imported now."""
+    return importlib.import_module(row.module)

@@ -1,0 +1,331 @@
+"""What the eager executor does to a lowered graph: a list of named passes, each with what it rests on.
+
+A pass needs some facts about the program, makes some true and may end others. `checked_order` refuses a list
+in which a fact is needed before it is true or after it has ended, so a pass in the wrong place is found when
+this module is imported, not when some model comes out wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Collection, Iterable
+
+import torch
+from torch import fx
+
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.cuda_graphs import is_on_cuda
+from torchrlopt.executors.eager.dispatch import use_builtins
+from torchrlopt.executors.eager.finiteness import Guard, finite_nodes, guard_of, weights_sum
+from torchrlopt.executors.eager.inplace import reuse_memory
+from torchrlopt.executors.eager.kernels.convolution import select_convolutions
+from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
+from torchrlopt.executors.eager.kernels.linear import select_linears
+from torchrlopt.executors.eager.layout import propagate
+from torchrlopt.executors.kept_heap import peak_bytes
+from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
+from torchrlopt.executors.weights.split_fx import Split, reaching_output, split_prologue
+from torchrlopt.executors.weights.static_part import static_nodes
+from torchrlopt.executors.weights.widening import compute_in_float64
+
+
+class Fact(enum.Enum):
+    """What may hold of a program between two passes."""
+
+    VALUES = "placeholders and calls carry in meta['val'] the tensor of the original program"
+    OVERLOADS = "calls name ATen overloads"
+    FUNCTIONAL = "no call that a pass put in writes to its operands"
+    WHOLE = "expressions over weights stand in the graph that runs at every call"
+    PLAIN_WEIGHTS = "no weight is packed"
+    NO_COPIES = "copies that change nothing are gone"
+    FINITE = "it is known which values are finite as long as the inputs are"
+    PACKED_LINEARS = "products with a weight are packed where that pays"
+    PACKED_CONVOLUTIONS = "convolutions with a weight are packed where that pays"
+    STRIDES = "outputs, and calls that depend on strides, see those of the original program"
+    ALL_READ = "no call is left whose result nobody reads"
+    GUARDED = "it is known which values have to be finite for the kernels that were chosen"
+    APART = "the prologue and the part that runs at every call are graphs of their own"
+    MEASURED = "it is known what memory the graph takes, and on which device"
+
+
+@dataclasses.dataclass
+class Program:
+    """A lowered graph on its way through the passes.
+
+    Attributes:
+        module: the whole graph; after the split what it was split from.
+        static: names of the placeholders that are the same at every call.
+        is_real: whether rounding may differ from the original's.
+        finite: the values that are finite as long as the inputs and the weights are.
+        convolutions: the packed convolutions.
+        needs_finite: names of the inputs that have to be finite, and the sum that is finite if all weights
+            are; None where every kernel is right for every operand.
+        split: prologue and main part.
+        guard: when the main part is right; None: always.
+        num_bytes: memory that the intermediates of the main part take at a time.
+        is_on_cuda: whether an argument of the main part is on a CUDA device.
+        origins: for the nodes of the main part, the names of the ONNX nodes whose work they do.
+    """
+
+    module: fx.GraphModule
+    static: Collection[str]
+    is_real: bool
+    finite: frozenset[fx.Node] = frozenset()
+    convolutions: list[fx.Node] = dataclasses.field(default_factory=list)
+    needs_finite: tuple[frozenset[str], fx.Node | None] | None = None
+    split: Split | None = None
+    guard: Guard | None = None
+    num_bytes: int = 0
+    is_on_cuda: bool = False
+    origins: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The graph that runs at every call."""
+        return self.module.graph if self.split is None else self.split.main.graph
+
+    @property
+    def parts(self) -> Split:
+        """The two parts; asked for after the split only."""
+        assert self.split is not None, "the program is still in one piece"
+        return self.split
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One pass.
+
+    Attributes:
+        name: what it does.
+        run: does it, in place.
+        needs: facts that have to hold before.
+        gives: facts that hold afterwards.
+        ends: facts that no longer hold afterwards.
+    """
+
+    name: str
+    run: Callable[[Program], None]
+    needs: frozenset[Fact]
+    gives: frozenset[Fact] = frozenset()
+    ends: frozenset[Fact] = frozenset()
+
+
+LOWERED = frozenset(
+    {Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE, Fact.PLAIN_WEIGHTS, Fact.STRIDES}
+)
+"""What holds of a graph as it comes from the lowering."""
+
+
+def checked_order(passes: Iterable[Pass], facts: frozenset[Fact] = LOWERED) -> tuple[Pass, ...]:
+    """The passes, if they can run in this order.
+
+    Args:
+        passes: in order.
+        facts: what holds before the first.
+
+    Raises:
+        LoweringError: a pass needs what does not hold where it stands.
+    """
+    given = tuple(passes)
+    for each in given:
+        missing = each.needs - facts
+        if missing:
+            raise LoweringError(
+                "a pass of the eager executor is out of order",
+                where=each.name,
+                expected=", ".join(sorted(fact.value for fact in missing)),
+                got=", ".join(one.name for one in given),
+            )
+        facts = (facts | each.gives) - each.ends
+    return given
+
+
+def run_passes(program: Program, passes: Iterable[Pass]) -> None:
+    """Run the passes one after the other on a program, in place."""
+    for each in passes:
+        each.run(program)
+
+
+# ---- the passes
+
+
+def _widen_weights(program: Program) -> None:
+    """Compute expressions over weights in float64, where rounding may differ."""
+    if program.is_real:
+        compute_in_float64(program.module, program.static)
+
+
+def _drop_copies(program: Program) -> None:
+    """Read the original in place of a copy that keeps its strides (what is left of a dropout).
+
+    A copy stays where an output may share memory with it, as the caller may write to the output. In a graph
+    that writes to its own values every copy stays.
+    """
+    graph = program.graph
+    if any(is_mutable(node) for node in graph.nodes):
+        return
+    returned = reaching_output(graph)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
+        if len(node.args) == 1 and not node.kwargs and node not in returned:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _find_finite(program: Program) -> None:
+    """Find the values behind which kernels for finite operands may be used, where rounding may differ."""
+    if program.is_real:
+        program.finite = finite_nodes(program.graph, static_nodes(program.graph, program.static))
+
+
+def _pack_linears(program: Program) -> None:
+    select_linears(program.graph, static_nodes(program.graph, program.static), program.finite)
+
+
+def _pack_convolutions(program: Program) -> None:
+    """Pack convolutions, but only where the strides are known that have to be restored afterwards."""
+    graph = program.graph
+    if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
+        static = static_nodes(graph, program.static)
+        program.convolutions = select_convolutions(graph, static, program.finite)
+
+
+def _restore_strides(program: Program) -> None:
+    propagate(program.graph, program.convolutions)
+
+
+def _remove_unread(program: Program) -> None:
+    program.graph.eliminate_dead_code()
+    program.graph.lint()
+
+
+def _note_what_must_be_finite(program: Program) -> None:
+    """Note the inputs that the chosen kernels need to be finite, and add up the weights."""
+    graph = program.graph
+    guarded = fused_if_finite(graph)
+    if not guarded:
+        return
+    needed = ancestors(guarded)
+    inputs = {
+        str(node.target)
+        for node in graph.find_nodes(op="placeholder")
+        if node in needed and node.name not in program.static
+    }
+    program.needs_finite = frozenset(inputs), weights_sum(graph, static_nodes(graph, program.static))
+
+
+def _split_weights(program: Program) -> None:
+    """Split the expressions over weights off, the packing of weights and their sum among them."""
+    watched, total = program.needs_finite or (frozenset(), None)
+    program.split = split_prologue(program.module, program.static, () if total is None else (total,))
+    if program.needs_finite is not None:
+        program.guard = guard_of(program.split, watched, total)
+
+
+def _reuse_memory(program: Program) -> None:
+    reuse_memory(program.parts.main)
+
+
+def _measure_main(program: Program) -> None:
+    program.num_bytes = peak_bytes(program.graph)
+    program.is_on_cuda = any(map(is_on_cuda, program.graph.find_nodes(op="placeholder")))
+
+
+def _use_builtins(program: Program) -> None:
+    use_builtins(program.parts.main)
+
+
+def _forget_values(program: Program) -> None:
+    """Drop what nodes carry: fake values keep all that the program was traced with alive."""
+    program.origins = {node.name: node.meta.get(ORIGIN, ()) for node in program.graph.nodes}
+    for part in (program.parts.main, program.parts.prologue):
+        for node in part.graph.nodes:
+            node.meta = {}
+
+
+_GRAPH = frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE})
+"""What every pass needs that looks at the whole graph."""
+
+PASSES = checked_order(
+    (
+        # A packed weight is opaque, so arithmetic over weights is widened before.
+        Pass("widen_weights", _widen_weights, _GRAPH | {Fact.PLAIN_WEIGHTS}),
+        # A copy between a product and its activation would keep the two from being fused.
+        Pass("drop_copies", _drop_copies, _GRAPH | {Fact.PLAIN_WEIGHTS}, gives=frozenset({Fact.NO_COPIES})),
+        Pass(
+            "find_finite",
+            _find_finite,
+            _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.NO_COPIES},
+            gives=frozenset({Fact.FINITE}),
+        ),
+        # A packed linear reads and writes what the original did, so it is chosen while strides are as they
+        # were.
+        Pass(
+            "pack_linears",
+            _pack_linears,
+            _GRAPH | {Fact.NO_COPIES, Fact.FINITE, Fact.STRIDES},
+            gives=frozenset({Fact.PACKED_LINEARS}),
+            ends=frozenset({Fact.PLAIN_WEIGHTS}),
+        ),
+        # A packed convolution writes channels_last whatever the original wrote.
+        Pass(
+            "pack_convolutions",
+            _pack_convolutions,
+            _GRAPH | {Fact.NO_COPIES, Fact.FINITE, Fact.STRIDES},
+            gives=frozenset({Fact.PACKED_CONVOLUTIONS}),
+            ends=frozenset({Fact.PLAIN_WEIGHTS, Fact.STRIDES}),
+        ),
+        Pass(
+            "restore_strides",
+            _restore_strides,
+            _GRAPH | {Fact.PACKED_CONVOLUTIONS},
+            gives=frozenset({Fact.STRIDES}),
+        ),
+        Pass(
+            "remove_unread",
+            _remove_unread,
+            _GRAPH | {Fact.PACKED_LINEARS, Fact.PACKED_CONVOLUTIONS, Fact.STRIDES},
+            gives=frozenset({Fact.ALL_READ}),
+        ),
+        # The sum that is added here is read by nobody until the split makes it a result of the prologue.
+        Pass(
+            "note_what_must_be_finite",
+            _note_what_must_be_finite,
+            _GRAPH | {Fact.PACKED_LINEARS, Fact.PACKED_CONVOLUTIONS, Fact.ALL_READ},
+            gives=frozenset({Fact.GUARDED}),
+        ),
+        Pass(
+            "split_weights",
+            _split_weights,
+            _GRAPH | {Fact.STRIDES, Fact.ALL_READ, Fact.GUARDED},
+            gives=frozenset({Fact.APART}),
+            ends=frozenset({Fact.WHOLE}),
+        ),
+        # A result of the prologue is kept for later calls: nothing may be written over it.
+        Pass(
+            "reuse_memory",
+            _reuse_memory,
+            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.ALL_READ, Fact.APART}),
+            ends=frozenset({Fact.FUNCTIONAL}),
+        ),
+        Pass(
+            "measure_main",
+            _measure_main,
+            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.APART}),
+            gives=frozenset({Fact.MEASURED}),
+        ),
+        Pass(
+            "use_builtins",
+            _use_builtins,
+            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.APART, Fact.MEASURED}),
+            ends=frozenset({Fact.OVERLOADS}),
+        ),
+        Pass(
+            "forget_values",
+            _forget_values,
+            frozenset({Fact.VALUES, Fact.APART, Fact.MEASURED}),
+            ends=frozenset({Fact.VALUES}),
+        ),
+    )
+)
+"""The passes of the eager executor in the order in which they run."""
