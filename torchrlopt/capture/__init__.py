@@ -33,7 +33,8 @@ class Captured:
 
     The model's outputs are the distinct tensors that `aten` returns, in order of first appearance, without
     placeholders returned as they are. `aten`'s own output node says how they, the returned inputs, Nones and
-    scalars make up the result.
+    scalars make up the result. Behind them is the token of the last call with an effect, where there is one
+    (`effects.py`).
 
     Attributes:
         model: the ONNX model. Its inputs are the placeholders of `aten` in order (tensors, and symbolic
@@ -141,6 +142,8 @@ def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:
         if not isinstance(value, ir.Value):
             raise CaptureError("an output of the graph has no value", where=node.name)
         outputs.append(value)
+    if walker.token is not None:
+        outputs.append(walker.token)
     builder = walker.builder
     graph = ir.Graph(
         builder.inputs,

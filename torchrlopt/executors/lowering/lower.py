@@ -30,6 +30,9 @@ _MIN_OPSET = 13  # before it Softmax, Clip, Slice, Pad and others had other form
 
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
 
+# What an opaque call may return besides None and objects, which no output of its node stands for.
+_RESULTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)
+
 # They need the strides they were recorded with; a rewritten operand may have others.
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
 
@@ -278,13 +281,19 @@ class _Lowering:
             if found is None:
                 raise LoweringError("an operand of an opaque call is gone", where=wanted, got=source.name)
             operands[source] = found
+        for token in inputs:  # what is left: the call whose effect comes before this one's
+            before = token.producer()
+            if before is not None and before not in self.done:
+                self._lower(before)
         copy = self._copy(call, operands)
-        if isinstance(call.meta.get("val"), tuple | list):
-            for index, output in enumerate(node.outputs):
+        outputs = node.outputs[: len(node.outputs) - ("has_token" in node.attributes)]
+        value = call.meta.get("val")
+        if isinstance(value, tuple | list):
+            indices = (index for index, item in enumerate(value) if isinstance(item, _RESULTS))
+            for index, output in zip(indices, outputs, strict=True):
                 self.entries[output] = self.emitter.item(copy, index)
-        else:
-            is_tensor = isinstance(call.meta.get("val"), torch.Tensor)
-            self.entries[node.outputs[0]] = copy if is_tensor else Ints([copy], 0)
+        elif outputs:
+            self.entries[outputs[0]] = copy if isinstance(value, torch.Tensor) else Ints([copy], 0)
 
     # ---- converted nodes
 

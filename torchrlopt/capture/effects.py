@@ -1,0 +1,38 @@
+"""Calls that are made for what they do, not for what they return: assertions, operators marked as impure.
+
+Nothing reads their result, or it is not all that they are for. Each becomes an opaque node that makes one more
+value, its *token*, and reads the token of the call before it; the last token is an output of the model. So no
+stage takes such a call for dead, and they stay in order. Nobody sees the tokens: the callable drops them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_ASSERTIONS = frozenset(
+    {
+        "_assert_async",
+        "_functional_assert_async",
+        "_assert_scalar",
+        "_functional_assert_scalar",
+        "_assert_tensor_metadata",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+    }
+)
+
+
+def has_effect(node: torch.fx.Node) -> bool:
+    """Returns whether a call does more than compute its result.
+
+    Random numbers are not meant, nor are writes to an argument, which a functional graph does not have.
+    """
+    return node.op == "call_function" and node.is_impure(impure_random=False)
+
+
+def is_assertion(node: torch.fx.Node) -> bool:
+    """Returns whether a call does nothing as long as its condition holds."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and (
+        target.namespace == "aten" and target._opname in _ASSERTIONS
+    )
