@@ -25,9 +25,14 @@ _ASSERTIONS = frozenset(
 def has_effect(node: torch.fx.Node) -> bool:
     """Returns whether a call does more than compute its result.
 
-    Random numbers are not meant, nor are writes to an argument, which a functional graph does not have.
+    That is what torch calls impure, and whatever returns nothing. Random numbers are not meant, nor are writes
+    to an argument, which a functional graph does not have.
     """
-    return node.op == "call_function" and node.is_impure(impure_random=False)
+    if node.op != "call_function":
+        return False
+    target = node.target
+    returns_nothing = isinstance(target, torch._ops.OpOverload) and not target._schema.returns
+    return returns_nothing or node.is_impure(impure_random=False)
 
 
 def is_assertion(node: torch.fx.Node) -> bool:

@@ -108,7 +108,8 @@ class Walker:
         if not node.users and not is_effect:
             self.environment[node.name] = None
             return
-        meta = meta_of(node)
+        # Of a call without a result, the tracer may record nothing.
+        meta = meta_of(node) if node.users else node.meta.get("val")
         several = isinstance(meta, tuple | list)
         types: Types = tuple(type_of_meta(item) for item in meta) if several else (type_of_meta(meta),)
         target = Target(node, types, _used(node, several), self._dim_values)
