@@ -1,5 +1,6 @@
 // Searches.
 #include "../search.h"
+#include "../search_tree.h"
 #include "bind.h"
 
 namespace rlopt {
@@ -84,6 +85,8 @@ void bind_search(py::module_& m) {
       },
       py::arg("graph"), py::arg("library"), py::arg("steps"),
       "Applies steps in order. Raises SearchError naming the step that no longer applies.");
+  m.def("family_waves", &family_waves,
+        "The families of the library in the order in which the greedy search opens them up, wave by wave.");
 }
 
 }  // namespace rlopt

@@ -14,7 +14,7 @@ from functorch.compile import aot_function, make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
-from torchrlopt.capture import Captured, capture, decompositions
+from torchrlopt.capture import Captured, capture
 
 
 @dataclasses.dataclass
@@ -77,7 +77,7 @@ def capture_module(module: torch.nn.Module, *inputs: Any, dynamic: bool | None =
         return TracingContext.get().fw_metadata.static_input_indices
 
     compiler = _recording(captures, static)
-    backend = aot_autograd(fw_compiler=compiler, inference_compiler=compiler, decompositions=decompositions())
+    backend = aot_autograd(fw_compiler=compiler, inference_compiler=compiler)
     torch._dynamo.reset()
     with torch.no_grad():
         torch.compile(module, backend=backend, dynamic=dynamic)(*inputs)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.onnx_types import Dims, broadcast, onnx_dtype, set_type, value_dims, value_dtype
+from torchrlopt.onnx.attributes import make_attribute
 
 
 class Untranslatable(Exception):  # noqa: N818 - a verdict on one node, never seen outside the capture
@@ -23,23 +24,6 @@ class Untranslatable(Exception):  # noqa: N818 - a verdict on one node, never se
 
 Scalar = bool | int | float
 Result = ir.Value | Sequence[ir.Value | None]
-
-
-def make_attribute(name: str, value: Any) -> ir.Attr:
-    """Returns an ONNX attribute from an int, bool, float, string, tensor, or a list of ints or floats."""
-    match value:
-        case bool() | int():
-            return ir.AttrInt64(name, int(value))
-        case float():
-            return ir.AttrFloat32(name, value)
-        case str():
-            return ir.AttrString(name, value)
-        case list() | tuple() if any(isinstance(item, float) for item in value):
-            return ir.AttrFloat32s(name, [float(item) for item in value])
-        case list() | tuple():
-            return ir.AttrInt64s(name, [int(item) for item in value])
-        case _:
-            return ir.AttrTensor(name, value)
 
 
 class GraphBuilder:

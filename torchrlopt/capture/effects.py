@@ -1,8 +1,8 @@
 """Calls that are made for what they do, not for what they return: assertions, operators marked as impure.
 
-Nothing reads their result, or it is not all that they are for. Each becomes an opaque node that makes one more
-value, its *token*, and reads the token of the call before it; the last token is an output of the model. So no
-stage takes such a call for dead, and they stay in order. Nobody sees the tokens: the callable drops them.
+Nothing reads their result, or it is not all that they are for. Each becomes an opaque node that makes one
+more value, its *token*, and reads the token of the call before it; the last token is an output of the model.
+So no stage takes such a call for dead, and they stay in order. Tokens hold nothing: the lowered graph has none.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ASSERTIONS = frozenset(
 def has_effect(node: torch.fx.Node) -> bool:
     """Returns whether a call does more than compute its result.
 
-    That is what torch calls impure, and whatever returns nothing. Random numbers are not meant, nor are writes
-    to an argument, which a functional graph does not have.
+    That is what torch calls impure, and whatever returns nothing. Random numbers are not meant, nor are
+    writes to an argument, which a functional graph does not have.
     """
     if node.op != "call_function":
         return False

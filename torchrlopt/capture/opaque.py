@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 from torchrlopt.capture.builder import GraphBuilder
 from torchrlopt.capture.onnx_types import Dims
 from torchrlopt.errors import CaptureError
+from torchrlopt.onnx import opsets
 
-DOMAIN = "rlopt.aten"
+DOMAIN = opsets.ATEN_DOMAIN
 
 
 def opaque_name(target: object) -> str:

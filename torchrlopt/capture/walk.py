@@ -10,12 +10,12 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.capture.by_exporter import translate_by_exporter
 from torchrlopt.capture.effects import has_effect
 from torchrlopt.capture.folding import fold
 from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
 from torchrlopt.capture.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
 from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opaque_name
-from torchrlopt.capture.tail import translate_tail
 from torchrlopt.capture.translate.linear import linear, transposed_weight_gemm
 from torchrlopt.capture.translate.table import TABLE, SymScalar, Target, bind
 from torchrlopt.errors import CaptureError
@@ -109,7 +109,7 @@ class Walker:
             self.environment[node.name] = None
             return
         # Of a call without a result, the tracer may record nothing.
-        meta = meta_of(node) if node.users else node.meta.get("val")
+        meta: Any = meta_of(node) if node.users else node.meta.get("val")
         several = isinstance(meta, tuple | list)
         types: Types = tuple(type_of_meta(item) for item in meta) if several else (type_of_meta(meta),)
         target = Target(node, types, _used(node, several), self._dim_values)
@@ -129,7 +129,7 @@ class Walker:
 
     def _translate(self, target: Target, several: bool) -> ir.Value | list[ir.Value | None]:
         node = target.node
-        for translator in (self._as_linear, self._directly, self._by_tail):
+        for translator in (self._as_linear, self._directly, self._by_exporter):
             try:
                 result = translator(target)
                 if result is not None:
@@ -189,13 +189,13 @@ class Walker:
             return translator(self.builder, target, *bind(target.node, self._argument))
         return translator(self.builder, target, *map(self._argument, target.node.args))
 
-    def _by_tail(self, target: Target) -> Result | None:
+    def _by_exporter(self, target: Target) -> Result | None:
         # What a direct translation refused is special, and the exporter overlooks such things (it drops a
         # pool's divisor_override, for one).
         known = str(target.node.target).removeprefix("aten.") in TABLE
         if known or _is_complex(target) or _is_random(target.node):
             return None
-        return translate_tail(self.builder, target, self.environment)
+        return translate_by_exporter(self.builder, target, self.environment)
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):

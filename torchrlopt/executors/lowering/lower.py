@@ -20,13 +20,10 @@ from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Int
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.outputs import Outputs, layout_of
 from torchrlopt.executors.lowering.splice import Group, Groups
+from torchrlopt.onnx import opsets
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
-
-_OPAQUE_DOMAIN = "rlopt.aten"
-
-_MIN_OPSET = 13  # before it Softmax, Clip, Slice, Pad and others had other forms
 
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
 
@@ -86,9 +83,9 @@ class _Lowering:
     """One lowering: what each ONNX value has become."""
 
     def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: Captured | None) -> None:
-        opset = model.graph.opset_imports.get("", _MIN_OPSET)
-        if opset < _MIN_OPSET:
-            raise LoweringError("the opset is too old", expected=f"{_MIN_OPSET} or later", got=opset)
+        opset = model.graph.opset_imports.get("", opsets.OLDEST)
+        if opset < opsets.OLDEST:
+            raise LoweringError("the opset is too old", expected=f"{opsets.OLDEST} or later", got=opset)
         self.model = model
         self.emitter = emitter
         self.captured = captured
@@ -150,7 +147,7 @@ class _Lowering:
         self.in_progress.add(node)
         last = next(iter(reversed(self.emitter.graph.nodes)), None)
         members: tuple[onnx_ir.Node, ...] = (node,)
-        if node.domain == _OPAQUE_DOMAIN:
+        if node.domain == opsets.ATEN_DOMAIN:
             self._put_opaque_back(node)
         else:
             group = self.groups.of(node) if self.groups is not None else None

@@ -14,12 +14,11 @@ from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
 from torchrlopt.executors.lowering.outputs import dense_order
 from torchrlopt.executors.weights.cache import PrologueCache
+from torchrlopt.onnx.opsets import ATEN_DOMAIN
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
     from torchrlopt.options import Options
-
-_OPAQUE_DOMAIN = "rlopt.aten"
 
 
 def refuse_opaque(model: onnx_ir.Model) -> None:
@@ -28,7 +27,7 @@ def refuse_opaque(model: onnx_ir.Model) -> None:
     Raises:
         LoweringError: it does; the message names them.
     """
-    opaque = sorted({node.op_type for node in model.graph if node.domain == _OPAQUE_DOMAIN})
+    opaque = sorted({node.op_type for node in model.graph if node.domain == ATEN_DOMAIN})
     if opaque:
         raise LoweringError("operators that ONNX does not have", got=", ".join(opaque))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torchrlopt.errors import UnsupportedError
 
 
-class Parts:
+class Expansion:
     """Nodes that compute together what one node computes; the last one made gives its output.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir
 from numpy.typing import NDArray
 
-from torchrlopt.onnx.forms.core_form import CONSTANT_INPUTS, OPERATORS
+from torchrlopt.onnx.forms.from_onnx import CONSTANT_INPUTS, OPERATORS
 from torchrlopt.onnx.forms.types import dtype_of
 
 

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.unit.onnx_text import proto_of
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.opset import expanded_operators, lower_opset
+from torchrlopt.onnx.older_opset import expanded_operators, lower_opset
 
 BODIES = {
     "swish": "g (float[2, 3] x) => (float[2, 3] y) { y = Swish <alpha = 1.7> (x) }",

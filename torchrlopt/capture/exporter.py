@@ -20,10 +20,7 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.onnx_types import onnx_dtype
-
-# Attention and RMSNormalization appear at 23; 24 adds nothing that a graph of PyTorch uses.
-OPSET = 23
-IR_VERSION = 10
+from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
 
 _EXPORTER = "torch.onnx._internal.exporter"
 
@@ -57,12 +54,12 @@ def registry() -> Registry | None:
         tensors = importlib.import_module(f"{_EXPORTER}._tensors")
         onnxscript = importlib.import_module("onnxscript")
         with _quiet(registration.__name__):
-            table = registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+            table = registration.ONNXRegistry.from_torchlib(opset_version=NATIVE)
         return Registry(
             dispatch=lambda node: dispatching.dispatch(node, table),
             recorder=building.OpRecorder,
             symbolic_tensor=tensors.SymbolicTensor,
-            opset=onnxscript.values.Opset("", OPSET),
+            opset=onnxscript.values.Opset("", NATIVE),
             names=frozenset(name for name in table.functions if isinstance(name, str)),
         )
     except (ImportError, AttributeError, TypeError):
@@ -120,7 +117,9 @@ def _by_registry(found: Registry, node: torch.fx.Node, inputs: Sequence[ir.Value
     outputs = [result] if isinstance(result, ir.Value) else result
     if not isinstance(outputs, Sequence) or not all(isinstance(output, ir.Value) for output in outputs):
         return None
-    graph = ir.Graph(list(stand_ins.values()), list(outputs), nodes=recorder.nodes, opset_imports={"": OPSET})
+    graph = ir.Graph(
+        list(stand_ins.values()), list(outputs), nodes=recorder.nodes, opset_imports={"": NATIVE}
+    )
     functions = [_ir_function(item) for item in recorder.functions.values()]
     return ir.Model(graph, ir_version=IR_VERSION, functions=functions)
 
@@ -177,7 +176,7 @@ def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
                 tuple(examples),
                 dynamo=True,
                 optimize=False,
-                opset_version=OPSET,
+                opset_version=NATIVE,
                 verbose=False,
             )
     except Exception:  # noqa: BLE001 - code of another project on any operator; the verdict is "no translation"
