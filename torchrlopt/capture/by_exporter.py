@@ -1,4 +1,8 @@
-"""The tail of operators: the exporter's translation of one node, made into typed nodes of our graph."""
+"""Operators that we have no translation of: torch's exporter translates the node, we splice in what it made.
+
+The exporter gives a model of that node alone (`exporter.py`). It is inlined and simplified here, every value
+in it is given a type, and its nodes become nodes of the graph under construction.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Nothing reads their result, or it is not all that they are for. Each becomes an opaque node that makes one
 more value, its *token*, and reads the token of the call before it; the last token is an output of the model.
-So no stage takes such a call for dead, and they stay in order. Tokens hold nothing: the lowered graph has none.
+So no stage takes such a call for dead, and they stay in order. A token holds nothing: lowering drops it.
 """
 
 from __future__ import annotations

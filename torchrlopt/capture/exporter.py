@@ -1,8 +1,9 @@
 """The only place with private names of torch's ONNX exporter.
 
-It translates *one* ATen node to a small ONNX model, for the tail of operators without a direct translation:
-through the exporter's registry, built once per process (about a second, hence lazily), or, where a version
-of torch lacks one of the private names, through the public exporter, which takes seconds per kind of node.
+It asks the exporter for *one* ATen node at a time, for the many rare operators that we have no translation
+of, and gets a small ONNX model: through the exporter's registry, built once per process (about a second,
+hence lazily), or, where a version of torch lacks one of the private names, through the public exporter, which
+takes seconds per kind of node.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ class Registry:
         recorder: class that records ONNX nodes while a function runs.
         symbolic_tensor: class of the values such a function computes with.
         opset: the opset object nodes are recorded at.
-        names: names of the ATen overloads it translates, such as `aten::add.Tensor`.
     """
 
     dispatch: Callable[[torch.fx.Node], tuple[Callable[..., Any] | None, str]]
     recorder: Callable[..., Any]
     symbolic_tensor: Callable[..., ir.Value]
     opset: Any
-    names: frozenset[str]
 
 
 @functools.cache
@@ -60,7 +59,6 @@ def registry() -> Registry | None:
             recorder=building.OpRecorder,
             symbolic_tensor=tensors.SymbolicTensor,
             opset=onnxscript.values.Opset("", NATIVE),
-            names=frozenset(name for name in table.functions if isinstance(name, str)),
         )
     except (ImportError, AttributeError, TypeError):
         return None

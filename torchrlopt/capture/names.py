@@ -1,4 +1,8 @@
-"""Relates the names of the clean model to those of the ATen graph: original calls can then be put back."""
+"""Which ATen calls the values and nodes of a cleaned-up model stand for, by name.
+
+The executors that run ATen put the original call back where nothing was rewritten. These tables say which
+call that is, and where each of its operands is found in the model.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ class Names:
 
 
 def relate_names(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned) -> Names:
-    """Builds the tables for what the clean-up left."""
+    """Builds the tables for the values and nodes that the clean-up has left."""
     fx_nodes = {node.name: node for node in gm.graph.nodes}
     live = {str(value.name) for value in model.graph.inputs}
     live.update(str(value.name) for node in model.graph for value in node.outputs)

@@ -1,4 +1,9 @@
-"""Walks the ATen graph once and turns it into ONNX nodes: constant, direct, tail translation, or opaque."""
+"""Walks the ATen graph once and turns every call into ONNX nodes.
+
+A call whose result never changes becomes a constant. For any other, three translators are asked in turn: the
+one for linear layers, our own of that operator, and torch's exporter. What none of them translates becomes an
+opaque node, and so does a call that is made for its effect.
+"""
 
 from __future__ import annotations
 

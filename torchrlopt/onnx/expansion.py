@@ -1,4 +1,4 @@
-"""The standard nodes that one ONNX node is taken apart into, and their place in its graph."""
+"""Takes one ONNX node apart: collects the nodes that compute the same, and puts them in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX models for parsers of an older opset: newer operators taken apart into older ones.
+"""Takes newer operators apart into older ones, for parsers that read an older opset only.
 
 Parsers trail the standard (TensorRT 10 reads up to opset 22), while capture writes opset 23 and plans end in
 its fused operators. Each expansion computes in the order and precision that the standard gives the operator,
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import onnx_ir
 
@@ -34,7 +33,7 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
     for node in list(graph):
         if node.domain not in STANDARD_DOMAINS:
             continue
-        expand = _EXPANSIONS.get(node.op_type)
+        expand = EXPANSIONS.get(node.op_type)
         if expand is not None and not _exists(node.op_type, opset):
             parts = Expansion(node)
             expand(node, parts)
@@ -217,14 +216,10 @@ def _number(node: onnx_ir.Node, name: str, default: float) -> float:
     return default if attribute is None else float(attribute.value)
 
 
-_EXPANSIONS = {
+EXPANSIONS = {
     "Attention": _attention,
     "RMSNormalization": _rms_normalization,
     "RotaryEmbedding": _rotary_embedding,
     "Swish": _swish,
 }
-
-
-def expanded_operators() -> Sequence[str]:
-    """The operators that `lower_opset` can take apart."""
-    return tuple(_EXPANSIONS)
+"""The operators that can be taken apart, and how."""

@@ -1,4 +1,4 @@
-"""ONNX models for other tools: our fused operators taken apart into standard ones.
+"""Takes our fused operators apart into standard ones, for files and for other runtimes.
 
 A plan may end in `rlopt::FusedConv` and `rlopt::FusedMatMul`, which only our executors know. A file that
 the user asked for holds standard operators only.

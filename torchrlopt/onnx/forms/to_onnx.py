@@ -1,4 +1,4 @@
-"""From an operator of the core back to the ONNX node that it is, at opset 23."""
+"""Which ONNX node, of opset 23, an operator of the core is: the way back from `from_onnx.py`."""
 
 from __future__ import annotations
 
