@@ -11,24 +11,28 @@ namespace {
 constexpr double kMinSaving = 1e-6;           // microseconds; below it is rounding
 constexpr double kNormalFormTolerance = 0.5;  // what bringing one node to normal form may cost
 
-/// Families open up one wave after another, those of no wave last: what exposes structure comes first (a
-/// fused epilogue hides a low-rank pair or a sum of convolutions from the substitutions that would remove
-/// it). What was generated sees two operands where people wrote for any number, so it comes after them.
+/// Families open up one wave after another. What exposes structure comes first; what hides it (a fused
+/// epilogue hides a low-rank pair or a sum of convolutions from the substitutions that would remove it) comes
+/// last, with families that stand here in no wave.
 const std::vector<std::vector<std::string>> kWaves{{"normalise"},
                                                    {"clean", "recognise", "fold", "convolution", "algebra"},
-                                                   {"merge", "movement", "activation"}};
+                                                   {"merge", "movement", "activation"},
+                                                   {"epilogue", "hoist"}};
 constexpr int kNormalForm = 0;
 
-/// Where the wave of what was generated stands: before what hides, or after everything else.
+/// What was generated sees two operands where people wrote for any number: it has a wave of its own, right
+/// before the one that hides, or after all others.
 enum class Generated { BeforeHiding, Last };
 
 int wave_of(const std::string& family, Generated generated) {
-  const int hiding = static_cast<int>(kWaves.size()) + (generated == Generated::BeforeHiding ? 1 : 0);
-  if (family.starts_with("generated")) return generated == Generated::BeforeHiding ? hiding - 1 : hiding + 1;
-  const auto found = std::find_if(kWaves.begin(), kWaves.end(), [&](const std::vector<std::string>& wave) {
-    return std::find(wave.begin(), wave.end(), family) != wave.end();
-  });
-  return found == kWaves.end() ? hiding : static_cast<int>(found - kWaves.begin());
+  const int hiding = static_cast<int>(kWaves.size()) - 1;
+  const int behind = generated == Generated::BeforeHiding ? 1 : 0;
+  if (family.starts_with("generated")) return hiding + 1 - behind;
+  for (int wave = 0; wave < hiding; ++wave) {
+    const auto& families = kWaves[static_cast<size_t>(wave)];
+    if (std::find(families.begin(), families.end(), family) != families.end()) return wave;
+  }
+  return hiding + behind;
 }
 
 class Greedy {
@@ -43,7 +47,7 @@ class Greedy {
   /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
   /// none does.
   int run() {
-    for (int wave = kNormalForm + 1; wave <= kLastWave; ++wave) {
+    for (int wave = kNormalForm + 1; wave <= static_cast<int>(kWaves.size()); ++wave) {
       do {
         while (sweep(kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
         }
@@ -185,7 +189,6 @@ class Greedy {
     return true;
   }
 
-  static constexpr int kLastWave = 5;
   static constexpr int kMaxChain = 5;
   static constexpr size_t kChainWidth = 3;
 
@@ -196,6 +199,8 @@ class Greedy {
 };
 
 }  // namespace
+
+const std::vector<std::vector<std::string>>& family_waves() { return kWaves; }
 
 int search_greedily(SearchTree& tree, int start, bool with_chains) {
   // What was generated sees two operands where people wrote for any number: it may take a better step's

@@ -105,6 +105,9 @@ class Follower {
   int64_t num_counted_ = 0;  // evaluations
 };
 
+/// The families of the library in the order in which the greedy search opens them up.
+const std::vector<std::vector<std::string>>& family_waves();
+
 /// Families open up in waves, from `start`; the node where no step of any wave saves.
 /// `with_chains`: where none saves, short chains of steps that meet, of which the first may lose, are tried
 /// too.

@@ -12,12 +12,11 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from torchrlopt import _C, _tools
+from torchrlopt.onnx import opsets
 
 Array = NDArray[Any]
 
 _DTYPES = {"float64": "f32", "int64": "i64", "int32": "i32", "uint8": "u8", "int8": "i8", "bool": "bool"}
-_OPSET = {"Swish": 24}
-"""Operators that ONNX has only from a version on that is later than 23."""
 
 
 def read_type(text: str) -> tuple[str, list[int | str]]:
@@ -78,7 +77,8 @@ def onnx_model(
     node = helper.make_node(op, names, outputs, **attrs)
     results = [helper.make_empty_tensor_value_info(name) for name in outputs]
     graph = helper.make_graph([node], "one", infos, results)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET.get(op, 23))])
+    version = opsets.FIRST_WITH.get(op, opsets.NATIVE)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
 
 
 def onnx_value(op: str, *arrays: Array | None, num_outputs: int = 1, **attrs: Any) -> list[Array]:

@@ -13,8 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 from torchrlopt.capture.cleanup import Cleaned, clean
 from torchrlopt.capture.opaque import DOMAIN
+from torchrlopt.onnx import opsets
 
-_HEADER = f'<ir_version: 10, opset_import: ["" : 23, "{DOMAIN}" : 1]>'
+_HEADER = f'<ir_version: 10, opset_import: ["" : {opsets.NATIVE}, "{DOMAIN}" : 1]>'
 
 
 def _model(text: str) -> onnx_ir.Model:

@@ -19,7 +19,7 @@ SAME = [
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu"),
     *("Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Mish"),
     *("Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign"),
-    *("Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "LpNormalization", "Softmax"),
+    *("Shrink", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "LpNormalization", "Softmax"),
     *("LogSoftmax", "Hardmax"),
 ]
 BROADCAST = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mean", "Sum"]

@@ -7,10 +7,11 @@ import pytest
 
 from tests.unit.onnx_text import model_of
 from torchrlopt.errors import ModelFormatError, UnsupportedError
+from torchrlopt.onnx import opsets
 from torchrlopt.onnx.reader import read
 
 
-def lines(body: str, opset: int = 23, imports: str = "") -> list[str]:
+def lines(body: str, opset: int = opsets.NATIVE, imports: str = "") -> list[str]:
     """The operators of the graph that a model is read into, as text."""
     text = read(model_of(body, opset, imports)).graph.text()
     return [line.strip() for line in text.splitlines() if " = " in line and "Constant" not in line]

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.unit.onnx_text import model_of
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.onnx import opsets
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 
@@ -81,7 +82,7 @@ def test_an_unchanged_graph_is_the_source_again(body: str) -> None:
     onnx.checker.check_model(onnx_ir.to_proto(written))
 
 
-def rewritten(body: str, name: str, opset: int = 23) -> onnx_ir.Model:
+def rewritten(body: str, name: str, opset: int = opsets.NATIVE) -> onnx_ir.Model:
     """The model after one substitution, at its first match."""
     program = read(model_of(body, opset))
     return write(dataclasses.replace(program, graph=RULES.apply(program.graph, name, 0)))
@@ -154,7 +155,7 @@ def test_every_value_is_typed() -> None:
 def test_old_forms_are_written_in_the_new_opset(opset: int, body: str) -> None:
     model = model_of(body, opset)
     written = write(read(model))
-    assert written.graph.opset_imports[""] == 23
+    assert written.graph.opset_imports[""] == opsets.NATIVE
     rng = np.random.default_rng(0)
     inputs = {
         str(v.name): rng.random([d if isinstance(d, int) else 4 for d in v.shape or ()]).astype(np.float32)

@@ -7,8 +7,8 @@ import onnx_ir
 import pytest
 
 from torchrlopt import _C
-from torchrlopt.onnx.forms.core_form import CONSTANT_INPUTS, OPERATORS
-from torchrlopt.onnx.forms.onnx_form import np_dtype, onnx_form
+from torchrlopt.onnx.forms.from_onnx import CONSTANT_INPUTS, OPERATORS
+from torchrlopt.onnx.forms.to_onnx import np_dtype, onnx_form
 from torchrlopt.onnx.forms.types import OTHER, contradicts, core_dim, core_type, dtype_name, dtype_of
 
 

@@ -60,6 +60,7 @@ UNARY: list[tuple[str, dict[str, Any], NDArray[Any], Callable[[torch.Tensor], to
     ("Round", {}, SPECIAL, torch.round),
     ("Selu", {}, FINITE, lambda x: torch.where(x < 0, 1.67326319 * (x.exp() - 1), x) * 1.05070102),
     ("Sigmoid", {}, SPECIAL, torch.sigmoid),
+    ("Shrink", {"lambd": 0.5, "bias": 0.25}, FINITE, lambda x: x.sign() * (x.abs() - 0.25) * (x.abs() > 0.5)),
     ("Sign", {}, FINITE, torch.sign),
     ("Sin", {}, FINITE, torch.sin),
     ("Sinh", {}, UNIT, torch.sinh),

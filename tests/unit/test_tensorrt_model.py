@@ -19,7 +19,8 @@ from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerExecutor
 from torchrlopt.executors.tensorrt.files import EngineFiles
-from torchrlopt.executors.tensorrt.model import OPSET, Prepared, TensorRtOptions, prepare
+from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare
+from torchrlopt.onnx import opsets
 from torchrlopt.options import Options
 
 CPU = torch.device("cpu")
@@ -94,7 +95,7 @@ def check(prepared: Prepared, context: list[Any]) -> onnx.ModelProto:
     """Right numbers, valid at the opset, no weights inside."""
     _placeholders, captured, arguments = context
     proto = onnx.load_model_from_string(prepared.proto)
-    assert {entry.domain: entry.version for entry in proto.opset_import}[""] <= OPSET
+    assert {entry.domain: entry.version for entry in proto.opset_import}[""] <= opsets.TENSORRT
     assert {node.domain for node in proto.graph.node} <= {""}
     outside = [t for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
     assert {t.name for t in outside} == set(prepared.prologue.names)

@@ -17,11 +17,11 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.cleanup import clean
-from torchrlopt.capture.compat import IR_VERSION, OPSET
-from torchrlopt.capture.mapping import make_mapping
+from torchrlopt.capture.names import relate_names
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.capture.walk import Walker
 from torchrlopt.errors import CaptureError
+from torchrlopt.onnx import opsets
 
 __all__ = ["Captured", "capture"]
 
@@ -32,7 +32,8 @@ class Captured:
 
     The model's outputs are the distinct tensors that `aten` returns, in order of first appearance, without
     placeholders returned as they are. `aten`'s own output node says how they, the returned inputs, Nones and
-    scalars make up the result.
+    scalars make up the result. Behind them is the token of the last call with an effect, where there is one
+    (`effects.py`).
 
     Attributes:
         model: the ONNX model. Its inputs are the placeholders of `aten` in order (tensors, and symbolic
@@ -43,7 +44,6 @@ class Captured:
         values: ONNX value -> fx node whose output it is, `"name.i"` for element i of a tuple.
         origins: ONNX node -> fx node it was translated from; a node that is absent was merged or moved by
             the clean-up and stands for no single ATen call.
-        stack_traces: fx node -> the user's source line.
         opaque: ATen operators that have no translation, in order of first appearance.
         fx_values: fx node or `"name.i"` -> ONNX value that is equal to it; the inverse of `values`, and
             more, as an equal value also stands for copies, no-op views and repeated expressions.
@@ -57,7 +57,6 @@ class Captured:
     constants: dict[str, torch.Tensor]
     values: dict[str, str]
     origins: dict[str, str]
-    stack_traces: dict[str, str]
     opaque: tuple[str, ...]
     fx_values: dict[str, str]
     groups: dict[str, tuple[str, ...]]
@@ -92,19 +91,18 @@ def capture(
         walker = Walker(gm)
         model = _model(walker, gm)
         cleaned = clean(model)
-        mapping = make_mapping(gm, walker, model, cleaned)
+        names = relate_names(gm, walker, model, cleaned)
     static = frozenset(placeholders[index].name for index in static_indices)
     return Captured(
         model=model,
         aten=gm,
         static_inputs=static,
-        constants={name: walker.constants[name] for name in walker.constants if name in mapping.inputs},
-        values=mapping.values,
-        origins=mapping.origins,
-        stack_traces=mapping.stack_traces,
+        constants={name: walker.constants[name] for name in walker.constants if name in names.inputs},
+        values=names.values,
+        origins=names.origins,
         opaque=tuple(dict.fromkeys(node.op_type for node in model.graph if node.domain == DOMAIN)),
-        fx_values=mapping.fx_values,
-        groups=mapping.groups,
+        fx_values=names.fx_values,
+        groups=names.groups,
     )
 
 
@@ -131,12 +129,14 @@ def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:
         if not isinstance(value, ir.Value):
             raise CaptureError("an output of the graph has no value", where=node.name)
         outputs.append(value)
+    if walker.token is not None:
+        outputs.append(walker.token)
     builder = walker.builder
     graph = ir.Graph(
         builder.inputs,
         outputs,
         nodes=[*builder.constants, *builder.nodes],
-        opset_imports={"": OPSET, DOMAIN: 1},
+        opset_imports={"": opsets.NATIVE, DOMAIN: 1},
         name="captured",
     )
-    return ir.Model(graph, ir_version=IR_VERSION, producer_name="torchrlopt")
+    return ir.Model(graph, ir_version=opsets.IR_VERSION, producer_name="torchrlopt")

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from torchrlopt.capture.effects import has_effect, is_assertion
+
 _SYMBOL = re.compile(r"\b[su]\d+\b")
 
 
@@ -91,15 +93,22 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
     """Why the graph must not be rewritten; None where it may be.
 
     Random operators, complex tensors, tensors on several devices and tensors that are not plain strided ones
-    stay with PyTorch.
+    stay with PyTorch; and so do calls that are made for their effect, as the check would repeat them. On the
+    CPU, assertions may be repeated: one that does not hold there raises, where a GPU would stop for good.
     """
     devices: set[torch.device] = set()
     num_operators = 0
+    assertion: torch.fx.Node | None = None
     for node in aten.graph.nodes:
         if node.op == "call_function":
             num_operators += 1
             if _draws_random_numbers(node):
                 return f"the graph draws random numbers ({node.target})"
+            if has_effect(node):
+                if not is_assertion(node):
+                    return f"the graph calls an operator for its effect ({node.target})"
+                if "assert_async" in str(node.target):  # the others look at numbers in CPU memory
+                    assertion = node
         for value in _tensors(node.meta.get("val")):
             devices.add(value.device)
             if value.is_complex():
@@ -108,6 +117,8 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
                 return f"the graph has sparse or quantised tensors ({node.name})"
     if len(devices) > 1:
         return f"the graph is on several devices ({', '.join(sorted(map(str, devices)))})"
+    if assertion is not None and {device.type for device in devices} - {"cpu"}:
+        return f"the graph asserts something on a GPU ({assertion.target})"
     if num_operators == 0:
         return "the graph has no operators"
     return None

@@ -15,6 +15,7 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.onnx_types import Dims, broadcast, onnx_dtype, set_type, value_dims, value_dtype
+from torchrlopt.onnx.attributes import make_attribute
 
 
 class Untranslatable(Exception):  # noqa: N818 - a verdict on one node, never seen outside the capture
@@ -23,23 +24,6 @@ class Untranslatable(Exception):  # noqa: N818 - a verdict on one node, never se
 
 Scalar = bool | int | float
 Result = ir.Value | Sequence[ir.Value | None]
-
-
-def make_attribute(name: str, value: Any) -> ir.Attr:
-    """Returns an ONNX attribute from an int, bool, float, string, tensor, or a list of ints or floats."""
-    match value:
-        case bool() | int():
-            return ir.AttrInt64(name, int(value))
-        case float():
-            return ir.AttrFloat32(name, value)
-        case str():
-            return ir.AttrString(name, value)
-        case list() | tuple() if any(isinstance(item, float) for item in value):
-            return ir.AttrFloat32s(name, [float(item) for item in value])
-        case list() | tuple():
-            return ir.AttrInt64s(name, [int(item) for item in value])
-        case _:
-            return ir.AttrTensor(name, value)
 
 
 class GraphBuilder:
@@ -55,7 +39,7 @@ class GraphBuilder:
         self.inputs: list[ir.Value] = []
         self.constants: list[ir.Node] = []
         self.nodes: list[ir.Node] = []
-        self._farm: dict[tuple[object, ...], ir.Value] = {}
+        self._shared: dict[tuple[object, ...], ir.Value] = {}
         self._group: list[ir.Node] = []
 
     def add_input(self, name: str, dtype: torch.dtype, dims: Dims) -> ir.Value:
@@ -125,9 +109,9 @@ class GraphBuilder:
     def ints(self, values: Sequence[int]) -> ir.Value:
         """Returns the 1-d int64 constant that axes, shapes and pads are given as."""
         key = ("ints", tuple(values))
-        found = self._farm.get(key)
+        found = self._shared.get(key)
         if found is None:
-            found = self._farm[key] = self.constant(torch.tensor(list(values), dtype=torch.int64))
+            found = self._shared[key] = self.constant(torch.tensor(list(values), dtype=torch.int64))
         return found
 
     def constant(self, tensor: torch.Tensor, name: str | None = None) -> ir.Value:
@@ -141,7 +125,7 @@ class GraphBuilder:
         dims = tuple(host.shape)
         content = host.reshape(-1).view(torch.uint8).numpy().tobytes() if host.numel() else b""
         key = (host.dtype, dims, content)
-        found = self._farm.get(key) if name is None else None
+        found = self._shared.get(key) if name is None else None
         if found is not None:
             return found
         node = ir.Node("", "Constant", [], [ir.AttrTensor("value", _tensor(host.dtype, dims, content))])
@@ -151,7 +135,7 @@ class GraphBuilder:
         set_type(value, host.dtype, dims)
         self.constants.append(node)
         if name is None:
-            self._farm[key] = value
+            self._shared[key] = value
         return value
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:

@@ -7,7 +7,6 @@ can be compared, hashed and used as a dictionary key.
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -163,12 +162,6 @@ def reshape_target(source: Dims, target: Dims) -> list[int] | None:
             result.append(-1)
             num_inferred += 1
     return result if num_inferred <= 1 else None
-
-
-def num_elements(dims: Sequence[Dim]) -> int | None:
-    """Returns the number of elements, None where a dim is symbolic."""
-    sizes = [dim for dim in dims if isinstance(dim, int)]
-    return math.prod(sizes) if len(sizes) == len(dims) else None
 
 
 def meta_of(node: torch.fx.Node) -> Any:

@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 from torchrlopt.capture.builder import GraphBuilder
 from torchrlopt.capture.onnx_types import Dims
 from torchrlopt.errors import CaptureError
+from torchrlopt.onnx import opsets
 
-DOMAIN = "rlopt.aten"
+DOMAIN = opsets.ATEN_DOMAIN
 
 
 def opaque_name(target: object) -> str:
@@ -53,6 +54,52 @@ def emit_opaque(
     Raises:
         CaptureError: it has nothing to return, or takes a whole tuple.
     """
+    typed = [known for known in types if known is not None]
+    if not typed:
+        raise CaptureError("an operator without a translation returns no tensor", where=node.name)
+    inputs = _inputs(node, environment)
+    made = iter(g.op_many(opaque_name(node.target), inputs, typed, domain=DOMAIN, fx_node=node.name))
+    return [None if known is None else next(made) for known in types]
+
+
+def emit_effect(
+    g: GraphBuilder,
+    node: torch.fx.Node,
+    environment: dict[str, Any],
+    types: tuple[tuple[torch.dtype, Dims] | None, ...],
+    before: ir.Value | None,
+) -> tuple[list[ir.Value | None], ir.Value]:
+    """Emits the opaque node of a call that is made for its effect, and its token.
+
+    Args:
+        g: the builder.
+        node: the fx node.
+        environment: ONNX values by fx name; what has none (a subgraph, None) is no input.
+        types: dtype and dims of each element of its result, None for what is no tensor or scalar.
+        before: token of the call that has to come before it, None for the first.
+
+    Returns:
+        Its outputs, one per element of `types`, and its token.
+
+    Raises:
+        CaptureError: it takes a whole tuple.
+    """
+    inputs = _inputs(node, environment) + ([] if before is None else [before])
+    typed = [known for known in types if known is not None]
+    *results, token = g.op_many(
+        opaque_name(node.target),
+        inputs,
+        [*typed, (torch.bool, ())],
+        domain=DOMAIN,
+        fx_node=node.name,
+        has_token=True,
+    )
+    token.name = f"{node.name}.token"
+    made = iter(results)
+    return [None if known is None else next(made) for known in types], token
+
+
+def _inputs(node: torch.fx.Node, environment: dict[str, Any]) -> list[ir.Value]:
     inputs: list[ir.Value] = []
     for source in node_inputs(node):
         value = environment.get(source.name)
@@ -62,8 +109,4 @@ def emit_opaque(
             raise CaptureError(
                 "an operator without a translation takes a tuple", where=node.name, got=source.name
             )
-    typed = [known for known in types if known is not None]
-    if not typed:
-        raise CaptureError("an operator without a translation returns no tensor", where=node.name)
-    made = iter(g.op_many(opaque_name(node.target), inputs, typed, domain=DOMAIN, fx_node=node.name))
-    return [None if known is None else next(made) for known in types]
+    return inputs

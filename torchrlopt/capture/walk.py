@@ -1,4 +1,9 @@
-"""Walks the ATen graph once and turns it into ONNX nodes: constant, direct, tail translation, or opaque."""
+"""Walks the ATen graph once and turns every call into ONNX nodes.
+
+A call whose result never changes becomes a constant. For any other, three translators are asked in turn: the
+one for linear layers, our own of that operator, and torch's exporter. What none of them translates becomes an
+opaque node, and so does a call that is made for its effect.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,12 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.capture.by_exporter import translate_by_exporter
+from torchrlopt.capture.effects import has_effect
 from torchrlopt.capture.folding import fold
 from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
 from torchrlopt.capture.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
-from torchrlopt.capture.opaque import emit_opaque, node_inputs, opaque_name
-from torchrlopt.capture.tail import translate_tail
+from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opaque_name
 from torchrlopt.capture.translate.linear import linear, transposed_weight_gemm
 from torchrlopt.capture.translate.table import TABLE, SymScalar, Target, bind
 from torchrlopt.errors import CaptureError
@@ -37,6 +43,7 @@ class Walker:
         constants: large constants by name of their graph input.
         origins: name of an ONNX node -> fx node it was made from.
         groups: fx node -> all fx nodes that its ONNX nodes stand for, where it is more than itself.
+        token: token of the last call with an effect, None where the graph has none.
     """
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
@@ -45,6 +52,7 @@ class Walker:
         self.constants: dict[str, torch.Tensor] = {}
         self.origins: dict[str, str] = {}
         self.groups: dict[str, tuple[str, ...]] = {}
+        self.token: ir.Value | None = None
         self._dim_values: dict[Dim, ir.Value] = {}
         self._folded = fold(gm)
         self._constant_values: dict[int, ir.Value] = {}
@@ -101,23 +109,32 @@ class Walker:
         if node in self._hidden:
             return
         _refuse_mutation(node)
-        if not node.users:
-            # Dead, or an assertion or a guard: nothing reads it, and the callable of the fallback keeps it.
+        is_effect = has_effect(node)
+        if not node.users and not is_effect:
             self.environment[node.name] = None
             return
-        meta = meta_of(node)
+        # Of a call without a result, the tracer may record nothing.
+        meta: Any = meta_of(node) if node.users else node.meta.get("val")
         several = isinstance(meta, tuple | list)
         types: Types = tuple(type_of_meta(item) for item in meta) if several else (type_of_meta(meta),)
-        values = self._translate(node, types, several)
+        target = Target(node, types, _used(node, several), self._dim_values)
+        values = self._keep(target, several) if is_effect else self._translate(target, several)
         self.environment[node.name] = values
         if isinstance(meta, torch.SymInt) and isinstance(values, ir.Value):
             self._dim_values.setdefault(dim_of(meta), values)
 
-    def _translate(
-        self, node: torch.fx.Node, types: Types, several: bool
-    ) -> ir.Value | list[ir.Value | None]:
-        target = Target(node, types, _used(node, several), self._dim_values)
-        for translator in (self._as_linear, self._directly, self._by_tail):
+    def _keep(self, target: Target, several: bool) -> ir.Value | list[ir.Value | None] | None:
+        """Emits a call with an effect as it is, behind the one before it."""
+        node = target.node
+        made, self.token = emit_effect(self.builder, node, self.environment, target.types, self.token)
+        if not several and made[0] is not None:
+            return self._close(target, made[0], several)
+        self._append_group(target, made)
+        return made if several else None
+
+    def _translate(self, target: Target, several: bool) -> ir.Value | list[ir.Value | None]:
+        node = target.node
+        for translator in (self._as_linear, self._directly, self._by_exporter):
             try:
                 result = translator(target)
                 if result is not None:
@@ -125,7 +142,7 @@ class Walker:
             except Untranslatable as verdict:
                 _log.debug("%s: %s", node.name, verdict)
             self.builder.discard_group()
-        made = emit_opaque(self.builder, node, self.environment, types)
+        made = emit_opaque(self.builder, node, self.environment, target.types)
         return self._close(target, made if several else made[0], several)
 
     def _close(
@@ -134,11 +151,14 @@ class Walker:
         node = target.node
         if result is None or several == isinstance(result, ir.Value):
             raise CaptureError("a translation returned another structure than its operator", where=node.name)
-        count = len(self.builder.nodes)
-        self.builder.close_group(node.name, result, target.types)
-        for made in self.builder.nodes[count:]:
-            self.origins[str(made.name)] = node.name
+        self._append_group(target, result)
         return result if isinstance(result, ir.Value) else list(result)
+
+    def _append_group(self, target: Target, result: Result) -> None:
+        count = len(self.builder.nodes)
+        self.builder.close_group(target.node.name, result, target.types)
+        for made in self.builder.nodes[count:]:
+            self.origins[str(made.name)] = target.node.name
 
     def _as_linear(self, target: Target) -> Result | None:
         node = target.node
@@ -174,13 +194,13 @@ class Walker:
             return translator(self.builder, target, *bind(target.node, self._argument))
         return translator(self.builder, target, *map(self._argument, target.node.args))
 
-    def _by_tail(self, target: Target) -> Result | None:
+    def _by_exporter(self, target: Target) -> Result | None:
         # What a direct translation refused is special, and the exporter overlooks such things (it drops a
         # pool's divisor_override, for one).
         known = str(target.node.target).removeprefix("aten.") in TABLE
         if known or _is_complex(target) or _is_random(target.node):
             return None
-        return translate_tail(self.builder, target, self.environment)
+        return translate_by_exporter(self.builder, target, self.environment)
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):

@@ -1,8 +1,8 @@
 """Keeps operators whole while AOTAutograd traces.
 
 torch registers Python kernels that take interpolation apart into index arithmetic and gathers before any
-backend sees it, which runs many times slower than the operator itself. While a trace is going on inside
-`whole_operators()` those kernels are out of the way.
+backend sees it, and two activations into comparisons, which runs many times slower than the operator itself.
+While a trace is going on inside `whole_operators()` those kernels are out of the way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _PACKETS = (
     *(f"upsample_{name}" for name in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d")),
     *(f"upsample_{name}" for name in ("trilinear3d", "bicubic2d")),
     *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
+    *("hardshrink", "softshrink"),
 )
 # The table of kernels belongs to the process; traces of several threads may overlap.
 _lock = threading.Lock()
@@ -27,7 +28,7 @@ _saved: dict[torch._ops.OpOverload, dict[object, object]] = {}
 
 @contextlib.contextmanager
 def whole_operators() -> Iterator[None]:
-    """Within it, interpolation is traced as one operator. Threads may overlap and nest."""
+    """Within it, each of these operators is traced as one. Threads may overlap and nest."""
     global _num_inside
     with _lock:
         _num_inside += 1

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.onnx.forms.core_form import TypedForm, typed_form
+from torchrlopt.onnx.forms.from_onnx import TypedForm, typed_form
 from torchrlopt.onnx.forms.types import contradicts, core_type, dtype_name, dtype_of
+from torchrlopt.onnx.opsets import NATIVE, NEWEST, OLDEST, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
-
-MIN_OPSET, NATIVE_OPSET, MAX_OPSET = 13, 23, 28
-"""Oldest opset that is read; the one whose meaning the core's operators have; the newest known."""
 
 _MAX_CONSTANT = 64  # elements up to which a constant's content is part of the graph
 _MAX_CONTENT = 1 << 16  # elements up to which a constant may become an attribute (repeats, sizes)
@@ -71,7 +69,7 @@ class _Reader:
         return Program(
             self.builder.finish(),
             self.model,
-            max(self.opset, NATIVE_OPSET),
+            max(self.opset, NATIVE),
             self.slots,
             self.outer,
             self.static | frozenset(map(str, graph.initializers)),
@@ -133,7 +131,7 @@ class _Reader:
             self._claim(output.name, f"an output of {where}")
         if not node.name:
             raise ModelFormatError("a node has no name", where=where)
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and self._add_constant_node(node):
+        if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and self._add_constant_node(node):
             return
         form = typed_form(node, self.opset, self._content) if self._has_plain_outputs(node) else None
         if form is not None and self._add_typed(node, form, where):
@@ -157,7 +155,7 @@ class _Reader:
         """The content of a constant of moderate size."""
         producer = value.producer()
         tensor = value.const_value if producer is None else None
-        if producer is not None and producer.op_type == "Constant" and producer.domain in ("", "ai.onnx"):
+        if producer is not None and producer.op_type == "Constant" and producer.domain in STANDARD_DOMAINS:
             tensor = constant_tensor(producer)
         if tensor is None or tensor.size > _MAX_CONTENT or value.is_graph_input():
             return None
@@ -213,11 +211,11 @@ def _opset(model: onnx_ir.Model) -> int:
     imports = model.graph.opset_imports
     version = imports.get("", imports.get("ai.onnx"))
     if version is None:
-        return NATIVE_OPSET
-    if not MIN_OPSET <= version <= MAX_OPSET:
+        return NATIVE
+    if not OLDEST <= version <= NEWEST:
         raise UnsupportedError(
             "the model imports a version of the ONNX operators that is not read",
-            expected=f"{MIN_OPSET} to {MAX_OPSET}",
+            expected=f"{OLDEST} to {NEWEST}",
             got=version,
             todo="convert the model with onnx.version_converter",
         )

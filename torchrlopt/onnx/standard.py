@@ -1,4 +1,4 @@
-"""ONNX models for other tools: our fused operators taken apart into standard ones.
+"""Takes our fused operators apart into standard ones, for files and for other runtimes.
 
 A plan may end in `rlopt::FusedConv` and `rlopt::FusedMatMul`, which only our executors know. A file that
 the user asked for holds standard operators only.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import onnx_ir
 
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.parts import Parts
+from torchrlopt.onnx.expansion import Expansion
+from torchrlopt.onnx.opsets import CORE_DOMAIN
 
 _EPILOGUE_ATTRIBUTES = ("activation", "alpha", "beta")
 _PLAIN = ("Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish")
@@ -23,19 +24,19 @@ def standardise(model: onnx_ir.Model) -> None:
     """
     graph = model.graph
     for node in list(graph):
-        if node.domain != "rlopt":
+        if node.domain != CORE_DOMAIN:
             continue
         if node.op_type not in ("FusedConv", "FusedMatMul"):
             raise UnsupportedError(
                 "an operator of ours has no standard form", where=str(node.name), got=node.op_type
             )
-        parts = Parts(node)
+        parts = Expansion(node)
         _expand(node, parts)
         parts.put_in_place()
-    graph.opset_imports.pop("rlopt", None)
+    graph.opset_imports.pop(CORE_DOMAIN, None)
 
 
-def _expand(node: onnx_ir.Node, parts: Parts) -> None:
+def _expand(node: onnx_ir.Node, parts: Expansion) -> None:
     """`activation(product(x, w) + b + z)`, in order."""
     x, w, bias, addend = (*node.inputs, None, None)[:4]
     if node.op_type == "FusedConv":
@@ -57,7 +58,7 @@ def _ranks(*values: onnx_ir.Value) -> list[int | None]:
     return [None if value.shape is None else len(value.shape) for value in values]
 
 
-def _activate(node: onnx_ir.Node, parts: Parts, value: onnx_ir.Value) -> None:
+def _activate(node: onnx_ir.Node, parts: Expansion, value: onnx_ir.Value) -> None:
     """The activation that the node names, applied to `value`."""
     attributes = node.attributes
     name = attributes["activation"].as_string() if "activation" in attributes else ""

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.forms.onnx_form import np_dtype, onnx_form
+from torchrlopt.onnx.attributes import make_attribute
+from torchrlopt.onnx.forms.to_onnx import np_dtype, onnx_form
 from torchrlopt.onnx.forms.types import dtype_of
+from torchrlopt.onnx.opsets import CORE_DOMAIN, FIRST_WITH, IR_VERSION, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
 
 _PREFIX = "rlopt_"
 """How the names of nodes and values begin that substitutions made."""
-
-_FIRST_OPSET = {"Swish": 24}
-"""Operators of the core that the default domain has only from a later version on."""
 
 
 def write(program: Program) -> onnx_ir.Model:
@@ -79,8 +78,8 @@ class _Writer:
         imports = dict(source.graph.opset_imports)
         imports.pop("ai.onnx", None)
         imports[""] = self.opset
-        if any(node.domain == "rlopt" for node in self.nodes):
-            imports["rlopt"] = 1
+        if any(node.domain == CORE_DOMAIN for node in self.nodes):
+            imports[CORE_DOMAIN] = 1
         graph = onnx_ir.Graph(
             self.inputs,
             outputs,
@@ -91,7 +90,7 @@ class _Writer:
         )
         return onnx_ir.Model(
             graph,
-            ir_version=max(source.ir_version, 10),
+            ir_version=max(source.ir_version, IR_VERSION),
             producer_name="torchrlopt",
             functions=[function.clone() for function in source.functions.values()],
         )
@@ -193,8 +192,8 @@ class _Writer:
         kept = list(inputs)
         while kept and kept[-1] is None:
             kept.pop()
-        if domain in ("", "ai.onnx"):
-            self.opset = max(self.opset, _FIRST_OPSET.get(op_type, 0))
+        if domain in STANDARD_DOMAINS:
+            self.opset = max(self.opset, FIRST_WITH.get(op_type, 0))
         self.nodes.append(
             onnx_ir.Node(domain, op_type, kept, attributes.values(), outputs=outputs, name=name)
         )
@@ -320,24 +319,6 @@ def _set_type(value: onnx_ir.Value, type_: _C.TensorType) -> None:
         value.shape = onnx_ir.Shape(dims)
 
 
-def make_attribute(name: str, value: Any) -> onnx_ir.Attr:
-    """An ONNX attribute of a plain value: int, float, str, or a list of ints or floats."""
-    if isinstance(value, bool | int):
-        return onnx_ir.Attr(name, onnx_ir.AttributeType.INT, int(value))
-    if isinstance(value, float):
-        return onnx_ir.Attr(name, onnx_ir.AttributeType.FLOAT, value)
-    if isinstance(value, str):
-        return onnx_ir.Attr(name, onnx_ir.AttributeType.STRING, value)
-    if isinstance(value, onnx_ir.TensorProtocol):
-        return onnx_ir.Attr(name, onnx_ir.AttributeType.TENSOR, value)
-    kind = (
-        onnx_ir.AttributeType.FLOATS
-        if any(isinstance(v, float) for v in value)
-        else onnx_ir.AttributeType.INTS
-    )
-    return onnx_ir.Attr(name, kind, list(value))
-
-
 def _rebound(attribute: onnx_ir.Attr, replaced: Mapping[onnx_ir.Value, onnx_ir.Value]) -> onnx_ir.Attr:
     """An attribute; of a subgraph a copy that reads other outside values."""
     if attribute.type not in (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS):
@@ -365,7 +346,7 @@ def _modernised(
     """
     imports = program.source.graph.opset_imports
     opset = imports.get("", imports.get("ai.onnx", program.opset))
-    if opset >= program.opset or source.domain not in ("", "ai.onnx"):
+    if opset >= program.opset or source.domain not in STANDARD_DOMAINS:
         return attributes, []
     if opset < 18 and source.op_type.startswith("Reduce") and "axes" in attributes:
         kept = {name: attribute for name, attribute in attributes.items() if name != "axes"}

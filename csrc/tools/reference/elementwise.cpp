@@ -145,6 +145,10 @@ bool eval_elementwise(const Call& call) {
     case Op::HardSigmoid:
       return map<A>(call,
                     [a = number("alpha"), b = number("beta")](T x) { return F::hard_sigmoid(x, a, b); });
+    case Op::Shrink:
+      return map<A>(call, [l = number("lambd"), b = number("bias")](T x) {
+        return A::less(l, x) ? A::sub(x, b) : A::less(x, A::neg(l)) ? A::add(x, b) : F::zero();
+      });
     case Op::IsInf:
     case Op::IsNaN:
       return eval_predicate<A>(call);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
@@ -38,6 +39,15 @@ _UNARY = {
     "relu.default": "Relu",
     "hardswish.default": "HardSwish",
     "mish.default": "Mish",
+}
+# From the numbers (and texts) behind the operand to the ONNX operator and its attributes.
+_UNARY_WITH_NUMBERS: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {
+    "celu.default": lambda alpha: ("Celu", {"alpha": float(alpha)}),
+    "gelu.default": lambda approximate: ("Gelu", {"approximate": approximate}),
+    "leaky_relu.default": lambda slope: ("LeakyRelu", {"alpha": float(slope)}),
+    "hardsigmoid.default": lambda: ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "hardshrink.default": lambda lambd: ("Shrink", {"lambd": float(lambd), "bias": 0.0}),
+    "softshrink.default": lambda lambd: ("Shrink", {"lambd": float(lambd), "bias": float(lambd)}),
 }
 _ROUNDING = {"floor.default": "Floor", "ceil.default": "Ceil", "round.default": "Round"}
 _COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
@@ -106,6 +116,18 @@ def _register_unary() -> None:
         translation(name)(make(op_type))
 
 
+def _register_unary_with_numbers() -> None:
+    def make(form: Callable[..., tuple[str, dict[str, Any]]]) -> Any:
+        def translate(g: GraphBuilder, target: Target, x: ir.Value, *numbers: Any) -> ir.Value:
+            op_type, attributes = form(*numbers)
+            return g.op(op_type, x, **attributes)
+
+        return translate
+
+    for name, form in _UNARY_WITH_NUMBERS.items():
+        translation(name)(make(form))
+
+
 def _register_rounding() -> None:
     def make(op_type: str) -> Any:
         def translate(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
@@ -136,6 +158,7 @@ def _register_comparisons() -> None:
 
 
 _register_unary()
+_register_unary_with_numbers()
 _register_rounding()
 _register_comparisons()
 _register_binary(("mul.Tensor", "mul.Scalar"), "Mul")
@@ -282,11 +305,6 @@ def _relu6(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
     return _clamp(g, target, x, 0.0, 6.0)
 
 
-@translation("gelu.default")
-def _gelu(g: GraphBuilder, target: Target, x: ir.Value, approximate: str) -> ir.Value:
-    return g.op("Gelu", x, approximate=approximate)
-
-
 @translation("silu.default")
 def _silu(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
     return g.op("Mul", x, g.op("Sigmoid", x))
@@ -300,14 +318,10 @@ def _elu(g: GraphBuilder, target: Target, x: ir.Value, alpha: Any, scale: Any, i
     return g.op("Selu", x, alpha=float(alpha), gamma=float(scale))
 
 
-@translation("leaky_relu.default")
-def _leaky_relu(g: GraphBuilder, target: Target, x: ir.Value, negative_slope: Any) -> ir.Value:
-    return g.op("LeakyRelu", x, alpha=float(negative_slope))
-
-
-@translation("hardsigmoid.default")
-def _hardsigmoid(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
-    return g.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+@translation("threshold.default")
+def _threshold(g: GraphBuilder, target: Target, x: ir.Value, threshold: Any, value: Any) -> ir.Value:
+    require(value == 0 and target.dtype.is_floating_point, "a threshold with another value below it than 0")
+    return g.op("ThresholdedRelu", x, alpha=float(threshold))
 
 
 @translation("softplus.default")

@@ -38,20 +38,30 @@ def _gather(
 def _scatter(
     g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
 ) -> ir.Value:
-    rank = len(value_dims(x))
-    # ATen reads only the part of the source that the index covers.
-    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
-    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=normal_axis(axis, rank))
+    return _scattered(g, target, x, axis, index, source, None)
 
 
 @translation("scatter_add.default")
 def _scatter_add(
     g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
 ) -> ir.Value:
+    return _scattered(g, target, x, axis, index, source, "add")
+
+
+def _scattered(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    axis: int,
+    index: ir.Value,
+    source: ir.Value,
+    how: str | None,
+) -> ir.Value:
     rank = len(value_dims(x))
+    # ATen reads only the part of the source that the index covers.
     require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
     at = normal_axis(axis, rank)
-    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction="add")
+    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction=how)
 
 
 @translation("index.Tensor", "_unsafe_index.Tensor")

@@ -13,7 +13,6 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from torchrlopt.capture.opaque import DOMAIN as OPAQUE_DOMAIN
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters import convert
 from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
@@ -21,13 +20,15 @@ from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Int
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.original_calls import Group, Groups
 from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of, with_layout
+from torchrlopt.onnx import opsets
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
 
-_MIN_OPSET = 13  # before it Softmax, Clip, Slice, Pad and others had other forms
-
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
+
+# What an opaque call may return besides None and objects, which no output of its node stands for.
+_RESULTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)
 
 # They need the strides they were recorded with; a rewritten operand may have others.
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
@@ -82,9 +83,9 @@ class _Lowering:
     """One lowering: what each ONNX value has become."""
 
     def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: Captured | None) -> None:
-        opset = model.graph.opset_imports.get("", _MIN_OPSET)
-        if opset < _MIN_OPSET:
-            raise LoweringError("the opset is too old", expected=f"{_MIN_OPSET} or later", got=opset)
+        opset = model.graph.opset_imports.get("", opsets.OLDEST)
+        if opset < opsets.OLDEST:
+            raise LoweringError("the opset is too old", expected=f"{opsets.OLDEST} or later", got=opset)
         self.model = model
         self.emitter = emitter
         self.captured = captured
@@ -146,7 +147,7 @@ class _Lowering:
         self.in_progress.add(node)
         last = next(iter(reversed(self.emitter.graph.nodes)), None)
         members: tuple[onnx_ir.Node, ...] = (node,)
-        if node.domain == OPAQUE_DOMAIN:
+        if node.domain == opsets.ATEN_DOMAIN:
             self._put_opaque_back(node)
         else:
             group = self.groups.of(node) if self.groups is not None else None
@@ -277,13 +278,19 @@ class _Lowering:
             if found is None:
                 raise LoweringError("an operand of an opaque call is gone", where=wanted, got=source.name)
             operands[source] = found
+        for token in inputs:  # what is left: the call whose effect comes before this one's
+            before = token.producer()
+            if before is not None and before not in self.done:
+                self._lower(before)
         copy = self._copy(call, operands)
-        if isinstance(call.meta.get("val"), tuple | list):
-            for index, output in enumerate(node.outputs):
+        outputs = node.outputs[: len(node.outputs) - ("has_token" in node.attributes)]
+        value = call.meta.get("val")
+        if isinstance(value, tuple | list):
+            indices = (index for index, item in enumerate(value) if isinstance(item, _RESULTS))
+            for index, output in zip(indices, outputs, strict=True):
                 self.entries[output] = self.emitter.item(copy, index)
-        else:
-            is_tensor = isinstance(call.meta.get("val"), torch.Tensor)
-            self.entries[node.outputs[0]] = copy if is_tensor else Ints([copy], 0)
+        elif outputs:
+            self.entries[outputs[0]] = copy if isinstance(value, torch.Tensor) else Ints([copy], 0)
 
     # ---- converted nodes
 

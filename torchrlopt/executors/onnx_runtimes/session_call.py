@@ -12,13 +12,13 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchrlopt.capture.opaque import DOMAIN as OPAQUE_DOMAIN
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
 from torchrlopt.executors.lowering.output_layout import dense_order
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.static_part import static_inputs
+from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.onnx.standard import standardise
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def refuse_opaque(model: onnx_ir.Model) -> None:
     Raises:
         LoweringError: it does; the message names them.
     """
-    opaque = sorted({node.op_type for node in model.graph if node.domain == OPAQUE_DOMAIN})
+    opaque = sorted({node.op_type for node in model.graph if node.domain == ATEN_DOMAIN})
     if opaque:
         raise LoweringError("operators that ONNX does not have", got=", ".join(opaque))
 

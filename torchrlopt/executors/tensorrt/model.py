@@ -18,15 +18,13 @@ from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.onnx_runtimes.session_call import positions, proto_without_weights, refuse_opaque
 from torchrlopt.executors.weights.split_onnx import WeightPrologue, split_weights
 from torchrlopt.executors.weights.static_part import static_inputs
-from torchrlopt.onnx.opset import lower_opset
+from torchrlopt.onnx import opsets
+from torchrlopt.onnx.older_opset import lower_opset
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
     from torchrlopt.capture import Captured
-
-OPSET = 22
-"""The newest opset that the ONNX parser of TensorRT 10.13 documents; later parsers read it as well."""
 
 _LARGEST = 2**31 - 1  # size that TensorRT can count
 
@@ -136,7 +134,7 @@ def prepare(
     options: Options,
     device: torch.device,
     max_factor: float = 4.0,
-    opset: int = OPSET,
+    opset: int = opsets.TENSORRT,
 ) -> Prepared:
     """Make a rewritten model ready for TensorRT; changes it.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from torchrlopt import _C
 from torchrlopt.machine.cost import Price
-from torchrlopt.onnx.forms.core_form import OPERATORS
+from torchrlopt.onnx.forms.from_onnx import OPERATORS
 
 _PULL = 0.1  # how strongly the factor of a class is drawn to that of all
 _MIN_FACTOR = 0.02  # of the common one

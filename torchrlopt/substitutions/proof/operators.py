@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from torchrlopt import _C
 from torchrlopt.substitutions.proof.forms import (
     Apply,
     Form,
@@ -37,13 +38,20 @@ from torchrlopt.substitutions.proof.tensors import (
 )
 from torchrlopt.substitutions.proof.windows import average_pool, conv, conv_transpose, max_pool
 
-#: Functions of one real number; what an operator has besides, its attributes, are further arguments.
-UNARY = frozenset({
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh",
-    "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish",
-    "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
-    "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-})  # fmt: skip
+_POINTWISE = ("Elementwise", "Transcendental")
+#: Functions of other elements, or of several.
+_NOT_REAL = {"BitwiseNot", "Cast", "CumSum", "IsInf", "IsNaN", "Not", "Trilu"}
+
+#: Functions of one real number. A proof knows of them what the axioms say, and otherwise only that equal
+#: arguments give equal results. What such an operator has besides, its attributes, are further arguments.
+UNARY = (
+    frozenset(
+        str(op["name"])
+        for op in _C.ops()
+        if op["cost_class"] in _POINTWISE and op["min_inputs"] == op["max_inputs"] == 1
+    )
+    - _NOT_REAL
+)
 
 
 def apply_unary(name: str, x: Form, attrs: dict[str, Any]) -> Form:

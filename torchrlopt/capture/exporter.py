@@ -1,8 +1,9 @@
 """The only place with private names of torch's ONNX exporter.
 
-It translates *one* ATen node to a small ONNX model, for the tail of operators without a direct translation:
-through the exporter's registry, built once per process (about a second, hence lazily), or, where a version
-of torch lacks one of the private names, through the public exporter, which takes seconds per kind of node.
+It asks the exporter for *one* ATen node at a time, for the many rare operators that we have no translation
+of, and gets a small ONNX model: through the exporter's registry, built once per process (about a second,
+hence lazily), or, where a version of torch lacks one of the private names, through the public exporter, which
+takes seconds per kind of node.
 """
 
 from __future__ import annotations
@@ -20,10 +21,7 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.onnx_types import onnx_dtype
-
-# Attention and RMSNormalization appear at 23; 24 adds nothing that a graph of PyTorch uses.
-OPSET = 23
-IR_VERSION = 10
+from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
 
 _EXPORTER = "torch.onnx._internal.exporter"
 
@@ -37,14 +35,12 @@ class Registry:
         recorder: class that records ONNX nodes while a function runs.
         symbolic_tensor: class of the values such a function computes with.
         opset: the opset object nodes are recorded at.
-        names: names of the ATen overloads it translates, such as `aten::add.Tensor`.
     """
 
     dispatch: Callable[[torch.fx.Node], tuple[Callable[..., Any] | None, str]]
     recorder: Callable[..., Any]
     symbolic_tensor: Callable[..., ir.Value]
     opset: Any
-    names: frozenset[str]
 
 
 @functools.cache
@@ -57,13 +53,12 @@ def registry() -> Registry | None:
         tensors = importlib.import_module(f"{_EXPORTER}._tensors")
         onnxscript = importlib.import_module("onnxscript")
         with _quiet(registration.__name__):
-            table = registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+            table = registration.ONNXRegistry.from_torchlib(opset_version=NATIVE)
         return Registry(
             dispatch=lambda node: dispatching.dispatch(node, table),
             recorder=building.OpRecorder,
             symbolic_tensor=tensors.SymbolicTensor,
-            opset=onnxscript.values.Opset("", OPSET),
-            names=frozenset(name for name in table.functions if isinstance(name, str)),
+            opset=onnxscript.values.Opset("", NATIVE),
         )
     except (ImportError, AttributeError, TypeError):
         return None
@@ -120,7 +115,9 @@ def _by_registry(found: Registry, node: torch.fx.Node, inputs: Sequence[ir.Value
     outputs = [result] if isinstance(result, ir.Value) else result
     if not isinstance(outputs, Sequence) or not all(isinstance(output, ir.Value) for output in outputs):
         return None
-    graph = ir.Graph(list(stand_ins.values()), list(outputs), nodes=recorder.nodes, opset_imports={"": OPSET})
+    graph = ir.Graph(
+        list(stand_ins.values()), list(outputs), nodes=recorder.nodes, opset_imports={"": NATIVE}
+    )
     functions = [_ir_function(item) for item in recorder.functions.values()]
     return ir.Model(graph, ir_version=IR_VERSION, functions=functions)
 
@@ -177,7 +174,7 @@ def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
                 tuple(examples),
                 dynamo=True,
                 optimize=False,
-                opset_version=OPSET,
+                opset_version=NATIVE,
                 verbose=False,
             )
     except Exception:  # noqa: BLE001 - code of another project on any operator; the verdict is "no translation"

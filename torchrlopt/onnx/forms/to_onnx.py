@@ -1,4 +1,4 @@
-"""From an operator of the core back to the ONNX node that it is, at opset 23."""
+"""Which ONNX node, of opset 23, an operator of the core is: the way back from `from_onnx.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir
 from numpy.typing import NDArray
 
-from torchrlopt.onnx.forms.core_form import CONSTANT_INPUTS, OPERATORS
+from torchrlopt.onnx.forms.from_onnx import CONSTANT_INPUTS, OPERATORS
 from torchrlopt.onnx.forms.types import dtype_of
 
 

@@ -1,4 +1,4 @@
-"""ONNX models for parsers of an older opset: newer operators taken apart into older ones.
+"""Takes newer operators apart into older ones, for parsers that read an older opset only.
 
 Parsers trail the standard (TensorRT 10 reads up to opset 22), while capture writes opset 23 and plans end in
 its fused operators. Each expansion computes in the order and precision that the standard gives the operator,
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import onnx_ir
 
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.parts import Parts
+from torchrlopt.onnx.expansion import Expansion
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 
 _NARROW = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
 
@@ -31,11 +31,11 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
     """
     graph = model.graph
     for node in list(graph):
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in STANDARD_DOMAINS:
             continue
-        expand = _EXPANSIONS.get(node.op_type)
+        expand = EXPANSIONS.get(node.op_type)
         if expand is not None and not _exists(node.op_type, opset):
-            parts = Parts(node)
+            parts = Expansion(node)
             expand(node, parts)
             parts.put_in_place()
         else:
@@ -73,7 +73,7 @@ def _check(node: onnx_ir.Node, opset: int) -> None:
             )
 
 
-def _swish(node: onnx_ir.Node, parts: Parts) -> None:
+def _swish(node: onnx_ir.Node, parts: Expansion) -> None:
     """`x * sigmoid(alpha * x)`."""
     x = parts.operand(0)
     alpha = _number(node, "alpha", 1.0)
@@ -81,7 +81,7 @@ def _swish(node: onnx_ir.Node, parts: Parts) -> None:
     parts.add("Mul", [x, parts.add("Sigmoid", [inner])])
 
 
-def _rms_normalization(node: onnx_ir.Node, parts: Parts) -> None:
+def _rms_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
     """`x / sqrt(mean(x^2) + epsilon) * scale`, the quotient in float32 where x is narrower."""
     x, scale = parts.operand(0), parts.operand(1)
     rank = parts.rank(x)
@@ -96,7 +96,7 @@ def _rms_normalization(node: onnx_ir.Node, parts: Parts) -> None:
     parts.add("Mul", [narrow, scale])
 
 
-def _rotary_embedding(node: onnx_ir.Node, parts: Parts) -> None:
+def _rotary_embedding(node: onnx_ir.Node, parts: Expansion) -> None:
     """Pairs of elements, rotated by angles given as cosines and sines."""
     x, cosine, sine = (parts.operand(index) for index in range(3))
     if len(node.inputs) > 3 and node.inputs[3] is not None:
@@ -132,7 +132,7 @@ def _rotary_embedding(node: onnx_ir.Node, parts: Parts) -> None:
         _join_heads(parts, joined)
 
 
-def _attention(node: onnx_ir.Node, parts: Parts) -> None:
+def _attention(node: onnx_ir.Node, parts: Expansion) -> None:
     """`softmax(scale * Q K^T + mask) V`, heads apart; keys and values repeated where heads share them."""
     if len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:]):
         raise UnsupportedError("an attention with past keys or several outputs", where=str(node.name))
@@ -172,12 +172,12 @@ def _attention(node: onnx_ir.Node, parts: Parts) -> None:
         _join_heads(parts, result)
 
 
-def _masked(parts: Parts, scores: onnx_ir.Value, mask: onnx_ir.Value) -> onnx_ir.Value:
+def _masked(parts: Expansion, scores: onnx_ir.Value, mask: onnx_ir.Value) -> onnx_ir.Value:
     """The scores, minus infinity where the mask is False."""
     return parts.add("Where", [mask, scores, parts.scalar(-math.inf, scores)], like=scores)
 
 
-def _causal_mask(parts: Parts, q: onnx_ir.Value, k: onnx_ir.Value) -> onnx_ir.Value:
+def _causal_mask(parts: Expansion, q: onnx_ir.Value, k: onnx_ir.Value) -> onnx_ir.Value:
     """[queries, keys], True where the key is not after the query; sizes may be symbolic."""
     zero, one = parts.int_scalar(0), parts.int_scalar(1)
     rows, columns = (parts.add("Range", [zero, parts.length(x, 2), one], like=zero) for x in (q, k))
@@ -187,7 +187,7 @@ def _causal_mask(parts: Parts, q: onnx_ir.Value, k: onnx_ir.Value) -> onnx_ir.Va
     return mask
 
 
-def _split_heads(parts: Parts, x: onnx_ir.Value, heads: int) -> onnx_ir.Value:
+def _split_heads(parts: Expansion, x: onnx_ir.Value, heads: int) -> onnx_ir.Value:
     """[B, S, heads * size] as [B, heads, S, size]."""
     width = parts.size(x, 2)
     shape = None if x.shape is None else [x.shape[0], heads, x.shape[1], width // heads]
@@ -197,13 +197,13 @@ def _split_heads(parts: Parts, x: onnx_ir.Value, heads: int) -> onnx_ir.Value:
     return moved
 
 
-def _join_heads(parts: Parts, x: onnx_ir.Value) -> onnx_ir.Value:
+def _join_heads(parts: Expansion, x: onnx_ir.Value) -> onnx_ir.Value:
     """The inverse of `_split_heads`."""
     moved = parts.transpose(x, [0, 2, 1, 3])
     return parts.reshape(moved, [0, 0, -1])
 
 
-def _repeat_heads(parts: Parts, x: onnx_ir.Value, times: int) -> onnx_ir.Value:
+def _repeat_heads(parts: Expansion, x: onnx_ir.Value, times: int) -> onnx_ir.Value:
     """[B, H, S, D] as [B, H * times, S, D], each head `times` in a row."""
     heads, width = parts.size(x, 1), parts.size(x, 3)
     apart = parts.add("Unsqueeze", [x, parts.ints([2])], like=x)
@@ -216,14 +216,10 @@ def _number(node: onnx_ir.Node, name: str, default: float) -> float:
     return default if attribute is None else float(attribute.value)
 
 
-_EXPANSIONS = {
+EXPANSIONS = {
     "Attention": _attention,
     "RMSNormalization": _rms_normalization,
     "RotaryEmbedding": _rotary_embedding,
     "Swish": _swish,
 }
-
-
-def expanded_operators() -> Sequence[str]:
-    """The operators that `lower_opset` can take apart."""
-    return tuple(_EXPANSIONS)
+"""The operators that can be taken apart, and how."""

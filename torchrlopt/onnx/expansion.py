@@ -1,4 +1,4 @@
-"""The standard nodes that one ONNX node is taken apart into, and their place in its graph."""
+"""Takes one ONNX node apart: collects the nodes that compute the same, and puts them in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torchrlopt.errors import UnsupportedError
 
 
-class Parts:
+class Expansion:
     """Nodes that compute together what one node computes; the last one made gives its output.
 
     Args:

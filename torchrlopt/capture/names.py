@@ -1,4 +1,8 @@
-"""Relates the names of the clean model to those of the ATen graph: original calls can then be put back."""
+"""Which ATen calls the values and nodes of a cleaned-up model stand for, by name.
+
+The executors that run ATen put the original call back where nothing was rewritten. These tables say which
+call that is, and where each of its operands is found in the model.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ _STRIDE_SENSITIVE = {"view", "_unsafe_view", "as_strided"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Mapping:
+class Names:
     """The side tables of a `Captured`; see there.
 
     Attributes:
@@ -26,7 +30,6 @@ class Mapping:
         fx_values: fx node -> ONNX value equal to it.
         origins: ONNX node -> fx node.
         groups: fx node -> the fx nodes to put back for it, where that is more than itself.
-        stack_traces: fx node -> the user's source line.
     """
 
     inputs: frozenset[str]
@@ -34,11 +37,10 @@ class Mapping:
     fx_values: dict[str, str]
     origins: dict[str, str]
     groups: dict[str, tuple[str, ...]]
-    stack_traces: dict[str, str]
 
 
-def make_mapping(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned) -> Mapping:
-    """Builds the tables for what the clean-up left."""
+def relate_names(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned) -> Names:
+    """Builds the tables for the values and nodes that the clean-up has left."""
     fx_nodes = {node.name: node for node in gm.graph.nodes}
     live = {str(value.name) for value in model.graph.inputs}
     live.update(str(value.name) for node in model.graph for value in node.outputs)
@@ -56,13 +58,12 @@ def make_mapping(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, clea
         if verdicts[origin]:
             origins[name] = origin
     kept = set(origins.values())
-    return Mapping(
+    return Names(
         inputs=frozenset(str(value.name) for value in model.graph.inputs),
         values={name: name for name in live if _is_fx_output(name, fx_nodes)},
         fx_values=fx_values,
         origins=origins,
         groups={name: members for name, members in walker.groups.items() if name in kept},
-        stack_traces={name: line for name, node in fx_nodes.items() if (line := source_line(node))},
     )
 
 
@@ -111,14 +112,3 @@ def _strides(name: str, fx_nodes: dict[str, torch.fx.Node]) -> tuple[Dim, ...] |
     if index.isdigit() and isinstance(meta, tuple | list):
         meta = meta[int(index)]
     return tuple(map(dim_of, meta.stride())) if isinstance(meta, torch.Tensor) else None
-
-
-def source_line(node: torch.fx.Node) -> str:
-    """Returns the user's innermost frame behind an fx node as `File "...", line n, in f: code`, or ""."""
-    trace = node.meta.get("stack_trace") or ""
-    start = trace.rfind('File "')
-    if start < 0:
-        return ""
-    # Below the code there may be a line of carets.
-    place, _, code = trace[start:].partition("\n")
-    return f"{place.strip()}: {code.strip().partition(chr(10))[0].strip()}"

@@ -1,4 +1,4 @@
-"""From an ONNX node to the operator of the core that it is.
+"""Which operator of the core an ONNX node is, with which attributes and inputs.
 
 The core's operators have the names and the meaning of ONNX at opset 23, except that constant inputs which
 decide a shape (axes, sizes, pads, bounds) are attributes.

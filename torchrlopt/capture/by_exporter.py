@@ -1,4 +1,8 @@
-"""The tail of operators: the exporter's translation of one node, made into typed nodes of our graph."""
+"""Operators that we have no translation of: torch's exporter translates the node, we splice in what it made.
+
+The exporter gives a model of that node alone (`exporter.py`). It is inlined and simplified here, every value
+in it is given a type, and its nodes become nodes of the graph under construction.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,11 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 import torch
 
-from torchrlopt.capture import compat
+from torchrlopt.capture import exporter
 from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
 from torchrlopt.capture.translate.table import Target, require
+from torchrlopt.onnx import opsets
 
 # Larger constants inside one operator's translation would be weights in disguise.
 _MAX_CONSTANT_ELEMENTS = 64
@@ -38,7 +43,7 @@ _INACCURATE = frozenset(
 )
 
 
-def translate_tail(g: GraphBuilder, target: Target, environment: Mapping[str, Any]) -> Result | None:
+def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[str, Any]) -> Result | None:
     """Emits the exporter's translation of an ATen node.
 
     Args:
@@ -62,7 +67,7 @@ def translate_tail(g: GraphBuilder, target: Target, environment: Mapping[str, An
     values = [value for value in inputs if isinstance(value, ir.Value)]
     if len(values) != len(inputs):
         return None
-    model = compat.translate_node(target.node, values)
+    model = exporter.translate_node(target.node, values)
     if model is None or len(model.graph.outputs) != len(target.types):
         return None
     return _splice(g, target, _simplified(model, target), values)
@@ -81,7 +86,7 @@ def _simplified(model: ir.Model, target: Target) -> ir.Model:
         common_passes.NameFixPass()(model)
         for function in model.functions.values():
             # Functions say 18, the version they were written at; _CHANGED lists what that makes wrong.
-            function.opset_imports[""] = compat.OPSET
+            function.opset_imports[""] = opsets.NATIVE
         if model.functions:
             common_passes.InlinePass()(model)
         onnxscript.optimizer.fold_constants(model, onnx_shape_inference=True)

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.unit.onnx_text import proto_of
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.opset import expanded_operators, lower_opset
+from torchrlopt.onnx.older_opset import EXPANSIONS, lower_opset
 
 BODIES = {
     "swish": "g (float[2, 3] x) => (float[2, 3] y) { y = Swish <alpha = 1.7> (x) }",
@@ -66,7 +66,7 @@ def test_same_numbers_in_an_older_opset(body: str, opset: int) -> None:
     older = lowered(proto, opset)
     assert {entry.version for entry in older.opset_import} == {opset}
     onnx.checker.check_model(older, full_check=True)
-    assert not {node.op_type for node in older.graph.node} & set(expanded_operators())
+    assert not {node.op_type for node in older.graph.node} & set(EXPANSIONS)
     feeds = feeds_of(proto)
     (expected,) = ReferenceEvaluator(proto).run(None, feeds)
     (got,) = ReferenceEvaluator(older).run(None, feeds)

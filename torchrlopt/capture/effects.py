@@ -1,0 +1,43 @@
+"""Calls that are made for what they do, not for what they return: assertions, operators marked as impure.
+
+Nothing reads their result, or it is not all that they are for. Each becomes an opaque node that makes one
+more value, its *token*, and reads the token of the call before it; the last token is an output of the model.
+So no stage takes such a call for dead, and they stay in order. A token holds nothing: lowering drops it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_ASSERTIONS = frozenset(
+    {
+        "_assert_async",
+        "_functional_assert_async",
+        "_assert_scalar",
+        "_functional_assert_scalar",
+        "_assert_tensor_metadata",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+    }
+)
+
+
+def has_effect(node: torch.fx.Node) -> bool:
+    """Returns whether a call does more than compute its result.
+
+    That is what torch calls impure, and whatever returns nothing. Random numbers are not meant, nor are
+    writes to an argument, which a functional graph does not have.
+    """
+    if node.op != "call_function":
+        return False
+    target = node.target
+    returns_nothing = isinstance(target, torch._ops.OpOverload) and not target._schema.returns
+    return returns_nothing or node.is_impure(impure_random=False)
+
+
+def is_assertion(node: torch.fx.Node) -> bool:
+    """Returns whether a call does nothing as long as its condition holds."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and (
+        target.namespace == "aten" and target._opname in _ASSERTIONS
+    )

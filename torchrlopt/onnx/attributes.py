@@ -1,0 +1,24 @@
+"""ONNX attributes of plain Python values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir
+
+
+def make_attribute(name: str, value: Any) -> onnx_ir.Attr:
+    """The attribute of an int, bool, float, string, tensor, or a list of ints or floats."""
+    match value:
+        case bool() | int():
+            return onnx_ir.AttrInt64(name, int(value))
+        case float():
+            return onnx_ir.AttrFloat32(name, value)
+        case str():
+            return onnx_ir.AttrString(name, value)
+        case list() | tuple() if any(isinstance(item, float) for item in value):
+            return onnx_ir.AttrFloat32s(name, [float(item) for item in value])
+        case list() | tuple():
+            return onnx_ir.AttrInt64s(name, [int(item) for item in value])
+        case _:
+            return onnx_ir.AttrTensor(name, value)
