@@ -27,7 +27,7 @@ class Config:
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
         reward: a name in `training.rewards.REWARDS`.
-        sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
+        sampler: of the graphs' free parameters, a name in `training.graphs.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
         width: of node and graph embeddings.

@@ -23,19 +23,20 @@ from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.trajectory import Rollout
-from torchrlopt.agent.world.latent import LatentChooser, LatentConfig, LatentController
-from torchrlopt.agent.world.model import WorldModel, total
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.world.latent_controller import LatentChooser, LatentConfig, LatentController
 from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.world.world_model import WorldModel, total
 from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
-from training import ppo
 from training.config import Config
-from training.episodes import Key, play_group
-from training.features import train_encoder
-from training.keys import gumbel_of, torch_seed
-from training.latent import UniformPolicy, join, sequences
-from training.prices import Prices, cost_of, prices_of
+from training.device.prices import Prices, cost_of, prices_of
+from training.episodes.play import Key, play_group
+from training.episodes.random_keys import gumbel_of, torch_seed
+from training.learning import ppo
+from training.learning.encoder_training import train_encoder
+from training.learning.world_data import UniformPolicy, join, sequences
+from training.scores.world_model_scores import model_scores
 from training.train import (
     AGENT,
     STATE,
@@ -47,7 +48,6 @@ from training.train import (
     summary,
     updates,
 )
-from training.world_scores import model_scores
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
@@ -89,7 +89,7 @@ class DreamTrainer:
     Args:
         config: all arguments; `row` is "wm" or "wm_plus".
         graph: play on this graph only, as the dissertation does; None for the curriculum.
-        prices: of the device, see `training.prices`; the default one if None.
+        prices: of the device, see `training.device.prices`; the default one if None.
     """
 
     def __init__(self, config: Config, graph: _C.Graph | None = None, prices: Prices | None = None) -> None:

@@ -33,10 +33,11 @@ from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.options import Options
-from training import measuring, report
 from training.config import Config
-from training.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
-from training.prices import Prices, cost_of, prices_of
+from training.device import measure
+from training.device.prices import Prices, cost_of, prices_of
+from training.scores import report
+from training.scores.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
 from training.train import Trainer, add_arguments, claim, config_of
 
 TEST_GRAPHS = 24
@@ -90,7 +91,7 @@ def retrain(
         Scores by searcher.
     """
     typical = prices_of(device_model(target.executor, target.device))
-    graphs = measuring.graphs_of(target.models)
+    graphs = measure.graphs_of(target.models)
     start = None if from_scratch else _start(config)
     if start is not None:  # it knows the fragments that a curriculum begins with
         config = dataclasses.replace(config, warm_up=1)
@@ -146,7 +147,7 @@ def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
     path = folder / PRICES
     if path.exists():
         return Prices.from_json(path.read_text(encoding="utf-8"))
-    prices = measuring.measure(target.device, target.executor, target.models, target.profile_s) or typical
+    prices = measure.measure(target.device, target.executor, target.models, target.profile_s) or typical
     checkpoint.write_whole(path, prices.to_json().encode())
     return prices
 
@@ -159,7 +160,7 @@ def _latency(folder: Path, target: Target, prices: Prices) -> dict[str, Any] | N
     is_there = target.device == "cpu" or torch.cuda.is_available()
     if not target.models or not is_there:
         return None
-    model, quality = measuring.latency_of(
+    model, quality = measure.latency_of(
         target.device, target.executor, target.models, prices, target.latency_graphs
     )
     found = {"model": model.as_dict(), "quality": quality}
@@ -230,7 +231,7 @@ def main() -> None:
     given = parser.parse_args()
     names = _names(given.models)
     try:
-        measuring.check_names(names)
+        measure.check_names(names)
     except ValueError as error:
         parser.error(str(error))
     scores = retrain(

@@ -20,18 +20,18 @@ from rich.console import Console
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent, random_control
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Searcher
 from torchrlopt.substitutions import load_library
 from training.config import Config
+from training.device.prices import Prices, cost_of, prices_of
 from training.dream import DreamTrainer
-from training.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of
-from training.prices import Prices, cost_of, prices_of
+from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of
+from training.scores.world_model_scores import held_out_scores
 from training.train import STATE, Trainer
-from training.world_scores import held_out_scores
 
 TEST_GRAPHS = 60
 TEST_EXPANSIONS = 150

@@ -23,16 +23,16 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.agent.rollout import Rollout
 from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
-from training import distil, ppo
-from training.collect import Collector, controller_config
 from training.config import Config, meanings
-from training.episodes import Key
-from training.graphs import manifest
-from training.keys import torch_seed
-from training.prices import Prices, prices_of
+from training.device.prices import Prices, prices_of
+from training.episodes.collect import Collector, controller_config
+from training.episodes.play import Key
+from training.episodes.random_keys import torch_seed
+from training.graphs.curriculum import manifest
+from training.learning import distil, ppo
 
 STATE = "state.pt"
 AGENT = "agent.safetensors"
@@ -47,7 +47,7 @@ class Trainer:
         config: all arguments.
         folder: of the run; made where it is missing.
         resume: continue what is there; without it, the folder must hold no run.
-        prices: of the device, see `training.prices`; the default one if None.
+        prices: of the device, see `training.device.prices`; the default one if None.
         start: checkpoint of an agent of the same sizes to go on from; None to begin at random.
 
     Raises:

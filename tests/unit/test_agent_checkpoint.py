@@ -14,7 +14,7 @@ import torch
 from tests.unit.agent_cases import LIBRARY, make_observation
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.networks.controller import ControllerConfig
+from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
 

@@ -1,4 +1,4 @@
-"""Graphs by key, rewards, collection and resumption: training/graphs.py, rewards.py, collect.py, train.py."""
+"""Graphs by key, rewards, collection and resumption: training/graphs/, episodes/, real_trainer.py."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import torch
 from tests.unit.agent_cases import COST, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.networks.controller import no_noise
+from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.env import OUTCOMES
-from training import graphs, keys
-from training.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
-from training.collect import Collector, data_hash
 from training.config import Config, meanings
-from training.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
-from training.graph_network import meta_layer
+from training.episodes import random_keys as keys
+from training.episodes.collect import Collector, data_hash
+from training.graphs import curriculum as graphs
+from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
+from training.graphs.samplers import SAMPLERS, draw_sample
+from training.learning.pyg import meta_layer
 from training.rewards import ILLEGAL, REWARDS
-from training.samplers import SAMPLERS, draw_sample
+from training.scores.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
 from training.train import STATE, Trainer, add_arguments, config_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)

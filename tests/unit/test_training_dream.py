@@ -1,4 +1,4 @@
-"""The rows WM and WM+: training/latent.py, features.py, dream.py."""
+"""The rows WM and WM+: training/dream_trainer.py and what it learns from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
-from torchrlopt.agent.networks.two_stage import LatentState, Legal
+from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
 from torchrlopt.agent.observation import Schema, observe
-from torchrlopt.agent.world.latent import Choices
+from torchrlopt.agent.world.latent_controller import Choices
 from training.config import Config
 from training.dream import DreamTrainer, fit
-from training.keys import gumbel_of
-from training.latent import UniformPolicy, join
-from training.world_scores import model_scores
+from training.episodes.random_keys import gumbel_of
+from training.learning.world_data import UniformPolicy, join
+from training.scores.world_model_scores import model_scores
 
 SMALL = Config(
     row="wm",

@@ -1,4 +1,4 @@
-"""The one command for new hardware: training/retrain.py, training/prices.py."""
+"""The one command for new hardware: training/retrain.py, training/device/prices.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.machine.cost import device_model
 from training.config import Config
-from training.prices import Prices, cost_of, prices_of
+from training.device.prices import Prices, cost_of, prices_of
 from training.retrain import Target, retrain
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, updates=2)

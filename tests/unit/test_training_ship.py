@@ -12,9 +12,9 @@ import torch
 from tests.unit.agent_cases import LIBRARY
 from torchrlopt.agent import checkpoint
 from torchrlopt.substitutions import load_library
-from training.collect import Collector
 from training.config import Config
 from training.dream import DreamTrainer
+from training.episodes.collect import Collector
 from training.ship import ship
 from training.train import Trainer
 

@@ -25,11 +25,11 @@ from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
 from torchrlopt.agent.latency import LatencyModel
-from torchrlopt.agent.networks.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.quiet import undisturbed_torch
-from torchrlopt.agent.world.latent import LatentConfig, LatentController
+from torchrlopt.agent.undisturbed_torch import undisturbed_torch
+from torchrlopt.agent.world.latent_controller import LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 
 logger = logging.getLogger("torchrlopt")

@@ -14,9 +14,9 @@ from torchrlopt.env.observation import Observer, allocate, columns, schema_hash
 from torchrlopt.env.reward import OUTCOMES, REWARDS, Reward, best_so_far, cost_difference
 
 _LAZY = {
-    "RewriteEnv": "torchrlopt.env.episode",
-    "RewriteVectorEnv": "torchrlopt.env.vector",
-    "Padding": "torchrlopt.env.padding",
+    "RewriteEnv": "torchrlopt.env.gym_env",
+    "RewriteVectorEnv": "torchrlopt.env.gym_vector_env",
+    "Padding": "torchrlopt.env.gym_padding",
 }
 
 __all__ = [

@@ -159,7 +159,7 @@ class GraphNetworkEncoder(nn.Module):
         schema: the columns.
         width: W.
         rounds: number of blocks, each with parameters of its own.
-        block: makes one; `training.graph_network` gives PyG's.
+        block: makes one; `training.learning.pyg` gives PyG's.
     """
 
     def __init__(

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.controller import Decision, Draw
-from torchrlopt.agent.networks.two_stage import MAX_LOCATIONS, LatentState
-from torchrlopt.agent.trajectory import Rollout
-from torchrlopt.agent.world.latent import LatentChooser
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw
+from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, LatentState
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.world.latent_controller import LatentChooser
 from torchrlopt.agent.world.sequences import Sequences
 
 

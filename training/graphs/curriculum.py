@@ -15,9 +15,9 @@ from numpy.random import Generator
 from scipy.stats import qmc
 
 from torchrlopt import _C
-from training.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS, Block
-from training.keys import generator
-from training.sketch import Sketch
+from training.episodes.random_keys import generator
+from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS, Block
+from training.graphs.sketch import Sketch
 
 Split = Literal["train", "held_out"]
 HELD_OUT_PART = 10  # one structure in so many

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchrlopt.agent.networks.controller import Policy
-from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.agent.networks.candidate_controller import Policy
+from torchrlopt.agent.rollout import Rollout
 from training.config import Config
 
 RATIO_TOLERANCE = 1e-5

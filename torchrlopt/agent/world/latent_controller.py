@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.controller import Decision, Draw, no_noise
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw, no_noise
 from torchrlopt.agent.networks.encoder import ENCODERS
-from torchrlopt.agent.networks.two_stage import (
+from torchrlopt.agent.networks.two_stage_controller import (
     MAX_LOCATIONS,
     LatentState,
     Legal,
@@ -20,9 +20,9 @@ from torchrlopt.agent.networks.two_stage import (
     squashed,
 )
 from torchrlopt.agent.observation import Observation, Schema
-from torchrlopt.agent.world.discrete import DiscreteModel
-from torchrlopt.agent.world.mixture import MixtureModel
-from torchrlopt.agent.world.model import WorldModel, WorldState
+from torchrlopt.agent.world.discrete_model import DiscreteModel
+from torchrlopt.agent.world.mixture_model import MixtureModel
+from torchrlopt.agent.world.world_model import WorldModel, WorldState
 
 #: Features of the graph that an embedding cannot be trusted to keep: what is earned depends on both. They are
 #: the last two of what a world model sees.

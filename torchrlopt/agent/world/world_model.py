@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.controller import Draw, Policy
+from torchrlopt.agent.networks.candidate_controller import Draw, Policy
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.two_stage import MAX_LOCATIONS, LatentState, Legal
-from torchrlopt.agent.trajectory import Rollout, RolloutBuilder
+from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, LatentState, Legal
+from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.world.sequences import NUM_COSTS, Sequences
 
 RARE = -3.0  # logit of what is seldom legal

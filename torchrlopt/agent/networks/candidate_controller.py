@@ -21,7 +21,7 @@ from torchrlopt.agent.networks.ragged import (
     segment_sum,
 )
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from torchrlopt.agent.networks.value import ValueHead
+from torchrlopt.agent.networks.value_head import ValueHead
 from torchrlopt.agent.observation import Observation, Schema, collate
 
 #: Gumbel noise for groups of these sizes, one after another: [sum of sizes]. Zeros give the likeliest action.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchrlopt.plan.search import Plan
-from training.evaluate import Score
+from training.scores.evaluate import Score
 from training.train import read_log
 
 #: Curves that are worth looking at, those that a row does not have left out.

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import observe_in_place
-from torchrlopt.agent.search.exploring import Explorer, Found, Steps
-from torchrlopt.agent.world.latent import LatentChooser, LatentController
+from torchrlopt.agent.search.explorer import Explorer, Found, Steps
+from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
 from torchrlopt.env import OUTCOMES
 from torchrlopt.options import Options
 
 MAX_LENGTH = 200  # steps of an episode
 
 
-class Rollouts(Explorer):
+class DrawnEpisodes(Explorer):
     """`beam_width` episodes at once, again and again.
 
     Args:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import Observation
-from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.agent.rollout import Rollout
 from training.config import Config
-from training.ppo import descend, mean_of, minibatches
+from training.learning.ppo import descend, mean_of, minibatches
 
 MIN_GAIN = 1e-6
 STEP_PRICE = 1e-5  # of two episodes that gain nearly the same, the shorter one is the better teacher
@@ -68,7 +68,7 @@ def update(
     config: Config,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Imitate; see `training.ppo.update` for the arguments.
+    """Imitate; see `training.learning.ppo.update` for the arguments.
 
     Returns:
         Means of the losses by name.

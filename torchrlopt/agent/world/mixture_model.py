@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.world.model import Prediction, WorldModel, WorldState
 from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.world.world_model import Prediction, WorldModel, WorldState
 
 LOG_SIGMA = (-6.0, 2.0)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from numpy.random import Generator
 
-from training.sketch import Sketch, Value
+from training.graphs.sketch import Sketch, Value
 
 Block = Callable[[Sketch, Value, Generator], Value]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import Observation, observe_in_place
-from torchrlopt.agent.search.exploring import Explorer, Found, Steps
+from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
@@ -32,7 +32,7 @@ class Offer:
     action: int
 
 
-class Beam(Explorer):
+class GuidedBeam(Explorer):
     """`beam_width` graphs at once, in the slots of one environment, and as many slots for the next ones.
 
     Args:

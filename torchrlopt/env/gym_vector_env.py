@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from torchrlopt import _C
+from torchrlopt.env.gym_padding import Padding, to_core
 from torchrlopt.env.observation import Arrays, Observer
-from torchrlopt.env.padding import Padding, to_core
 from torchrlopt.env.reward import OUTCOMES, Reward, best_so_far
 from torchrlopt.errors import EnvError
 

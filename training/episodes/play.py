@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.controller import CandidateController, Decision, Draw, no_noise
+from torchrlopt.agent.networks.candidate_controller import CandidateController, Decision, Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
-from torchrlopt.agent.trajectory import Rollout, RolloutBuilder
+from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
-from training.keys import generator, gumbel, torch_seed
+from training.episodes.random_keys import generator, gumbel, torch_seed
+from training.episodes.search_teacher import best_steps
+from training.graphs.samplers import draw_sample, entropy_on
 from training.rewards import REWARDS
-from training.samplers import draw_sample, entropy_on
-from training.teacher import best_steps
 
 # First numbers of keys, so that no two purposes share random numbers.
 GRAPH, START, EPISODE = 1, 2, 3
@@ -45,7 +45,7 @@ class Key:
     progress: float = 1.0
 
     def numbers(self, purpose: int, *more: int) -> tuple[int, ...]:
-        """A key for `training.keys`."""
+        """A key for `training.episodes.random_keys`."""
         return (purpose, self.seed, self.update, self.group, *more)
 
 

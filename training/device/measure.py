@@ -20,7 +20,7 @@ from torchrlopt.machine.cost.probe import probe_device
 from torchrlopt.machine.device import fingerprint
 from torchrlopt.machine.profiling import profile, run_times, trace, variant
 from torchrlopt.substitutions import load_library
-from training.prices import Prices, cost_of, measured_prices
+from training.device.prices import Prices, cost_of, measured_prices
 
 logger = logging.getLogger("torchrlopt")
 

@@ -13,8 +13,8 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import Observation, observe
-from training.graphs import Sample, latin_hypercube, sample_graph
-from training.keys import generator, torch_seed
+from training.episodes.random_keys import generator, torch_seed
+from training.graphs.curriculum import Sample, latin_hypercube, sample_graph
 
 SAMPLERS = ("random", "latin_hypercube", "uncertainty", "heterogeneous")
 NUM_PARAMETERS = 3

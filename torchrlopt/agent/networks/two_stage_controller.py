@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.controller import Decision, Draw
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.value import ValueHead
+from torchrlopt.agent.networks.value_head import ValueHead
 
 MAX_LOCATIONS = 200
 

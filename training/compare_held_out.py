@@ -1,6 +1,6 @@
 """What the agents of the package win on graphs that training never saw, beside every other searcher.
 
-    python -m training.held_out --graphs 40 --csv held_out.csv --plot held_out.png
+    python -m training.compare_held_out --graphs 40 --csv held_out.csv --plot held_out.png
 
 The graphs are of families and block structures that are held out; tables, limits and files are those of
 `baselines/compare.py --agent`.
@@ -16,7 +16,7 @@ import typer
 
 from baselines import agent_gap
 from torchrlopt import _C
-from training.evaluate import held_out_graph
+from training.scores.evaluate import held_out_graph
 
 
 def _graph(number: int) -> _C.Graph:

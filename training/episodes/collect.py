@@ -17,13 +17,13 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.controller import CandidateController, ControllerConfig
-from torchrlopt.agent.trajectory import Rollout
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
+from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.episodes import LIBRARY, CandidateChooser, Key, play_group
-from training.keys import generator
-from training.prices import Prices, cost_of
+from training.device.prices import Prices, cost_of
+from training.episodes.play import LIBRARY, CandidateChooser, Key, play_group
+from training.episodes.random_keys import generator
 
 
 def controller_config(config: Config) -> ControllerConfig:

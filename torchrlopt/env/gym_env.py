@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 
 from torchrlopt import _C
+from torchrlopt.env.gym_padding import Padding, to_core
 from torchrlopt.env.observation import Arrays, Observer
-from torchrlopt.env.padding import Padding, to_core
 from torchrlopt.env.reward import OUTCOMES, Reward, best_so_far
 
 

@@ -1,4 +1,4 @@
-"""Agents on held-out graphs: training/held_out.py."""
+"""Agents on held-out graphs: training/compare_held_out.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from baselines.search_gap import CSV_COLUMNS
-from training.held_out import compare
+from training.compare_held_out import compare
 
 
 @pytest.mark.slow

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent.world.latent import LatentChooser, LatentController
-from torchrlopt.agent.world.model import WorldModel
+from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
 from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.world.world_model import WorldModel
 from training.config import Config
-from training.episodes import Key, play_group
-from training.keys import torch_seed
-from training.latent import join, sequences
+from training.episodes.play import Key, play_group
+from training.episodes.random_keys import torch_seed
+from training.learning.world_data import join, sequences
 
 TEST = 15  # first number of keys
 

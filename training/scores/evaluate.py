@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent, random_control
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.options import Options
 from torchrlopt.plan import search
-from training.graphs import Sample, sample_graph
+from training.graphs.curriculum import Sample, sample_graph
 
 HELD_OUT, KNOWN = 9, 16  # first numbers of the keys of graphs
 MAX_BUDGET_MS = 60_000.0  # expansions are what is equal; this only ends what hangs

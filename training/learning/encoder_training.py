@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.controller import Decision, Draw
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.networks.ragged import segment_max
-from torchrlopt.agent.networks.two_stage import LatentState
+from torchrlopt.agent.networks.two_stage_controller import LatentState
 from torchrlopt.agent.observation import Observation, Schema, collate
-from torchrlopt.agent.world.latent import Choices
+from torchrlopt.agent.world.latent_controller import Choices
 from training.config import Config
-from training.episodes import Key, play_group
-from training.latent import UniformPolicy
-from training.ppo import descend, mean_of, minibatches
+from training.episodes.play import Key, play_group
+from training.learning.ppo import descend, mean_of, minibatches
+from training.learning.world_data import UniformPolicy
 
 ENCODER_KEYS = 10**6  # updates of these keys are not those of any collection
 ENCODER_ROUNDS = 3
@@ -37,7 +37,7 @@ class _Watcher:
         self._count = num_substitutions
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
-        """See `training.episodes.CandidateChooser`."""
+        """See `training.episodes.play.CandidateChooser`."""
         choices = Choices(seen, self._count)
         state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
         actions, told = UniformPolicy().act(state, draw)

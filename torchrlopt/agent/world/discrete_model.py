@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.world.model import Prediction, WorldModel, WorldState
 from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.world.world_model import Prediction, WorldModel, WorldState
 
 KEY_WIDTH = 64
 FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior

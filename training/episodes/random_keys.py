@@ -9,7 +9,7 @@ import torch
 from numpy.random import Generator, Philox, SeedSequence
 from torch import Tensor
 
-from torchrlopt.agent.networks.controller import Draw
+from torchrlopt.agent.networks.candidate_controller import Draw
 
 
 def generator(*key: int) -> Generator:
