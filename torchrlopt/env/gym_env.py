@@ -1,4 +1,4 @@
-"""One episode at a time, as a Gymnasium `Env`."""
+"""One episode at a time, as a Gymnasium `Env`: `RewriteVectorEnv` with one episode that waits at its end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from torchrlopt import _C
-from torchrlopt.env.gym_padding import Padding, to_core
-from torchrlopt.env.observation import Arrays, Observer
+from torchrlopt.env.gym_padding import Padding
+from torchrlopt.env.gym_vector_env import RewriteVectorEnv
+from torchrlopt.env.observation import Arrays
 from torchrlopt.env.reward import OUTCOMES, Reward, best_so_far
 
 
@@ -43,13 +45,21 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         padding: Padding | None = None,
         exact_only: bool = False,
     ) -> None:
-        self.core = _C.VecRewriteEnv(list(graphs), library, cost, max_steps=max_steps, exact_only=exact_only)
-        self.padding = padding or Padding()
-        self.observation_space = self.padding.space()
-        self.action_space = gymnasium.spaces.Discrete(self.padding.candidates + 1)
-        self._observer = Observer(self.core)
-        self._reward = reward
-        self._counts = np.zeros(1, dtype=np.int64)
+        self._vector = RewriteVectorEnv(
+            graphs,
+            library,
+            cost,
+            1,
+            max_steps=max_steps,
+            reward=reward,
+            padding=padding,
+            autoreset_mode=AutoresetMode.DISABLED,
+            exact_only=exact_only,
+        )
+        self.core = self._vector.core
+        self.padding = self._vector.padding
+        self.observation_space = self._vector.single_observation_space
+        self.action_space = self._vector.single_action_space
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -65,24 +75,13 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         """
         super().reset(seed=seed)
         start = {"graph": int(self.np_random.integers(self.core.num_graphs)), **(options or {})}
-        self.core.reset([0], [start])
-        return self._observe(), self._info()
+        observation, info = self._vector.reset(options={"starts": [start]})
+        return _only(observation), _named(info)
 
     def step(self, action: np.int64) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
         """Take a candidate by its row; `padding.candidates` stops. An illegal action changes nothing."""
-        before = self.core.outcomes()
-        after = self.core.step(to_core(np.asarray([action]), self._counts, self.padding))
-        reward = float(self._reward(before, after)[0])
-        terminated, truncated = (bool(after[0, OUTCOMES[name]]) for name in ("terminated", "truncated"))
-        return self._observe(), reward, terminated, truncated, self._info()
-
-    def _observe(self) -> Arrays:
-        arrays = self._observer.observe()
-        self._counts = np.diff(arrays["candidate_offsets"])
-        return {name: array[0] for name, array in self.padding.pad(arrays, 1).items()}
-
-    def _info(self) -> dict[str, Any]:
-        return {name: float(self.core.outcomes()[0, column]) for name, column in OUTCOMES.items()}
+        observation, rewards, terminated, truncated, info = self._vector.step(np.asarray([action]))
+        return _only(observation), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), _named(info)
 
     @property
     def graph(self) -> _C.Graph:
@@ -93,3 +92,13 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
     def steps(self) -> list[tuple[str, int]]:
         """(substitution, location) of all steps from the original graph: what a plan holds."""
         return self.core.steps(0)
+
+
+def _only(observation: Arrays) -> Arrays:
+    """The observation of the one episode."""
+    return {name: array[0] for name, array in observation.items()}
+
+
+def _named(info: dict[str, Any]) -> dict[str, float]:
+    """The outcomes of the one episode."""
+    return {name: float(info[name][0]) for name in OUTCOMES}

@@ -1,4 +1,8 @@
-"""Many episodes at once, as a Gymnasium `VectorEnv`."""
+"""Many episodes at once, as a Gymnasium `VectorEnv`: for learners of other libraries.
+
+An adapter of `_C.VecRewriteEnv`, which does the work; what it adds are padded observations, rewards, starts
+that are drawn, and Gymnasium's ways to begin anew.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +92,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         self._reward = reward
         self._starts = starts or self._any_graph
         self._counts = np.zeros(num_envs, dtype=np.int64)
+        self._first = np.zeros((num_envs, len(OUTCOMES)))  # outcomes at the start of each episode
 
     def _any_graph(self, generator: np.random.Generator) -> Start:
         return {"graph": int(generator.integers(self.core.num_graphs))}
@@ -110,6 +115,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
     def _begin(self, envs: NDArray[Any], starts: Sequence[Start] | None = None) -> None:
         drawn = starts if starts is not None else [self._starts(self.np_random) for _ in envs]
         self.core.reset(envs.tolist(), list(drawn))
+        self._first[envs] = self.core.outcomes()[envs]
 
     def _observe(self) -> Arrays:
         arrays = self._observer.observe()
@@ -135,7 +141,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         """
         before = self.core.outcomes()
         after = self.core.step(to_core(np.asarray(actions), self._counts, self.padding))
-        rewards = self._reward(before, after)
+        rewards = self._reward(before, after, self._first)
         terminated = after[:, OUTCOMES["terminated"]] > 0
         truncated = after[:, OUTCOMES["truncated"]] > 0
         info = self._info(after)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from baselines.models import NAMES, build
 from torchrlopt import _C
@@ -21,6 +20,7 @@ from torchrlopt.machine.device import fingerprint
 from torchrlopt.machine.profiling import profile, run_times, trace, variant
 from torchrlopt.substitutions import load_library
 from training.device.prices import Prices, cost_of, measured_prices
+from training.progress import progress_bar
 
 logger = logging.getLogger("torchrlopt")
 
@@ -69,8 +69,7 @@ def measure(device: str, executor: str, models: Sequence[str], seconds: float) -
         logger.warning("there is no CUDA device: the costs of a typical one are learnt")
         return None
     store, key = profile_store(), fingerprint(where)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("probing the device", total=1 + len(models))
         if store.probe(key) is None:
             store.put_probe(key, probe_device(where))
@@ -104,8 +103,7 @@ def latency_of(
     """
     where, cost, library = torch.device(device), cost_of(prices), load_library()
     samples: dict[str, list[tuple[Parts, float]]] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("", total=len(models) * graphs)
         for name in models:
             progress.update(bar, description=f"running {name}")

@@ -22,8 +22,8 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices, cost_of
-from training.episodes.play import LIBRARY, CandidateChooser, Key, play_group
-from training.episodes.random_keys import generator
+from training.episodes.play import CandidateChooser, Key, play_group
+from training.episodes.random_keys import Purpose, generator
 
 
 def controller_config(config: Config) -> ControllerConfig:
@@ -58,7 +58,7 @@ def collect_groups(
 
 def library_of(key: Key, config: Config) -> _C.Library:
     """The substitutions of a group: all, or the primitives only."""
-    drawn = generator(*key.numbers(LIBRARY)).random()
+    drawn = generator(*key.numbers(Purpose.LIBRARY)).random()
     return load_library(primitives_only=bool(drawn < config.primitives_share))
 
 

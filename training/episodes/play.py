@@ -14,16 +14,12 @@ from torchrlopt import _C
 from torchrlopt.agent.networks.candidate_controller import CandidateController, Decision, Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
-from torchrlopt.env import OUTCOMES
+from torchrlopt.env import OUTCOMES, REWARDS
 from training.config import Config
-from training.episodes.random_keys import generator, gumbel, torch_seed
+from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
-from training.rewards import REWARDS
 
-# First numbers of keys, so that no two purposes share random numbers.
-GRAPH, START, EPISODE = 1, 2, 3
-TEACHER, LIBRARY = 13, 14
 MAX_WALK = 8
 GREEDY_EXPANSIONS = 200
 
@@ -44,8 +40,8 @@ class Key:
     group: int
     progress: float = 1.0
 
-    def numbers(self, purpose: int, *more: int) -> tuple[int, ...]:
-        """A key for `training.episodes.random_keys`."""
+    def numbers(self, purpose: Purpose, *more: int) -> tuple[int, ...]:
+        """The whole key of random numbers for a purpose."""
         return (purpose, self.seed, self.update, self.group, *more)
 
 
@@ -81,7 +77,7 @@ class CandidateChooser:
 
 def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
     """Where the episodes of a group begin: at the graph, on the way of greedy's plan, or after a walk."""
-    rng = generator(*key.numbers(START))
+    rng = generator(*key.numbers(Purpose.START))
     kind = rng.random()
     if kind < config.original_share:
         return {}
@@ -121,7 +117,7 @@ def play_group(
         graph = draw_sample(
             config.sampler,
             (key.seed, key.update, key.group),
-            key.numbers(GRAPH),
+            key.numbers(Purpose.GRAPH),
             key.progress,
             config.groups,
             lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
@@ -138,7 +134,7 @@ def play_group(
     env.reset(list(range(config.rollouts)), [start] * config.rollouts)
     shown: list[tuple[int, int]] | None = None
     if config.row == "plan" and config.teacher_expansions > 0:
-        seed = torch_seed(*key.numbers(TEACHER))
+        seed = torch_seed(*key.numbers(Purpose.TEACHER))
         steps = best_steps(env.graph(0), library, cost, config.teacher_expansions, config.max_steps - 1, seed)
         shown = [(library.find(name), location) for name, location in steps]
     return play(env, chooser, key, config, temperature, shown)
@@ -167,7 +163,7 @@ def play(
     first = before = env.outcomes()
     if before[0, OUTCOMES["terminated"]]:
         return None
-    draw = gumbel([generator(*key.numbers(EPISODE, i)) for i in range(count)], temperature)
+    draw = gumbel([generator(*key.numbers(Purpose.EPISODE, i)) for i in range(count)], temperature)
     reward_of = REWARDS[config.reward]
     builder = RolloutBuilder(count)
     step = 0

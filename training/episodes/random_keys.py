@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,9 +13,27 @@ from torch import Tensor
 from torchrlopt.agent.networks.candidate_controller import Draw
 
 
+class Purpose(enum.IntEnum):
+    """What random numbers are for: the first number of a key, so that no two purposes share any."""
+
+    GRAPH = 1
+    START = 2
+    EPISODE = 3
+    MINIBATCHES = 4
+    ENCODER = 5
+    WORLD_MODEL = 7
+    HELD_OUT_GRAPH = 9
+    SAMPLER_POOL = 11
+    SAMPLER_HYPERCUBE = 12
+    TEACHER = 13
+    LIBRARY = 14
+    WORLD_MODEL_TEST = 15
+    KNOWN_GRAPH = 16
+
+
 def generator(*key: int) -> Generator:
     """A generator of its own for every key of non-negative integers."""
-    return Generator(Philox(SeedSequence(list(key))))
+    return Generator(Philox(SeedSequence([int(number) for number in key])))
 
 
 def torch_seed(*key: int) -> int:

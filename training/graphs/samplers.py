@@ -13,13 +13,12 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import Observation, observe
-from training.episodes.random_keys import generator, torch_seed
+from training.episodes.random_keys import Purpose, generator, torch_seed
 from training.graphs.curriculum import Sample, latin_hypercube, sample_graph
 
 SAMPLERS = ("random", "latin_hypercube", "uncertainty", "heterogeneous")
 NUM_PARAMETERS = 3
 POOL = 4  # graphs of which the most uncertain is taken
-UNIT, HYPERCUBE = 11, 12  # first numbers of keys
 
 #: Entropy of the policy over the actions of one episode.
 Entropy = Callable[[Observation], float]
@@ -54,9 +53,11 @@ def draw_sample(
     if sampler == "random":
         return sample_graph(*graph_key, progress=progress)
     if sampler == "latin_hypercube":
-        units = latin_hypercube(torch_seed(HYPERCUBE, seed, update), num_groups, NUM_PARAMETERS)
+        units = latin_hypercube(
+            torch_seed(Purpose.SAMPLER_HYPERCUBE, seed, update), num_groups, NUM_PARAMETERS
+        )
         return sample_graph(*graph_key, progress=progress, unit=units[group])
-    rng = generator(UNIT, *key)
+    rng = generator(Purpose.SAMPLER_POOL, *key)
     pool = [sample_graph(*graph_key, progress=progress, unit=rng.random(NUM_PARAMETERS)) for _ in range(POOL)]
     return pool[int(np.argmax([entropy(sample.graph) for sample in pool]))]
 

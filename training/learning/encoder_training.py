@@ -17,7 +17,7 @@ from torchrlopt.agent.networks.candidate_controller import Decision, Draw
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.networks.ragged import segment_max
 from torchrlopt.agent.networks.two_stage_controller import LatentState
-from torchrlopt.agent.observation import Observation, Schema, collate
+from torchrlopt.agent.observation import Observation, collate
 from torchrlopt.agent.world.latent_controller import Choices
 from training.config import Config
 from training.episodes.play import Key, play_group
@@ -55,14 +55,13 @@ class _Questions(nn.Module):
 
     def loss(self, seen: Observation, graphs: Tensor) -> Tensor:
         """Scalar; `graphs` [B, W]."""
-        schema = Schema.current()
         legal = Choices(seen, self.mask.out_features).legal
         counts, asked = legal.num_locations, legal.mask[:, :-1].float()
         is_legal = F.binary_cross_entropy_with_logits(self.mask(graphs), asked, reduction="none").sum(-1)
         places = (self.count(graphs) - torch.log2(1.0 + counts)).square() * asked
-        saving = -seen.candidates[:, schema.column("candidate", "cost_delta")].unsqueeze(-1)
+        saving = -seen.column("candidate", "cost_delta").unsqueeze(-1)
         most = segment_max(saving, seen.candidate_episode, seen.num_episodes).clamp(min=0).sqrt()
-        cost = seen.globals[:, schema.column("global", "cost")].unsqueeze(-1)
+        cost = seen.column("global", "cost").unsqueeze(-1)
         numbers = (self.numbers(graphs) - torch.cat([cost, most], dim=1)).square().sum(-1)
         return (0.1 * is_legal + 0.1 * places.sum(-1) + 10.0 * numbers).mean()
 

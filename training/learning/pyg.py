@@ -1,28 +1,23 @@
-"""The dissertation's graph-network block by PyG's `MetaLayer`: trained here, run without PyG."""
+"""The graph-network encoder is trained with PyG's `MetaLayer`, and runs without PyG."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from torchrlopt.agent.networks.encoder import EdgeModel, GlobalModel, NodeModel
+from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 
 
-def meta_layer(width: int) -> nn.Module:
-    """A `MetaLayer` with the keys and the arithmetic of `networks.encoder.GraphNetworkBlock`.
+def with_meta_layers(encoder: nn.Module) -> None:
+    """Let PyG run the blocks of a `GraphNetworkEncoder`, in place; any other encoder is left as it is.
 
-    Args:
-        width: W, of edges, nodes and globals.
+    The modules in a block stay the same, and with them keys, weights and arithmetic: what is exported are
+    weights of `torchrlopt.agent.networks.encoder.GraphNetworkBlock`.
     """
-    # Imported here: it takes seconds, and most of training does not need it.
+    if not isinstance(encoder, GraphNetworkEncoder):
+        return
+    # Imported here: it takes seconds, and the local encoder does not need it.
     from torch_geometric.nn import MetaLayer
 
-    class Block(MetaLayer):  # type: ignore[misc]
-        """Takes its arguments in the order of `GraphNetworkBlock`, which is MetaLayer's own."""
-
-        def forward(
-            self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            new = super().forward(x, edge_index, edge_attr, u, batch)
-            return new[0], new[1], new[2]
-
-    return Block(EdgeModel(width), NodeModel(width), GlobalModel(width))
+    encoder.blocks = nn.ModuleList(
+        MetaLayer(block.edge_model, block.node_model, block.global_model) for block in encoder.blocks
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,3 +63,31 @@ def join(parts: Sequence[Sequences]) -> Sequences:
     same = [part.padded(longest - part.rewards.shape[1]) for part in parts]
     names = (field.name for field in dataclasses.fields(Sequences))
     return Sequences(*(torch.cat([getattr(part, name) for part in same]) for name in names))
+
+
+class Replay:
+    """All real episodes of a run."""
+
+    def __init__(self) -> None:
+        self._parts: list[Sequences] = []
+        self._joined: Sequences | None = None
+
+    def add(self, parts: Sequence[Sequences]) -> None:
+        """More episodes, one entry for each group."""
+        self._parts += parts
+        self._joined = None
+
+    def joined(self) -> Sequences:
+        """See `join`."""
+        if self._joined is None:
+            self._joined = join(self._parts)
+        return self._joined
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors by name, group by group."""
+        return {"parts": [dataclasses.asdict(part) for part in self._parts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        self._parts = [Sequences(**part) for part in state["parts"]]
+        self._joined = None

@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import Agent, random_control
+from torchrlopt.agent.checkpoint import Agent, Controller, random_control
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.options import Options
 from torchrlopt.plan import search
+from training.episodes.random_keys import Purpose
 from training.graphs.curriculum import Sample, sample_graph
 
-HELD_OUT, KNOWN = 9, 16  # first numbers of the keys of graphs
 MAX_BUDGET_MS = 60_000.0  # expansions are what is equal; this only ends what hangs
 
 
@@ -37,12 +37,12 @@ class Score:
 
 def held_out_graph(number: int, seed: int = 0) -> Sample:
     """One graph of the held-out split."""
-    return sample_graph(HELD_OUT, seed, number, split="held_out")
+    return sample_graph(Purpose.HELD_OUT_GRAPH, seed, number, split="held_out")
 
 
 def known_graph(number: int, seed: int = 0) -> Sample:
     """One graph of the families of training, by a key that training does not use."""
-    return sample_graph(KNOWN, seed, number)
+    return sample_graph(Purpose.KNOWN_GRAPH, seed, number)
 
 
 def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
@@ -51,10 +51,15 @@ def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
 
 
 def searchers_of(
-    controller: CandidateController, library: _C.Library, seed: int = 0, partner: Agent | None = None
+    controller: Controller, library: _C.Library, seed: int = 0, partner: Agent | None = None
 ) -> dict[str, search.Searcher]:
-    """The agent, in turns with its partner, and its control: the same search with untrained networks."""
+    """The agent, in turns with its partner, and its control: the same search with random networks.
+
+    There is no control of an agent that plays in a world model.
+    """
     agent = Agent(controller.eval(), {})
+    if not isinstance(controller, CandidateController):
+        return {"agent": AgentSearcher(agent, partner=partner)}
     first, second = (random_control(agent, library, 2 * seed + i) for i in range(2))
     return {
         "agent": AgentSearcher(agent, partner=partner),

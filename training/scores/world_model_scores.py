@@ -13,10 +13,8 @@ from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel
 from training.config import Config
 from training.episodes.play import Key, play_group
-from training.episodes.random_keys import torch_seed
+from training.episodes.random_keys import Purpose, torch_seed
 from training.learning.world_data import join, sequences
-
-TEST = 15  # first number of keys
 
 
 @torch.no_grad()
@@ -74,9 +72,9 @@ def held_out_scores(
     seen = []
     for number, graph in enumerate(graphs):
         chooser = LatentChooser(controller.encoder, controller.model, controller.policy)
-        key = Key(config.seed, torch_seed(TEST), number)
+        key = Key(config.seed, torch_seed(Purpose.WORLD_MODEL_TEST), number)
         rollout = play_group(chooser, library, cost, key, from_start, graph=graph)
         if rollout is not None:
             seen.append(sequences(chooser, rollout))
-    generator = torch.Generator().manual_seed(torch_seed(TEST, config.seed))
+    generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL_TEST, config.seed))
     return model_scores(controller.model, join(seen), generator)

@@ -103,7 +103,7 @@ class CandidateScorer(nn.Module):
     ) -> None:
         super().__init__()
         names = schema.columns["candidate"]
-        self.cost_column = schema.column("candidate", "cost_delta")
+        self.schema = schema
         self.register_buffer(
             "is_delta", torch.tensor([name.endswith("_delta") for name in names]), persistent=False
         )
@@ -140,13 +140,14 @@ class CandidateScorer(nn.Module):
         matched = nodes[observation.matched]
         owner, total = observation.matched_candidate, len(observation.candidates)
         pooled = torch.cat([segment_mean(matched, owner, total), segment_max(matched, owner, total)], dim=-1)
+        features = self.schema.select(observation, "candidate")
         hidden = (
             self.from_rule(rules)[observation.substitutions]
             + self.from_matched(pooled)
-            + self.from_deltas(_squashed(observation.candidates, self.is_delta))
+            + self.from_deltas(_squashed(features, self.is_delta))
             + self.from_graph(graphs)[group]
         )
-        delta = observation.candidates[:, self.cost_column]
+        delta = observation.column("candidate", "cost_delta")
         logits = self.score(hidden).squeeze(-1) - self.log_kappa.exp() * delta
         savings = segment_sum(delta.clamp(max=0).unsqueeze(-1), group, count)
         summary = torch.cat([segment_max(torch.relu(hidden), group, count), savings], dim=-1)

@@ -132,10 +132,8 @@ class GuidedBeam(Explorer):
 
     def _scores(self, states: Observation, ways: Tensor, values: Tensor) -> Tensor:
         """[C]: likelihood of the way, plus what the graph it comes from still promises; seen ones last."""
-        schema = self._controller.schema
-        cost = states.globals[:, schema.column("global", "cost")]
-        promise = self._value_weight * (values - cost)
-        is_visited = states.candidates[:, schema.column("candidate", "is_visited")] > 0
+        promise = self._value_weight * (values - states.column("global", "cost"))
+        is_visited = states.column("candidate", "is_visited") > 0
         return (ways + promise[states.candidate_episode]).masked_fill(is_visited, -torch.inf)
 
     def _take(self, offers: list[Offer], beam: list[int], found: Found, deadline: float) -> list[int]:

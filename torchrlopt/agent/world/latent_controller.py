@@ -82,9 +82,8 @@ class LatentController(nn.Module):
 
 def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
     """What a world model sees of graphs: their embeddings and `KEPT_GLOBALS`, [B, G]."""
-    schema = Schema.current()
-    kept = [schema.column("global", name) for name in KEPT_GLOBALS]
-    return torch.cat([encoder(seen)[1], seen.globals[:, kept]], dim=1)
+    kept = torch.stack([seen.column("global", name) for name in KEPT_GLOBALS], dim=1)
+    return torch.cat([encoder(seen)[1], kept], dim=1)
 
 
 class Choices:
@@ -111,7 +110,7 @@ class Choices:
         self._firsts = (counts.cumsum(0) - counts).view(batch, num_substitutions)
         counts = counts.view(batch, num_substitutions)
         self._seen = seen
-        delta = seen.candidates[:, Schema.current().column("candidate", "cost_delta")]
+        delta = seen.column("candidate", "cost_delta")
         self._savings = squashed(-delta)
         sums = torch.zeros(batch * num_substitutions).index_add(0, flat, -delta[kept])
         savings = squashed(sums.view_as(counts) / counts.clamp(min=1))

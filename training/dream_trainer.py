@@ -1,7 +1,5 @@
 """The rows WM and WM+: learn a world model from real episodes, and the controller in its imagination.
 
-    python -m training.dream --row wm --minutes 30 --out runs/wm
-
 Rounds of: play real episodes, refit the model on all of them, train the controller with PPO on imagined ones.
 The encoder is trained first, on what random play saw, and frozen. Imagination makes no real step;
 `real_steps` counts those that were made.
@@ -9,49 +7,32 @@ The encoder is trained first, on what random play saw, and frozen. Imagination m
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import io
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import MODELS, LatentChooser, LatentConfig, LatentController
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel, total
-from torchrlopt.machine.cost import device_model
-from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import Prices, cost_of, prices_of
+from training.device.prices import Prices, cost_of
 from training.episodes.play import Key, play_group
-from training.episodes.random_keys import gumbel_of, torch_seed
+from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
 from training.learning import ppo
 from training.learning.encoder_training import train_encoder
-from training.learning.world_data import UniformPolicy, join, sequences
+from training.learning.pyg import with_meta_layers
+from training.learning.world_data import Replay, UniformPolicy, join, sequences
+from training.run import Run, summary
 from training.scores.world_model_scores import model_scores
-from training.train import (
-    AGENT,
-    STATE,
-    add_arguments,
-    claim,
-    config_of,
-    log,
-    provenance,
-    summary,
-    updates,
-)
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
-FIT, DREAM, WORLD = 5, 6, 7  # first numbers of keys
 
 
 def fit(
@@ -83,37 +64,61 @@ def fit(
     return ppo.mean_of(logs)
 
 
-class DreamTrainer:
+class DreamTrainer(Run):
     """One run of the rows WM and WM+.
 
     Args:
         config: all arguments; `row` is "wm" or "wm_plus".
+        folder: of the run; made where it is missing.
+        resume: continue what is there; without it, the folder must hold no run.
+        prices: of the device; the default one if None.
         graph: play on this graph only, as the dissertation does; None for the curriculum.
-        prices: of the device, see `training.device.prices`; the default one if None.
+
+    Raises:
+        OptionsError: another row.
+        FileExistsError: there is a run already.
+        ValueError: the run there has other arguments.
     """
 
-    def __init__(self, config: Config, graph: _C.Graph | None = None, prices: Prices | None = None) -> None:
-        torch.set_num_threads(1)
-        self.config = config
+    rows = tuple(MODELS)
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        resume: bool = False,
+        prices: Prices | None = None,
+        graph: _C.Graph | None = None,
+    ) -> None:
+        super().__init__(config, folder, prices)
         self.graph = graph
-        self.prices = prices or Prices()
-        self.library = load_library()
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             with torch.no_grad():
                 self.rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
             sizes = LatentConfig(config.row, config.encoder, rule_width=self.rules.shape[1])
-            self.controller = LatentController(schema, sizes, self.library.names, self.rules)
+            self.controller: LatentController = LatentController(
+                schema, sizes, self.library.names, self.rules
+            )
+        with_meta_layers(self.controller.encoder)
         self.encoder, self.model = self.controller.encoder, self.controller.model
         self.policy = self.controller.policy
         self.encoder.requires_grad_(False)
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
-        self.replay: list[Sequences] = []
-        self._joined: tuple[int, Sequences] | None = None
-        self.update = self.real_steps = self.imagined_steps = 0
-        self.seconds = 0.0
+        self.replay = Replay()
+        self.open(resume)
+
+    def parts(self) -> dict[str, Any]:
+        """See `Run`."""
+        return {
+            "controller": self.controller,
+            "model_optimiser": self.model_optimiser,
+            "optimiser": self.optimiser,
+            "replay": self.replay,
+        }
 
     def collect(self, update: int, *, is_random: bool) -> tuple[list[Rollout], list[Sequences]]:
         """Real episodes of an update, by the policy or at random."""
@@ -134,26 +139,20 @@ class DreamTrainer:
 
     def begin(self) -> dict[str, float]:
         """Train the encoder on what random play sees, then freeze it, and fill the replay."""
-        generator = torch.Generator().manual_seed(torch_seed(FIT, self.config.seed))
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.ENCODER, self.config.seed))
         logs, self.real_steps = train_encoder(
             self.encoder, self.rules, self.library, self.config, generator, self.graph, cost_of(self.prices)
         )
         for update in range(RANDOM_UPDATES):
-            self.replay += self.collect(update, is_random=True)[1]
-        self.model.fit_scales(self.recorded())
+            self.replay.add(self.collect(update, is_random=True)[1])
+        self.model.fit_scales(self.replay.joined())
         self.update = RANDOM_UPDATES
         return logs
-
-    def recorded(self) -> Sequences:
-        """All real episodes so far."""
-        if self._joined is None or self._joined[0] != len(self.replay):
-            self._joined = (len(self.replay), join(self.replay))
-        return self._joined[1]
 
     def dream(self, generator: torch.Generator) -> Rollout:
         """Imagined episodes from states of the replay; no real step is made."""
         config = self.config
-        replay = self.recorded()
+        replay = self.replay.joined()
         starts = torch.nonzero(replay.valid)
         chosen = starts[torch.randint(len(starts), (config.dream_batch,), generator=generator)]
         episode, time_step = chosen[:, 0], chosen[:, 1]
@@ -176,14 +175,14 @@ class DreamTrainer:
         begin = time.perf_counter()
         config = self.config
         rollouts, seen = self.collect(self.update, is_random=False)
-        generator = torch.Generator().manual_seed(torch_seed(WORLD, config.seed, self.update))
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL, config.seed, self.update))
         # Scored before the model has learnt from these episodes.
         scores = model_scores(self.model, join(seen), generator) if seen else {}
-        self.replay += seen
+        self.replay.add(seen)
         losses = fit(
             self.model,
             self.model_optimiser,
-            self.recorded(),
+            self.replay.joined(),
             config.model_epochs,
             generator,
             config.model_batches,
@@ -207,78 +206,3 @@ class DreamTrainer:
         }
         model_losses = {f"model_{name}": value for name, value in losses.items()}
         return {**logs, **model_losses, **scores, **summary(rollouts), **counts}
-
-    def export(self, path: Path, scores: dict[str, Any] | None = None) -> Path:
-        """Write the agent; where it is."""
-        metadata = {**provenance(self, scores), "imagined_steps": self.imagined_steps}
-        checkpoint.save(path, self.controller, self.library, metadata)
-        return path
-
-    def _parts(self) -> dict[str, Any]:
-        """What has a state dict."""
-        return {
-            "controller": self.controller,
-            "model_optimiser": self.model_optimiser,
-            "optimiser": self.optimiser,
-        }
-
-    def save(self, folder: Path) -> None:
-        """Everything that `load` needs, in one piece."""
-        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
-        state["replay"] = [dataclasses.asdict(part) for part in self.replay]
-        state["counters"] = [self.update, self.real_steps, self.imagined_steps]
-        state["seconds"] = self.seconds
-        state["config"] = self.config.to_json()
-        memory = io.BytesIO()
-        torch.save(state, memory)
-        checkpoint.write_whole(folder / STATE, memory.getvalue())
-
-    def load(self, folder: Path) -> None:
-        """Continue a run; see `Config.check_same_run`."""
-        state: dict[str, Any] = torch.load(folder / STATE, weights_only=True)
-        self.config.check_same_run(Config.from_json(state["config"]))
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self.replay = [Sequences(**part) for part in state["replay"]]
-        self.update, self.real_steps, self.imagined_steps = state["counters"]
-        self.seconds = float(state["seconds"])
-
-    def run(self, folder: Path, *, resume: bool = False) -> None:
-        """Train until the updates or minutes are used up, with a bar and TensorBoard; save now and then."""
-        # Imported here: it takes a second, and tests of the rest do not need it.
-        from torch.utils.tensorboard import SummaryWriter
-
-        holds_run = claim(folder, resume)
-        begin = time.perf_counter()
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with SummaryWriter(str(folder)) as writer, Progress(*columns) as progress:
-            bar = progress.add_task(f"{self.config.row}: encoder", total=1.0)
-            if holds_run:
-                self.load(folder)
-            else:
-                self.begin()
-            for logs in updates(self, self.step, lambda: self.save(folder), begin, progress, bar):
-                for name, value in logs.items():
-                    writer.add_scalar(name, value, self.update)
-                log(folder, self.update, logs)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="directory of the run")
-    parser.add_argument("--resume", action="store_true", help="continue the run in it")
-    add_arguments(parser)
-    # A world model learns more from two episodes of each of sixteen graphs than from eight of each of four.
-    parser.set_defaults(row="wm", encoder="graph_network", groups=16, rollouts=2)
-    given = parser.parse_args()
-    prices = prices_of(device_model("eager", "cpu"))  # before the trainer sets the number of threads
-    trainer = DreamTrainer(config_of(given), prices=prices)
-    trainer.run(given.out, resume=given.resume)
-    print(trainer.export(given.out / AGENT))
-
-
-if __name__ == "__main__":
-    main()
