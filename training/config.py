@@ -6,10 +6,25 @@ import dataclasses
 import inspect
 import json
 import re
-from typing import Literal
+from typing import Any
 
-ROWS = ("mf", "wm", "wm_plus", "plan")
-Row = Literal["mf", "wm", "wm_plus", "plan"]
+from torchrlopt.agent.networks.encoder import ENCODERS
+from torchrlopt.env import REWARDS
+from torchrlopt.errors import OptionsError
+from training.graphs.samplers import SAMPLERS
+
+#: The rows, each with the arguments that are other than the defaults of `Config` there. A world model learns
+#: more from two episodes of each of sixteen graphs than from eight of each of four.
+_DREAM: dict[str, Any] = {"encoder": "graph_network", "groups": 16, "rollouts": 2}
+ROWS: dict[str, dict[str, Any]] = {"mf": {}, "wm": _DREAM, "wm_plus": _DREAM, "plan": {}}
+
+#: What may be chosen, for arguments that are names.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "row": tuple(ROWS),
+    "reward": tuple(REWARDS),
+    "sampler": SAMPLERS,
+    "encoder": tuple(ENCODERS),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +37,12 @@ class Config:
         seed: of everything that is drawn.
         updates: optimiser phases; the run may end earlier by `minutes`.
         minutes: wall-clock limit, 0 for none.
-        workers: processes that collect; the data do not depend on it.
+        workers: processes that collect for "mf" and "plan"; the data do not depend on it.
         groups: graphs per update.
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
-        reward: a name in `training.rewards.REWARDS`.
-        sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
+        reward: a name in `torchrlopt.env.REWARDS`.
+        sampler: of the graphs' free parameters, a name in `training.graphs.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
         width: of node and graph embeddings.
@@ -55,9 +70,12 @@ class Config:
         doubt_penalty: taken off imagined rewards per unit of the ensemble's disagreement.
         model_epochs: passes over the replay when the world model is fitted.
         model_batches: most minibatches of that, so that a round does not take longer the more is recorded.
+
+    Raises:
+        OptionsError: there is no row, reward, sampler or encoder of that name.
     """
 
-    row: Row = "plan"
+    row: str = "plan"
     seed: int = 0
     updates: int = 1000
     minutes: float = 0.0
@@ -93,6 +111,24 @@ class Config:
     model_epochs: int = 20
     model_batches: int = 400
 
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise OptionsError(
+                    f"there is no such {name}",
+                    expected=f"one of {', '.join(choices)}",
+                    got=getattr(self, name),
+                )
+
+    @classmethod
+    def of_row(cls, row: str = "plan", **given: Any) -> Config:
+        """The arguments given, and for the others what suits the row.
+
+        Raises:
+            OptionsError: see `Config`.
+        """
+        return cls(row=row, **{**ROWS.get(row, {}), **given})
+
     def to_json(self) -> str:
         """Text from which `from_json` makes an equal configuration."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
@@ -117,6 +153,6 @@ class Config:
 
 def meanings() -> dict[str, str]:
     """What the docstring of `Config` says of each argument."""
-    _, _, told = (inspect.getdoc(Config) or "").partition("Attributes:\n")
+    told = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2].partition("\nRaises:")[0]
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", told, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}

@@ -2,10 +2,11 @@
 
     python training/retrain.py --minutes 10
 
-The device is probed and, with --models, the nodes of these models are timed. Training goes on from the agent
-that comes with the package. The result is a directory with `agent.safetensors`, its manifest, a model card
-`CARD.md`, `REPORT.md` with plots, and `scores.json`; use it by `options={"agent": path}` or the environment
-variable TORCHRLOPT_AGENT. Continues with --resume where it was ended.
+The device is probed and, with --models, the nodes of these models are timed. Training of the rows "mf" and
+"plan" goes on from the agent that comes with the package, where its networks have the sizes asked for. The
+result is a directory with `agent.safetensors`, its manifest, a model card `CARD.md`, `REPORT.md` with plots,
+and `scores.json`; use it by `options={"agent": path}` or the environment variable TORCHRLOPT_AGENT. Continues
+with --resume where it was ended.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,12 +34,18 @@ from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import device_model
-from torchrlopt.options import Options
-from training import measuring, report
+from torchrlopt.storage.directory import write_whole
+from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
-from training.prices import Prices, cost_of, prices_of
-from training.train import Trainer, add_arguments, claim, config_of
+from training.device import measure
+from training.device.prices import Prices, cost_of, prices_of
+from training.real_trainer import RealTrainer, new_networks, why_not_from
+from training.run import Run, claim
+from training.scores import report
+from training.scores.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
+from training.train import add_arguments, config_of, trainer_of
+
+logger = logging.getLogger("torchrlopt")
 
 TEST_GRAPHS = 24
 TEST_EXPANSIONS = 64
@@ -76,7 +84,8 @@ def retrain(
     """Measure, train, evaluate on held-out graphs, and write agent, scores, card and report.
 
     What is written is the trained agent, or the one that comes with the package where that one is better on
-    these costs.
+    these costs. Training goes on from the package's agent of the same row; where that cannot be, it begins at
+    random, and a warning says why.
 
     Args:
         config: all arguments of the training.
@@ -90,14 +99,14 @@ def retrain(
         Scores by searcher.
     """
     typical = prices_of(device_model(target.executor, target.device))
-    graphs = measuring.graphs_of(target.models)
+    graphs = measure.graphs_of(target.models)
     start = None if from_scratch else _start(config)
     if start is not None:  # it knows the fragments that a curriculum begins with
         config = dataclasses.replace(config, warm_up=1)
     claim(folder, resume)  # another run is refused before anything is measured
     prices = _prices(folder, target, typical)
     latency = _latency(folder, target, prices)
-    trainer = Trainer(config, folder, resume=resume, prices=prices, start=start)
+    trainer = trainer_of(config, folder, resume=resume, prices=prices, start=start)
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
     # As they will be used: each in turns with the same partner.
@@ -109,29 +118,32 @@ def retrain(
     cost = cost_of(trainer.prices)
     plans = plans_of(searchers, samples, trainer.library, cost, TEST_EXPANSIONS)
     scores = scores_of(plans)
-    if package is not None and scores["shipped"].ratio < scores["agent"].ratio:
-        trainer.controller.load_state_dict(package.controller.state_dict())
+    kept = package if package is not None and scores["shipped"].ratio < scores["agent"].ratio else None
     entries = {name: dataclasses.asdict(score) for name, score in scores.items()}
     summary = {"device": target.device, "graphs": len(samples), "searchers": entries}
     if latency is not None:
         summary["latency"] = latency["quality"]
-    path = trainer.export(summary, extra={"latency": latency["model"]} if latency is not None else None)
+    extra = {"latency": latency["model"]} if latency is not None else None
+    path = trainer.export(summary, extra=extra, instead=kept)
     (folder / "scores.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(card(trainer, scores, target, path, latency), encoding="utf-8")
+    (folder / "CARD.md").write_text(card(trainer, scores, target, path, latency, kept), encoding="utf-8")
     names = [f"held-out graph {i}" for i in range(test_graphs)] + list(graphs)
     report.write(folder, names, plans, scores)
     return scores
 
 
-def _start(config: Config) -> Path | None:
-    """The agent of the package that has the row and the sizes of this run."""
-    path = catalogue.path_of(Options(searcher=config.row))
-    return path if config.row in ("mf", "plan") and path.exists() and config == _same_sizes(config) else None
-
-
-def _same_sizes(config: Config) -> Config:
-    plain = Config()
-    return dataclasses.replace(config, encoder=plain.encoder, width=plain.width, rounds=plain.rounds)
+def _start(config: Config) -> Agent | None:
+    """The agent of the package that training can go on from; None, with a warning, where there is none."""
+    if config.row not in RealTrainer.rows:
+        reason = "a world model is always learnt from the beginning"
+    else:
+        networks = new_networks(config)
+        agent = _of_package(config.row, load_library())
+        reason = "the package has no such agent" if agent is None else why_not_from(agent, networks)
+        if not reason:
+            return agent
+    logger.warning("training of the row %s begins at random: %s", config.row, reason)
+    return None
 
 
 def _of_package(row: str, library: _C.Library) -> Agent | None:
@@ -146,8 +158,8 @@ def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
     path = folder / PRICES
     if path.exists():
         return Prices.from_json(path.read_text(encoding="utf-8"))
-    prices = measuring.measure(target.device, target.executor, target.models, target.profile_s) or typical
-    checkpoint.write_whole(path, prices.to_json().encode())
+    prices = measure.measure(target.device, target.executor, target.models, target.profile_s) or typical
+    write_whole(path, prices.to_json().encode())
     return prices
 
 
@@ -159,20 +171,21 @@ def _latency(folder: Path, target: Target, prices: Prices) -> dict[str, Any] | N
     is_there = target.device == "cpu" or torch.cuda.is_available()
     if not target.models or not is_there:
         return None
-    model, quality = measuring.latency_of(
+    model, quality = measure.latency_of(
         target.device, target.executor, target.models, prices, target.latency_graphs
     )
     found = {"model": model.as_dict(), "quality": quality}
-    checkpoint.write_whole(path, json.dumps(found).encode())
+    write_whole(path, json.dumps(found).encode())
     return found
 
 
 def card(
-    trainer: Trainer,
+    trainer: Run,
     scores: Mapping[str, Score],
     target: Target,
     path: Path,
     latency: Mapping[str, Any] | None = None,
+    kept: Agent | None = None,
 ) -> str:
     """The model card: where the agent comes from and what it can do."""
     rows = "\n".join(
@@ -190,8 +203,12 @@ def card(
             f"{quality['learned_kendall']:.2f} ({quality['plain_kendall']:.2f}).\n"
         )
     models = ", ".join(target.models) or "none"
+    instead = ""
+    if kept is not None:
+        row = kept.metadata["row"]
+        instead = f"\nThe file holds the package's agent (row `{row}`): this training found no better one:\n"
     return f"""# {path.name}
-
+{instead}
 Row `{trainer.config.row}`, {trainer.update} updates, {trainer.real_steps} real steps,
 {trainer.seconds / 3600:.2f} h on {platform.processor() or platform.machine()}, costs of `{target.device}`
 under `{target.executor}`, {measured} measured prices (models timed: {models}).
@@ -230,7 +247,7 @@ def main() -> None:
     given = parser.parse_args()
     names = _names(given.models)
     try:
-        measuring.check_names(names)
+        measure.check_names(names)
     except ValueError as error:
         parser.error(str(error))
     scores = retrain(

@@ -18,20 +18,22 @@ import torch
 from rich.console import Console
 
 from torchrlopt import _C
-from torchrlopt.agent import catalogue, checkpoint
+from torchrlopt.agent import catalogue
 from torchrlopt.agent.checkpoint import Agent, random_control
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Searcher
+from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.dream import DreamTrainer
-from training.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of
-from training.prices import Prices, cost_of, prices_of
-from training.train import STATE, Trainer
-from training.world_scores import held_out_scores
+from training.device.prices import Prices, cost_of, prices_of
+from training.dream_trainer import DreamTrainer
+from training.run import STATE, Run
+from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of
+from training.scores.world_model_scores import held_out_scores
+from training.train import trainer_of
 
 TEST_GRAPHS = 60
 TEST_EXPANSIONS = 150
@@ -40,23 +42,17 @@ LIBRARIES = {"the full library": False, "primitives only": True}
 Scores = dict[str, dict[str, Score]]  # by library and searcher
 
 
-def run_of(folder: Path, prices: Prices) -> Trainer | DreamTrainer:
+def run_of(folder: Path, prices: Prices) -> Run:
     """A run as it was saved last.
 
     Raises:
         FileNotFoundError: the folder holds no run.
     """
     config = Config.from_json(torch.load(folder / STATE, weights_only=True)["config"])
-    if config.row in ("mf", "plan"):
-        return Trainer(config, folder, resume=True, prices=prices)
-    trainer = DreamTrainer(config, prices=prices)
-    trainer.load(folder)
-    return trainer
+    return trainer_of(config, folder, resume=True, prices=prices)
 
 
-def scores_of_runs(
-    runs: Mapping[str, Trainer | DreamTrainer], cost: _C.CostModel, graphs: int, expansions: int
-) -> Scores:
+def scores_of_runs(runs: Mapping[str, Run], cost: _C.CostModel, graphs: int, expansions: int) -> Scores:
     """Scores of the agents, of the core's searches and of random networks on held-out graphs."""
     samples = [sample.graph for sample in held_out_graphs(graphs)]
     found = {}
@@ -79,7 +75,7 @@ def scores_of_runs(
 
 
 def world_scores_of(
-    runs: Mapping[str, Trainer | DreamTrainer], cost: _C.CostModel, graphs: int
+    runs: Mapping[str, Run], cost: _C.CostModel, graphs: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """How well world models foretell their controllers' episodes, by row and by where the graphs are from."""
     samples = {
@@ -97,7 +93,7 @@ def world_scores_of(
 
 
 def card(
-    runs: Mapping[str, Trainer | DreamTrainer],
+    runs: Mapping[str, Run],
     scores: Scores,
     worlds: Mapping[str, Mapping[str, Mapping[str, float]]],
     graphs: int,
@@ -119,10 +115,9 @@ def card(
         "|---|---|---|---|---|---|---|",
     ]
     for row, trainer in runs.items():
-        imagined = trainer.imagined_steps if isinstance(trainer, DreamTrainer) else 0
         lines.append(
-            f"| {row} | {trainer.update} | {trainer.real_steps} | {imagined} | {trainer.seconds / 3600:.2f} "
-            f"| {trainer.config.seed} | {trainer.controller.schema.hash} |"
+            f"| {row} | {trainer.update} | {trainer.real_steps} | {trainer.imagined_steps} "
+            f"| {trainer.seconds / 3600:.2f} | {trainer.config.seed} | {trainer.controller.schema.hash} |"
         )
     for title, entries in scores.items():
         lines += [
@@ -181,7 +176,7 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
         given = {"graphs": graphs, **own, **({"world": worlds[row]} if row in worlds else {})}
         trainer.export(path=target / f"{row}.safetensors", scores=given)
     text = card(runs, scores, worlds, graphs, expansions, threads)
-    checkpoint.write_whole(target / "CARD.md", text.encode())
+    write_whole(target / "CARD.md", text.encode())
     return scores
 
 

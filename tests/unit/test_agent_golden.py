@@ -16,7 +16,7 @@ from tests.unit.test_search import THREE
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
 from torchrlopt.options import Options
 from torchrlopt.searchers import AGENT_NAMES

@@ -1,4 +1,4 @@
-"""Agents of the rows WM and WM+: torchrlopt/agent/world/latent.py, episodes.py, checkpoint.py."""
+"""Latent agents: torchrlopt/agent/world/latent_controller.py, search/drawn_episodes.py, checkpoint.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.networks.controller import no_noise
+from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.agent.search.searcher import AgentSearcher
-from torchrlopt.agent.world.latent import Choices, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import Choices, LatentChooser, LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 from torchrlopt.options import Options
 from torchrlopt.plan.search import ClassicSearcher, replay

@@ -9,16 +9,16 @@ import torch
 
 from tests.unit.agent_cases import LIBRARY, make_env, make_observation
 from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.controller import ControllerConfig, action_groups, no_noise
+from torchrlopt.agent.networks.candidate_controller import ControllerConfig, action_groups, no_noise
 from torchrlopt.agent.networks.encoder import ENCODERS
-from torchrlopt.agent.networks.two_stage import (
+from torchrlopt.agent.networks.two_stage_controller import (
     MAX_LOCATIONS,
     LatentState,
     Legal,
     TwoStageController,
     masked_entropy,
 )
-from torchrlopt.agent.networks.value import HIGHEST, NUM_BINS, ValueHead
+from torchrlopt.agent.networks.value_head import HIGHEST, NUM_BINS, ValueHead
 from torchrlopt.agent.observation import Schema, collate, observe
 from torchrlopt.env import OUTCOMES
 

@@ -1,4 +1,4 @@
-"""The guided search: torchrlopt/agent/search/searcher.py, quiet.py."""
+"""The guided search: torchrlopt/agent/search/searcher.py, undisturbed_torch.py."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.unit.test_search import HILL
 from tests.unit.test_search import LIBRARY as HILLS
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent, new_controller
-from torchrlopt.agent.networks.controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
-from torchrlopt.agent.quiet import undisturbed_torch
-from torchrlopt.agent.search.beam import Beam
+from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.errors import EnvError
 from torchrlopt.options import Options
 from torchrlopt.plan.search import ClassicSearcher, Plan, replay
@@ -46,12 +46,12 @@ def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Pl
 def test_a_partner_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     followed: list[tuple[object, float]] = []
 
-    class Watched(Beam):
+    class Watched(GuidedBeam):
         def __init__(self, controller: CandidateController, *given: Any) -> None:
             followed.append((controller, given[-1]))
             super().__init__(controller, *given)
 
-    monkeypatch.setattr("torchrlopt.agent.search.searcher.Beam", Watched)
+    monkeypatch.setattr("torchrlopt.agent.search.searcher.GuidedBeam", Watched)
     first, partner = (Agent(new_controller(LIBRARY, seed=seed).eval(), {}) for seed in range(2))
     both = AgentSearcher(first, value_weights=(20.0, 60.0), partner=partner)
     both.search(GRAPHS[1], LIBRARY, COST, options(budget_ms=60_000.0, budget_steps=2_000))

@@ -10,7 +10,7 @@ import torch
 
 from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.agent.networks.controller import ControllerConfig
+from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.options import Options
 from torchrlopt.plan import planning

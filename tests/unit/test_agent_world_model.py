@@ -1,4 +1,4 @@
-"""World models: torchrlopt/agent/world/model.py, discrete.py, trajectory.py."""
+"""World models: torchrlopt/agent/world/the models beside it, ../rollout.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import distributions
 from torch.nn import functional as F
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.two_stage import Legal, TwoStageController
-from torchrlopt.agent.world.discrete import DiscreteModel
-from torchrlopt.agent.world.mixture import MixtureModel, mixture_log_prob, sample_mixture
-from torchrlopt.agent.world.model import WorldModel, total
+from torchrlopt.agent.networks.two_stage_controller import Legal, TwoStageController
+from torchrlopt.agent.world.discrete_model import DiscreteModel
+from torchrlopt.agent.world.mixture_model import MixtureModel, mixture_log_prob, sample_mixture
 from torchrlopt.agent.world.sequences import Sequences
-from training.keys import gumbel_of
+from torchrlopt.agent.world.world_model import WorldModel, total
+from training.episodes.random_keys import gumbel_of
 
 NUM_RULES, WIDTH = 5, 6
 KINDS = ("mixture", "discrete")

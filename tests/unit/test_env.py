@@ -12,7 +12,7 @@ import pytest
 
 from tests.property.test_match_set import ATTENTION, BLOCK
 from torchrlopt import _C
-from torchrlopt.env import OUTCOMES, Observer, allocate, columns, cost_difference
+from torchrlopt.env import OUTCOMES, REWARDS, Observer, allocate, columns
 from torchrlopt.errors import EnvError
 from torchrlopt.substitutions import load_library
 
@@ -127,7 +127,7 @@ def test_same_seed_same_starts() -> None:
 
 
 def test_rewards_are_the_learners_choice() -> None:
-    env = vector(2, reward=cost_difference)
+    env = vector(2, reward=REWARDS["R5"])
     observation, _ = env.reset(seed=4)
     _, rewards, _, _, info = env.step(legal(observation, np.random.default_rng(1)))
     expected = (info["cost_before_us"] - info["cost_after_us"]) / info["initial_us"]

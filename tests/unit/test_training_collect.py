@@ -1,4 +1,4 @@
-"""Graphs by key, rewards, collection and resumption: training/graphs.py, rewards.py, collect.py, train.py."""
+"""Graphs by key, rewards, collection and resumption: training/graphs/, episodes/, real_trainer.py."""
 
 from __future__ import annotations
 
@@ -14,24 +14,29 @@ import torch
 from tests.unit.agent_cases import COST, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.networks.controller import no_noise
+from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.env import OUTCOMES
-from training import graphs, keys
-from training.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
-from training.collect import Collector, data_hash
-from training.config import Config, meanings
-from training.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
-from training.graph_network import meta_layer
-from training.rewards import ILLEGAL, REWARDS
-from training.samplers import SAMPLERS, draw_sample
-from training.train import STATE, Trainer, add_arguments, config_of
+from torchrlopt.env.reward import ILLEGAL, REWARDS
+from torchrlopt.errors import OptionsError
+from training.config import CHOICES, Config, meanings
+from training.dream_trainer import DreamTrainer
+from training.episodes import random_keys as keys
+from training.episodes.collect import Collector, data_hash
+from training.graphs import curriculum as graphs
+from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
+from training.graphs.samplers import SAMPLERS, draw_sample
+from training.learning.pyg import with_meta_layers
+from training.real_trainer import RealTrainer
+from training.run import STATE
+from training.scores.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
+from training.train import add_arguments, config_of, trainer_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
 
 
-def same_weights(one: Trainer, other: Trainer) -> bool:
+def same_weights(one: RealTrainer, other: RealTrainer) -> bool:
     pairs = zip(one.controller.parameters(), other.controller.parameters(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
@@ -137,7 +142,7 @@ def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
 
 def test_every_sampler_collects(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, sampler="heterogeneous", groups=3)
-    trainer = Trainer(config, tmp_path)
+    trainer = RealTrainer(config, tmp_path)
     hashes = [data_hash(Collector(config).collect(trainer.controller, trainer.keys())) for _ in range(2)]
     assert hashes[0] == hashes[1]
 
@@ -199,7 +204,7 @@ def test_data_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     hashes = []
     for workers in (1, 2):
         config = dataclasses.replace(SMALL, workers=workers, groups=3)
-        trainer = Trainer(config, tmp_path / str(workers))
+        trainer = RealTrainer(config, tmp_path / str(workers))
         with Collector(config) as collector:
             hashes.append(data_hash(collector.collect(trainer.controller, trainer.keys())))
     assert hashes[0] == hashes[1]
@@ -208,30 +213,29 @@ def test_data_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ["mf", "plan"])
 def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path: Path, row: str) -> None:
     config = dataclasses.replace(SMALL, row=row)
-    collector = Collector(config)
-    straight = Trainer(config, tmp_path / "straight")
+    straight = RealTrainer(config, tmp_path / "straight")
     for _ in range(3):
-        logs = straight.step(collector)
+        logs = straight.step()
     assert logs["gradient_norm"] > 0
-    broken = Trainer(config, tmp_path / "broken")
-    broken.step(collector)
+    broken = RealTrainer(config, tmp_path / "broken")
+    broken.step()
     broken.save()
-    broken.step(collector)  # lost
-    resumed = Trainer(config, tmp_path / "broken", resume=True)
+    broken.step()  # lost
+    resumed = RealTrainer(config, tmp_path / "broken", resume=True)
     assert (resumed.update, resumed.real_steps > 0) == (1, True)
     for _ in range(2):
-        resumed.step(collector)
+        resumed.step()
     assert same_weights(straight, resumed)
     assert resumed.real_steps == straight.real_steps
 
 
 def test_a_run_is_neither_overwritten_nor_continued_with_other_arguments(tmp_path: Path) -> None:
-    Trainer(SMALL, tmp_path).save()
+    RealTrainer(SMALL, tmp_path).save()
     with pytest.raises(FileExistsError, match="--resume"):
-        Trainer(SMALL, tmp_path)
+        RealTrainer(SMALL, tmp_path)
     with pytest.raises(ValueError, match="another learning_rate"):
-        Trainer(dataclasses.replace(SMALL, learning_rate=1.0), tmp_path, resume=True)
-    Trainer(dataclasses.replace(SMALL, minutes=5.0, workers=2), tmp_path, resume=True)
+        RealTrainer(dataclasses.replace(SMALL, learning_rate=1.0), tmp_path, resume=True)
+    RealTrainer(dataclasses.replace(SMALL, minutes=5.0, workers=2), tmp_path, resume=True)
     assert (tmp_path / STATE).stat().st_size > 1000
 
 
@@ -247,7 +251,7 @@ def test_every_argument_says_what_it_means(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_whole_run_ends_in_an_agent_that_knows_where_it_comes_from(tmp_path: Path) -> None:
-    trainer = Trainer(dataclasses.replace(SMALL, updates=2), tmp_path)
+    trainer = RealTrainer(dataclasses.replace(SMALL, updates=2), tmp_path)
     trainer.run()
     agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
     assert agent.metadata["updates"] == "2"
@@ -277,12 +281,28 @@ def test_pyg_and_plain_torch_have_the_same_keys_and_the_same_numbers() -> None:
     torch.manual_seed(0)
     schema = Schema.current()
     plain = GraphNetworkEncoder(schema, 16, 2)
-    pyg = GraphNetworkEncoder(schema, 16, 2, block=meta_layer)
-    assert list(plain.state_dict()) == list(pyg.state_dict())
+    pyg = GraphNetworkEncoder(schema, 16, 2)
     pyg.load_state_dict(plain.state_dict())
+    with_meta_layers(pyg)
+    assert {type(block).__name__ for block in pyg.blocks} == {"MetaLayer"}
+    assert list(plain.state_dict()) == list(pyg.state_dict())
     states = observe(make_env(3))
     for mine, its in zip(plain(states), pyg(states), strict=True):
-        torch.testing.assert_close(mine, its)
+        assert torch.equal(mine, its)
+
+
+def test_the_graph_network_is_trained_by_pyg_and_runs_without_it(tmp_path: Path) -> None:
+    trainer = RealTrainer(dataclasses.replace(SMALL, encoder="graph_network"), tmp_path)
+    assert {type(block).__name__ for block in trainer.controller.encoder.blocks} == {"MetaLayer"}
+    before = [parameter.clone() for parameter in trainer.controller.encoder.blocks.parameters()]
+    trainer.step()
+    after = list(trainer.controller.encoder.blocks.parameters())
+    assert not any(torch.equal(one, other) for one, other in zip(before[:2], after[:2], strict=True))
+    agent = checkpoint.load(trainer.export(), LIBRARY)
+    assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
+    states = observe(make_env(3))
+    with torch.no_grad():
+        assert torch.equal(agent.controller(states)[0], trainer.controller.eval()(states)[0])
 
 
 def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> None:
@@ -290,3 +310,31 @@ def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> No
     add_arguments(parser)
     assert config_of(parser.parse_args([])) == Config()
     assert config_of(parser.parse_args(["--row", "mf", "--max-steps", "7"])) == Config(row="mf", max_steps=7)
+    dream = config_of(parser.parse_args(["--row", "wm_plus", "--rollouts", "5"]))
+    assert (dream.row, dream.encoder, dream.groups, dream.rollouts) == ("wm_plus", "graph_network", 16, 5)
+
+
+@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder"])
+def test_a_name_that_is_none_is_refused_with_those_that_are(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(OptionsError, match=rf"no such {name}; expected: one of .*{CHOICES[name][-1]}.*typo"):
+        Config(**{name: "typo"})
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([f"--{name}", "typo"])
+    assert CHOICES[name][-1] in capsys.readouterr().err
+
+
+def test_every_row_is_trained_by_what_trains_it(tmp_path: Path) -> None:
+    for row in CHOICES["row"]:
+        config = dataclasses.replace(SMALL, row=row)
+        trainer = trainer_of(config, tmp_path / row)
+        assert type(trainer) is (DreamTrainer if row.startswith("wm") else RealTrainer)
+        assert trainer.provenance()["row"] == row
+    with pytest.raises(OptionsError, match="does not train this row; expected: mf or plan; got: wm"):
+        RealTrainer(dataclasses.replace(SMALL, row="wm"), tmp_path / "other")
+    with pytest.raises(OptionsError, match="expected: wm or wm_plus; got: plan"):
+        DreamTrainer(SMALL, tmp_path / "other")
+    assert not (tmp_path / "other").exists()

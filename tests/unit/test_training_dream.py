@@ -1,4 +1,4 @@
-"""The rows WM and WM+: training/latent.py, features.py, dream.py."""
+"""The rows WM and WM+: training/dream_trainer.py and what it learns from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import torch
 
 from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
 from torchrlopt import _C
-from torchrlopt.agent.networks.two_stage import LatentState, Legal
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
 from torchrlopt.agent.observation import Schema, observe
-from torchrlopt.agent.world.latent import Choices
+from torchrlopt.agent.world.latent_controller import Choices
 from training.config import Config
-from training.dream import DreamTrainer, fit
-from training.keys import gumbel_of
-from training.latent import UniformPolicy, join
-from training.world_scores import model_scores
+from training.dream_trainer import DreamTrainer, fit
+from training.episodes.random_keys import gumbel_of
+from training.learning.world_data import UniformPolicy, join
+from training.run import read_log
+from training.scores.world_model_scores import model_scores
 
 SMALL = Config(
     row="wm",
@@ -77,8 +79,10 @@ def test_uniform_play_stops_only_where_nothing_is_left() -> None:
 
 
 @pytest.mark.parametrize("row", ["wm", "wm_plus"])
-def test_a_round_of_real_and_imagined_episodes(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = DreamTrainer(dataclasses.replace(SMALL, row=row), GRAPHS[1])
+def test_a_round_of_real_and_imagined_episodes(
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = DreamTrainer(dataclasses.replace(SMALL, row=row), tmp_path, graph=GRAPHS[1])
     logs = trainer.begin()
     assert logs["last_loss"] < logs["first_loss"]
     frozen = [parameter.clone() for parameter in trainer.encoder.parameters()]
@@ -99,8 +103,8 @@ def test_a_round_of_real_and_imagined_episodes(row: str, monkeypatch: pytest.Mon
     assert trainer.imagined_steps == dreamt + rollout.num_steps
 
 
-def test_recorded_episodes_are_those_that_were_played() -> None:
-    trainer = DreamTrainer(SMALL, GRAPHS[0])
+def test_recorded_episodes_are_those_that_were_played(tmp_path: Path) -> None:
+    trainer = DreamTrainer(SMALL, tmp_path, graph=GRAPHS[0])
     rollouts, seen = trainer.collect(0, is_random=True)
     joined = join(seen)
     assert joined.valid.sum() == sum(rollout.num_steps for rollout in rollouts) == trainer.real_steps
@@ -111,11 +115,11 @@ def test_recorded_episodes_are_those_that_were_played() -> None:
     assert chosen[joined.valid].all(), "only legal actions are played"
 
 
-def test_a_model_that_has_learnt_scores_better_than_one_that_has_not() -> None:
+def test_a_model_that_has_learnt_scores_better_than_one_that_has_not(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, rollouts=8, groups=3, original_share=1.0)
-    trainer = DreamTrainer(config, GRAPHS[1])
+    trainer = DreamTrainer(config, tmp_path, graph=GRAPHS[1])
     trainer.begin()
-    seen = join(trainer.replay)
+    seen = trainer.replay.joined()
     generator = torch.Generator().manual_seed(0)
     before = model_scores(trainer.model, seen, generator)
     fit(trainer.model, trainer.model_optimiser, seen, 60, generator)
@@ -126,17 +130,33 @@ def test_a_model_that_has_learnt_scores_better_than_one_that_has_not() -> None:
 
 
 def test_a_run_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    straight = DreamTrainer(SMALL, GRAPHS[1])
+    straight = DreamTrainer(SMALL, tmp_path, graph=GRAPHS[1])
     straight.begin()
     straight.step()
-    straight.save(tmp_path)
+    straight.save()
     straight.step()
-    resumed = DreamTrainer(SMALL, GRAPHS[1])
-    resumed.load(tmp_path)
+    resumed = DreamTrainer(SMALL, tmp_path, resume=True, graph=GRAPHS[1])
     resumed.step()
     pairs = zip(straight.policy.parameters(), resumed.policy.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert resumed.real_steps == straight.real_steps
-    other = DreamTrainer(dataclasses.replace(SMALL, dream_horizon=5), GRAPHS[1])
+    assert resumed.imagined_steps == straight.imagined_steps > 0
+    with pytest.raises(FileExistsError, match="--resume"):
+        DreamTrainer(SMALL, tmp_path, graph=GRAPHS[1])
     with pytest.raises(ValueError, match="dream_horizon"):
-        other.load(tmp_path)
+        DreamTrainer(dataclasses.replace(SMALL, dream_horizon=5), tmp_path, resume=True)
+
+
+def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(tmp_path: Path) -> None:
+    trainer = DreamTrainer(dataclasses.replace(SMALL, updates=3), tmp_path, graph=GRAPHS[1])
+    assert {type(block).__name__ for block in trainer.encoder.blocks} == {"MetaLayer"}
+    trainer.run()
+    agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
+    assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
+    assert agent.metadata["row"] == "wm"
+    assert agent.metadata["updates"] == "3"
+    assert int(agent.metadata["imagined_steps"]) == trainer.imagined_steps > 0
+    for name, tensor in trainer.controller.state_dict().items():
+        assert torch.equal(agent.controller.state_dict()[name], tensor)
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+    assert [update for update, _ in read_log(tmp_path)["mask_f1"]] == [3]

@@ -1,4 +1,4 @@
-"""PPO, advantages and lessons: training/ppo.py, training/distil.py."""
+"""PPO, advantages and lessons: training/learning/ppo.py, training/learning/distil.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.two_stage import LatentState, Legal, TwoStageController
-from torchrlopt.agent.trajectory import Rollout, RolloutBuilder
-from training import distil, ppo
+from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal, TwoStageController
+from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from training.config import Config
-from training.episodes import CandidateChooser, Key, play
-from training.keys import gumbel_of
+from training.episodes.play import CandidateChooser, Key, play
+from training.episodes.random_keys import gumbel_of
+from training.learning import distil, ppo
 
 CONFIG = Config(row="mf", rollouts=4, max_steps=4)
 

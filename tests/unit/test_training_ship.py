@@ -12,11 +12,10 @@ import torch
 from tests.unit.agent_cases import LIBRARY
 from torchrlopt.agent import checkpoint
 from torchrlopt.substitutions import load_library
-from training.collect import Collector
 from training.config import Config
-from training.dream import DreamTrainer
+from training.dream_trainer import DreamTrainer
+from training.real_trainer import RealTrainer
 from training.ship import ship
-from training.train import Trainer
 
 SMALL = Config(
     groups=1,
@@ -34,16 +33,14 @@ SMALL = Config(
 
 
 def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
-    plan = Trainer(SMALL, tmp_path / "plan")
-    with Collector(SMALL) as collector:
-        plan.step(collector)
+    plan = RealTrainer(SMALL, tmp_path / "plan")
+    plan.step()
     plan.save()
     config = dataclasses.replace(SMALL, row="wm", encoder="graph_network")
-    dream = DreamTrainer(config)
+    dream = DreamTrainer(config, tmp_path / "wm")
     dream.begin()
     dream.step()
-    (tmp_path / "wm").mkdir()
-    dream.save(tmp_path / "wm")
+    dream.save()
     target = tmp_path / "shipped"
     scores = ship([tmp_path / "plan", tmp_path / "wm"], target, graphs=2, expansions=12)
     assert set(scores) == {"the full library", "primitives only"}

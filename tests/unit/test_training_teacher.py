@@ -1,4 +1,4 @@
-"""Search as a teacher, and graphs without composites: training/teacher.py, episodes.py, collect.py."""
+"""Search as a teacher, and graphs without composites: training/episodes/."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.unit.test_search import LIBRARY as HILLS
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.substitutions import is_composite
-from training.collect import collect_groups, controller_config, library_of, weights_of
 from training.config import Config
-from training.distil import lessons_of
-from training.episodes import CandidateChooser, Key, play_group
-from training.prices import Prices
-from training.teacher import best_steps
+from training.device.prices import Prices
+from training.episodes.collect import collect_groups, controller_config, library_of, weights_of
+from training.episodes.play import CandidateChooser, Key, play_group
+from training.episodes.search_teacher import best_steps
+from training.learning.distil import lessons_of
 
 SMALL = Config(
     groups=2, rollouts=3, max_steps=12, width=16, rounds=2, teacher_expansions=60, original_share=1.0

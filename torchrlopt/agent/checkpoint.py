@@ -1,19 +1,17 @@
 """Agents on disk: a safetensors file with metadata strings, beside it a manifest with its SHA-256.
 
-Nothing in either file is executed. What was trained for another layout of the observation is refused by the
-name of the first column that differs; what was trained with another library is used, with a warning:
-substitutions are scored by what they say, not by their number. A latent agent takes those only that it knows.
+Nothing in either file is executed. An agent goes on working when the package changes: columns of the
+observation and operators are found by name, and one that is new is not looked at; substitutions are scored by
+what they say, not by their number (a latent agent takes only those that it knows by name). Only a column that
+is gone is refused, by its name.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +23,13 @@ from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
 from torchrlopt.agent.latency import LatencyModel
-from torchrlopt.agent.networks.controller import CandidateController, ControllerConfig
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.quiet import undisturbed_torch
-from torchrlopt.agent.world.latent import LatentConfig, LatentController
+from torchrlopt.agent.undisturbed_torch import undisturbed_torch
+from torchrlopt.agent.world.latent_controller import LatentConfig, LatentController
 from torchrlopt.errors import AgentError
+from torchrlopt.storage.directory import write_whole
 
 logger = logging.getLogger("torchrlopt")
 
@@ -99,7 +98,7 @@ def load(path: Path, library: _C.Library) -> Agent:
         library: the substitutions that the agent is to choose from.
 
     Raises:
-        AgentError: a file is missing, damaged or no agent, or the schema differs; the message says which.
+        AgentError: a file is missing, damaged or no agent, or a column is gone; the message says which.
     """
     content = _verified_content(path)
     metadata = _metadata(path, content)
@@ -119,19 +118,11 @@ def load(path: Path, library: _C.Library) -> Agent:
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)[:300]) from error
     if metadata.get("library_hash") != library.hash:
-        _warn_of_library(path.name, str(metadata.get("library_hash")), library.hash)
+        logger.debug(
+            "%s was trained with library %s, here %s", path, metadata.get("library_hash"), library.hash
+        )
     controller.eval()
     return Agent(controller, metadata, _latency(path, metadata))
-
-
-@functools.cache  # once for each, however often it is loaded
-def _warn_of_library(name: str, trained_with: str, here: str) -> None:
-    logger.warning(
-        "the agent in %s was trained with another substitution library (%s, here %s)",
-        name,
-        trained_with,
-        here,
-    )
 
 
 def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
@@ -182,18 +173,6 @@ def _metadata(path: Path, content: bytes) -> dict[str, str]:
         return {str(name): str(value) for name, value in header.get("__metadata__", {}).items()}
     except (ValueError, AttributeError) as error:
         raise AgentError("the checkpoint is no safetensors file", where=str(path), got=repr(error)) from error
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that others see either whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def new_controller(

@@ -13,14 +13,18 @@ from torch import Tensor
 
 from torchrlopt import _C
 from torchrlopt.env import Observer, allocate, columns
+from torchrlopt.env.observation import Arrays
 from torchrlopt.errors import AgentError
 
-ARRAYS = ("node", "edge", "global", "candidate")
+ARRAYS = ("node", "edge", "global", "candidate")  # what has features
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
     """Names of all columns and operators that a network was made for.
+
+    Networks take their columns from an observation by name, so that a core may write more columns, or others
+    in between, than a network was trained with.
 
     Attributes:
         columns: by array ("node", "edge", "global", "candidate"): names in order.
@@ -57,7 +61,7 @@ class Schema:
 
     @property
     def hash(self) -> str:
-        """Of the columns: sixteen hexadecimal digits. Operators may come and go, columns may not."""
+        """Of the columns, not of the operators: sixteen hexadecimal digits."""
         text = json.dumps(dict(self.columns), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -69,28 +73,39 @@ class Schema:
         """Position of a column."""
         return self.columns[array].index(name)
 
-    def check(self, other: Schema) -> None:
-        """Refuse another layout of the observation.
+    def check(self, core: Schema) -> None:
+        """Refuse to go without a column. Columns that these networks do not know are no reason to.
 
         Args:
-            other: what the core of this process writes.
+            core: what the core of this process writes.
 
         Raises:
-            AgentError: a column is missing, new or elsewhere; the message names it.
+            AgentError: a column is missing there; the message names it.
         """
         for array in ARRAYS:
-            mine, its = self.columns[array], other.columns[array]
-            if mine == its:
-                continue
-            place = next((i for i, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), None)
-            place = min(len(mine), len(its)) if place is None else place
-            raise AgentError(
-                f"the agent was trained with another schema ({self.hash}, here {other.hash})",
-                where=f"column {place} of the {array} features",
-                expected=mine[place] if place < len(mine) else "no such column",
-                got=its[place] if place < len(its) else "no such column",
-                todo="train an agent with this version: python training/retrain.py",
-            )
+            missing = [name for name in self.columns[array] if name not in core.columns[array]]
+            if missing:
+                raise AgentError(
+                    "the agent was trained with a column that this version does not write",
+                    where=f"the {array} features",
+                    expected=", ".join(missing),
+                    got=", ".join(core.columns[array]),
+                    todo="train an agent with this version: python training/retrain.py",
+                )
+
+    @functools.cached_property
+    def _positions(self) -> dict[str, list[int] | None]:
+        """Where the core of this process writes the columns of each array; None for all of them in order."""
+        core = Schema.current()
+        return {
+            array: None if names == core.columns[array] else [core.column(array, name) for name in names]
+            for array, names in self.columns.items()
+        }
+
+    def select(self, seen: Observation, array: str) -> Tensor:
+        """The features of an array that this schema names, in its order, [rows, width]."""
+        features, positions = seen.features(array), self._positions[array]
+        return features if positions is None else features[:, positions]
 
     def rows_of_ops(self, names: Sequence[str]) -> Tensor:
         """Rows of the embedding for operators of another vocabulary; the last row is "unknown". [len]."""
@@ -100,7 +115,7 @@ class Schema:
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """B episodes side by side.
+    """B episodes side by side, with the columns that the core of this process writes.
 
     Attributes:
         node_offsets, edge_offsets, candidate_offsets: [B + 1], rows of each episode.
@@ -124,6 +139,15 @@ class Observation:
     candidates: Tensor
     matched_offsets: Tensor
     matched: Tensor
+
+    def features(self, array: str) -> Tensor:
+        """Features of "node", "edge", "global" or "candidate", [rows, width]."""
+        features: Tensor = getattr(self, f"{array}s")
+        return features
+
+    def column(self, array: str, name: str) -> Tensor:
+        """One feature by its name, [rows]."""
+        return self.features(array)[:, columns(array).index(name)]
 
     @property
     def num_episodes(self) -> int:
@@ -194,12 +218,16 @@ def observe(env: _C.VecRewriteEnv) -> Observation:
     """All episodes of an environment, in memory of the observation's own."""
     arrays = allocate(env.sizes())
     env.observe(arrays)
-    return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
+    return _as_tensors(arrays)
 
 
 def observe_in_place(observer: Observer, envs: Sequence[int] = ()) -> Observation:
     """The same, of some episodes or of all, in memory that the next observation overwrites."""
-    arrays = observer.observe(envs)
+    return _as_tensors(observer.observe(envs))
+
+
+def _as_tensors(arrays: Arrays) -> Observation:
+    """The same memory as tensors."""
     return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
 
 

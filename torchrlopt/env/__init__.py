@@ -1,7 +1,11 @@
-"""Episodes of rewriting: the environment that agents learn in, over the core's `VecRewriteEnv`.
+"""Episodes of rewriting. The environment itself is the core's `VecRewriteEnv`; this is what Python adds.
 
-`RewriteEnv` and `RewriteVectorEnv` are Gymnasium environments (extra `train`); the rest needs NumPy only. In
-the letters of shapes: B episodes, N nodes, E edges, C candidates, M node references of candidates, S
+Our own training and the agent's search step `VecRewriteEnv` directly: an `Observer` (or `allocate`) gives
+them observations of any size, without padding, and `REWARDS` say what a step earned. `RewriteEnv` and
+`RewriteVectorEnv` are adapters for learners of other libraries that want Gymnasium (extra `train`): the same
+episodes and rewards, with observations padded to one size.
+
+Letters of shapes: B episodes, N nodes, E edges, C candidates, M node references of candidates, S
 substitutions.
 """
 
@@ -10,13 +14,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from torchrlopt.env.observation import Observer, allocate, columns, schema_hash
-from torchrlopt.env.reward import OUTCOMES, REWARDS, Reward, best_so_far, cost_difference
+from torchrlopt.env.observation import Observer, allocate, columns
+from torchrlopt.env.reward import OUTCOMES, REWARDS, Reward
 
 _LAZY = {
-    "RewriteEnv": "torchrlopt.env.episode",
-    "RewriteVectorEnv": "torchrlopt.env.vector",
-    "Padding": "torchrlopt.env.padding",
+    "RewriteEnv": "torchrlopt.env.gym_env",
+    "RewriteVectorEnv": "torchrlopt.env.gym_vector_env",
+    "Padding": "torchrlopt.env.gym_padding",
 }
 
 __all__ = [
@@ -28,10 +32,7 @@ __all__ = [
     "RewriteEnv",
     "RewriteVectorEnv",
     "allocate",
-    "best_so_far",
     "columns",
-    "cost_difference",
-    "schema_hash",
 ]
 
 

@@ -20,11 +20,6 @@ def columns(array: str) -> tuple[str, ...]:
     return tuple(name for each, name in _C.feature_columns() if each == array)
 
 
-def schema_hash() -> str:
-    """Hash of all column names and of the operators: an agent works with the schema of its training only."""
-    return _C.feature_hash()
-
-
 #: Rows, columns (None: a vector) and dtype of every array; "x+1" is one row more than x has.
 _LAYOUT: dict[str, tuple[str, str | None, type]] = {
     "node_offsets": ("episodes+1", None, np.int64),

@@ -1,9 +1,13 @@
-"""Rewards: functions of what a step did. The environment reports costs and metrics, the learner chooses."""
+"""Rewards of steps: best-so-far, and R1 to R5 of the dissertation (section 3.2.4, figure 4.6).
+
+All are divided by the first cost (or memory traffic) of the graph, so that graphs of any size count alike; an
+illegal action costs `ILLEGAL` instead of the dissertation's 100 ms. Traffic is that of the cost model. The
+environment reports costs and metrics; which reward is made of them is the learner's choice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +17,54 @@ from torchrlopt import _C
 #: Column of each quantity in the outcomes of a step, [B, len(OUTCOMES)].
 OUTCOMES: dict[str, int] = {name: i for i, name in enumerate(_C.OUTCOME_COLUMNS)}
 
-#: (outcomes before the step, outcomes after it), both [B, len(OUTCOMES)] -> rewards [B].
-Reward = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+Outcomes = NDArray[np.float64]
+#: (outcomes before the step, after it, at the start of the episode), each [B, len(OUTCOMES)] -> rewards [B].
+Reward = Callable[[Outcomes, Outcomes, Outcomes], Outcomes]
+
+ILLEGAL = -1.0
 
 
-def best_so_far(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
+def _column(outcomes: Outcomes, name: str) -> Outcomes:
+    return np.asarray(outcomes[:, OUTCOMES[name]])
+
+
+def _unless_illegal(rewards: Outcomes, after: Outcomes) -> Outcomes:
+    return np.where(_column(after, "is_illegal") > 0, ILLEGAL, rewards)
+
+
+def best_so_far(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
     """By how much the lowest cost of the episode fell, as a fraction of the original graph's cost.
 
     A step that costs more is not punished: what counts is what the episode returns in the end.
     """
-    best = OUTCOMES["best_us"]
-    return np.asarray((before[:, best] - after[:, best]) / after[:, OUTCOMES["initial_us"]])
+    fall = _column(before, "best_us") - _column(after, "best_us")
+    return np.asarray(fall / _column(after, "initial_us"))
 
 
-def cost_difference(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
-    """By how much the cost fell in this step, as a fraction of the original graph's cost."""
-    cost = OUTCOMES["cost_after_us"]
-    return np.asarray((before[:, cost] - after[:, cost]) / after[:, OUTCOMES["initial_us"]])
+def weighted(time_weight: float, memory_weight: float) -> Reward:
+    """Alpha * fall of the run time + beta * fall of the memory traffic, in this step."""
+
+    def reward(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
+        time = _column(before, "cost_after_us") - _column(after, "cost_after_us")
+        memory = _column(before, "bytes") - _column(after, "bytes")
+        traffic = np.maximum(_column(first, "bytes"), 1.0)
+        shares = time_weight * time / _column(after, "initial_us") + memory_weight * memory / traffic
+        return _unless_illegal(shares, after)
+
+    return reward
 
 
-REWARDS: dict[str, Reward] = {"best_so_far": best_so_far, "cost_difference": cost_difference}
+def new_run_time(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
+    """Minus the run time after the step, less that of the first graph: 0 until something is gained."""
+    gain = _column(after, "initial_us") - _column(after, "cost_after_us")
+    return _unless_illegal(gain / _column(after, "initial_us"), after)
+
+
+REWARDS: dict[str, Reward] = {
+    "best_so_far": best_so_far,
+    "R1": weighted(0.8, 0.2),
+    "R2": new_run_time,
+    "R3": weighted(0.1, 0.9),
+    "R4": weighted(0.5, 0.5),
+    "R5": weighted(1.0, 0.0),
+}

@@ -1,12 +1,10 @@
 """Encoders of graphs: the lean local one that is shipped, and the graph-network blocks of the dissertation.
 
-Both give an embedding for every node and one for every graph. `GraphNetworkBlock` has the parameters and the
-arithmetic of `torch_geometric.nn.MetaLayer`, so a state dict fits both; importing PyG would cost seconds.
+Both give an embedding for every node and one for every graph. Training runs the blocks of the second one by
+PyG's `MetaLayer`; here stands the same in plain torch, since importing PyG would cost users seconds.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +24,14 @@ class NodeInput(nn.Module):
 
     def __init__(self, schema: Schema, width: int) -> None:
         super().__init__()
+        self.schema = schema
         self.embedding = nn.Embedding(len(schema.ops) + 1, width)
         self.linear = nn.Linear(schema.width("node"), width)
         self.register_buffer("rows", schema.rows_of_ops(Schema.current().ops), persistent=False)
 
-    def forward(self, ops: Tensor, nodes: Tensor) -> Tensor:
-        """[N, W] from operators [N] and features [N, ...]."""
-        return torch.add(self.embedding(self.rows[ops]), self.linear(nodes))
+    def forward(self, seen: Observation) -> Tensor:
+        """[N, W], of all nodes."""
+        return torch.add(self.embedding(self.rows[seen.ops]), self.linear(self.schema.select(seen, "node")))
 
 
 def mlp(in_width: int, width: int, out_width: int) -> nn.Sequential:
@@ -74,6 +73,7 @@ class LocalEncoder(nn.Module):
 
     def __init__(self, schema: Schema, width: int = 48, rounds: int = 4) -> None:
         super().__init__()
+        self.schema = schema
         self.width = width
         self.node_input = NodeInput(schema, width)
         self.edge_input = nn.Linear(schema.width("edge"), width)
@@ -82,12 +82,13 @@ class LocalEncoder(nn.Module):
 
     def forward(self, observation: Observation) -> tuple[Tensor, Tensor]:
         """Embeddings of nodes [N, W] and graphs [B, W]."""
-        nodes = self.node_input(observation.ops, observation.nodes)
-        edges = self.edge_input(observation.edges)
+        nodes = self.node_input(observation)
+        edges = self.edge_input(self.schema.select(observation, "edge"))
         for each in self.rounds:
             nodes = each(nodes, edges, observation.edge_index)
         group, count = observation.node_episode, observation.num_episodes
-        pooled = [segment_mean(nodes, group, count), segment_max(nodes, group, count), observation.globals]
+        whole = self.schema.select(observation, "global")
+        pooled = [segment_mean(nodes, group, count), segment_max(nodes, group, count), whole]
         return nodes, self.readout(torch.cat(pooled, dim=-1))
 
 
@@ -134,7 +135,7 @@ class GlobalModel(nn.Module):
 
 
 class GraphNetworkBlock(nn.Module):
-    """Edges, then nodes, then globals: `torch_geometric.nn.MetaLayer` in plain torch, with its keys."""
+    """Edges, then nodes, then globals: what `torch_geometric.nn.MetaLayer` does, with the same keys."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -159,32 +160,25 @@ class GraphNetworkEncoder(nn.Module):
         schema: the columns.
         width: W.
         rounds: number of blocks, each with parameters of its own.
-        block: makes one; `training.graph_network` gives PyG's.
     """
 
-    def __init__(
-        self,
-        schema: Schema,
-        width: int = 32,
-        rounds: int = 5,
-        block: Callable[[int], nn.Module] | None = None,
-    ) -> None:
+    def __init__(self, schema: Schema, width: int = 32, rounds: int = 5) -> None:
         super().__init__()
-        make = block or GraphNetworkBlock
+        self.schema = schema
         self.width = width
         self.node_input = NodeInput(schema, width)
         self.edge_input = nn.Linear(schema.width("edge"), width)
         self.global_input = nn.Linear(schema.width("global"), width)
-        self.blocks = nn.ModuleList(make(width) for _ in range(rounds))
+        self.blocks = nn.ModuleList(GraphNetworkBlock(width) for _ in range(rounds))
         # Sums over hundreds of nodes and five rounds grow without bound unless something holds them.
         self.node_norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
         self.global_norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
 
     def forward(self, observation: Observation) -> tuple[Tensor, Tensor]:
         """Embeddings of nodes [N, W] and graphs [B, W]."""
-        x = self.node_input(observation.ops, observation.nodes)
-        edge_attr = self.edge_input(observation.edges)
-        u = self.global_input(observation.globals)
+        x = self.node_input(observation)
+        edge_attr = self.edge_input(self.schema.select(observation, "edge"))
+        u = self.global_input(self.schema.select(observation, "global"))
         for block, node_norm, global_norm in zip(
             self.blocks, self.node_norms, self.global_norms, strict=True
         ):

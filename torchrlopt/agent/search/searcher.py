@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.latency import parts_of
-from torchrlopt.agent.networks.controller import CandidateController
-from torchrlopt.agent.quiet import undisturbed_torch
-from torchrlopt.agent.search.beam import Beam
-from torchrlopt.agent.search.episodes import Rollouts
-from torchrlopt.agent.search.exploring import Explorer, Found
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
+from torchrlopt.agent.search.explorer import Explorer, Found
+from torchrlopt.agent.search.guided_beam import GuidedBeam
+from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 from torchrlopt.plan import search
@@ -131,8 +131,8 @@ class AgentSearcher:
     ) -> Explorer:
         controller = agent.controller
         if isinstance(controller, CandidateController):
-            return Beam(controller, graph, library, cost, options, value_weight)
-        return Rollouts(controller, graph, library, cost, options)
+            return GuidedBeam(controller, graph, library, cost, options, value_weight)
+        return DrawnEpisodes(controller, graph, library, cost, options)
 
 
 class SearcherWithoutAgent:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.two_stage import Legal
+from torchrlopt.agent.networks.two_stage_controller import Legal
 
 NUM_COSTS = 2  # features at the end: cost and lowest cost so far
 
@@ -20,7 +20,7 @@ class Sequences:
 
     Attributes:
         features: [B, T + 1, G], of the graphs, at the end their cost and the lowest so far as shares of the
-            first; see `torchrlopt.agent.world.latent.features_of`.
+            first; see `torchrlopt.agent.world.latent_controller.features_of`.
         actions: [B, T, 2], substitution (S for stop) and rank among its legal locations.
         rewards: [B, T].
         terminated: [B, T], bool.

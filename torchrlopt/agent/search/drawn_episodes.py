@@ -1,0 +1,92 @@
+"""Episodes of a latent policy: the likeliest one first, then drawn ones, as many as there is time for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.observation import observe_in_place
+from torchrlopt.agent.search.explorer import Explorer, Found, Steps
+from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
+from torchrlopt.env import OUTCOMES
+from torchrlopt.options import Options
+
+MAX_LENGTH = 200  # steps of an episode
+
+
+class DrawnEpisodes(Explorer):
+    """`beam_width` episodes at once, again and again.
+
+    Args:
+        controller: the networks.
+        graph: what to make faster.
+        library: the substitutions.
+        cost: prices.
+        options: beam_width, budget_steps, seed and numerics.
+    """
+
+    def __init__(
+        self,
+        controller: LatentController,
+        graph: _C.Graph,
+        library: _C.Library,
+        cost: _C.CostModel,
+        options: Options,
+    ) -> None:
+        self._controller = controller
+        self._rows = controller.rows_of(library.names)
+        self._width = options.beam_width
+        self._generator = torch.Generator().manual_seed(options.seed)
+        super().__init__(graph, library, cost, options, num_envs=self._width, has_macros=False)
+
+    def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
+        """See `Explorer`: every other episode begins at the plan's end or middle."""
+        prefixes = (0, len(plan), 0, len(plan) // 2)
+        starts = [{"graph": 0, "prefix": plan[: prefixes[i % 4]]} for i in range(self._width)]
+        found.is_cut = True  # drawn episodes never show that there are no others
+        is_first = True
+        while is_first or self._may_go_on(found, deadline):
+            self._env.reset(list(range(self._width)), starts)
+            self._play(found, deadline, is_first)
+            is_first = False
+        ends: dict[int, int] = {}
+        for slot in range(self._width):
+            ends.setdefault(self._env.hash(slot), slot)
+        return list(ends.values())
+
+    def _may_go_on(self, found: Found, deadline: float) -> bool:
+        return time.perf_counter() < deadline and found.expansions + self._width <= self._max_expansions
+
+    def _play(self, found: Found, deadline: float, is_first: bool) -> None:
+        """One round of episodes, to their ends or until the budget is used up."""
+        controller = self._controller
+        chooser = LatentChooser(controller.encoder, controller.model, controller.policy, self._rows)
+        self._note(found)
+        for _ in range(MAX_LENGTH):
+            outcomes = self._env.outcomes()
+            is_done = outcomes[:, OUTCOMES["terminated"]] > 0
+            if is_done.all() or not self._may_go_on(found, deadline):
+                return
+            seen = observe_in_place(self._observer)
+            found.expansions += int((~is_done).sum())
+            found.candidates += len(seen.candidates)
+            self._env.step(chooser.choose(seen, lambda sizes: self._noise(sizes, is_first))[2].tolist())
+            self._note(found)
+
+    def _noise(self, sizes: Sequence[int], is_first: bool) -> Tensor:
+        """Gumbel noise; none for the first two episodes of the first round, which play what is likeliest."""
+        drawn = torch.empty(sum(sizes)).exponential_(generator=self._generator)
+        noise = -drawn.clamp(min=1e-20).log()
+        if is_first:
+            noise[: sum(sizes[:2])] = 0.0
+        return noise
+
+    def _note(self, found: Found) -> None:
+        costs = self._env.outcomes()[:, OUTCOMES["cost_after_us"]]
+        slot = int(costs.argmin())
+        if costs[slot] < found.cost_us:
+            found.note(float(costs[slot]), self._env.steps(slot))

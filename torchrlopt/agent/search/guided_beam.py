@@ -1,0 +1,157 @@
+"""A beam in the order that policy and value suggest."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import time
+
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.observation import Observation, observe_in_place
+from torchrlopt.agent.search.explorer import Explorer, Found, Steps
+from torchrlopt.env import OUTCOMES
+from torchrlopt.errors import RlOptError
+from torchrlopt.options import Options
+
+ILLEGAL = -1  # an action that changes nothing
+MIN_ALIKE = 3  # graphs with equal costs that are followed; a wider beam follows more
+OFFERS = 4  # times the width of the beam: what many offers lead to is known already
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """A step that the beam may take from one of its graphs."""
+
+    score: float
+    way: float  # log-probability of all steps so far and this one
+    slot: int
+    action: int
+
+
+class GuidedBeam(Explorer):
+    """`beam_width` graphs at once, in the slots of one environment, and as many slots for the next ones.
+
+    Args:
+        controller: the networks.
+        graph: what to make faster.
+        library: the substitutions.
+        cost: prices.
+        options: beam_width, budget_steps and numerics.
+        value_weight: how much the predicted further improvement counts against the likelihood of the steps.
+
+    Raises:
+        RlOptError: the networks know another library.
+    """
+
+    def __init__(
+        self,
+        controller: CandidateController,
+        graph: _C.Graph,
+        library: _C.Library,
+        cost: _C.CostModel,
+        options: Options,
+        value_weight: float,
+    ) -> None:
+        if controller.library.num_substitutions != len(library):
+            raise RlOptError("the agent was loaded for another library")
+        self._controller = controller
+        self._width = options.beam_width
+        self._value_weight = value_weight
+        super().__init__(graph, library, cost, options, num_envs=2 * self._width, has_macros=True)
+        self._seen: set[int] = set()
+        self._alike: collections.Counter[tuple[int, ...]] = collections.Counter()
+        self._ways = [0.0] * (2 * self._width)  # log-probability of the way to the graph in each slot
+
+    def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
+        """See `Explorer`: from the plan's end, the graph itself, the plan's middle; as many as it is wide."""
+        lengths = list(dict.fromkeys((len(plan), 0, len(plan) // 2)))
+        prefixes = lengths[: self._width]
+        found.is_cut |= len(prefixes) < len(lengths)
+        starts = [{"graph": 0, "prefix": plan[:length]} for length in prefixes]
+        starts += [{"graph": 0}] * (2 * self._width - len(starts))
+        self._env.reset(list(range(2 * self._width)), starts)
+        beam = ends = self._note(list(range(len(prefixes))), found)
+        last = 0.0
+        while beam:
+            begin = time.perf_counter()
+            # A level that would overrun the budget is not begun.
+            if begin + last > deadline or found.expansions + len(beam) > self._max_expansions:
+                return beam
+            ends = beam
+            beam = self._take(self._offers(beam, found), beam, found, deadline)
+            last = time.perf_counter() - begin
+        found.is_exhausted = time.perf_counter() < deadline
+        return ends
+
+    def _note(self, slots: list[int], found: Found) -> list[int]:
+        """Updates the best; the slots whose graph is new and can be rewritten further."""
+        outcomes = self._env.outcomes()
+        columns = [OUTCOMES[name] for name in ("cost_after_us", "flops", "bytes", "launches")]
+        kept = []
+        for slot in slots:
+            cost_us = float(outcomes[slot, OUTCOMES["cost_after_us"]])
+            if cost_us < found.cost_us:
+                found.note(cost_us, self._env.steps(slot))
+            # Graphs with the same costs in all respects are mostly images of each other: a few are enough.
+            alike = tuple(round(float(outcomes[slot, column]) * 1e3) for column in columns)
+            key = self._env.hash(slot)
+            is_new = key not in self._seen and not outcomes[slot, OUTCOMES["terminated"]]
+            self._seen.add(key)
+            if is_new and self._alike[alike] < max(MIN_ALIKE, self._width):
+                kept.append(slot)
+                self._alike[alike] += 1
+            else:
+                found.is_cut |= is_new
+        return kept
+
+    def _offers(self, alive: list[int], found: Found) -> list[Offer]:
+        """The best steps from all graphs of the beam, the best first; more than it is wide."""
+        states = observe_in_place(self._observer, alive)
+        found.expansions += len(alive)
+        found.candidates += len(states.candidates)
+        log_probs, _, value_logits = self._controller(states)
+        values = self._controller.value.mean(value_logits)
+        way = torch.tensor([self._ways[slot] for slot in alive], dtype=torch.float32)
+        ways = way[states.candidate_episode] + log_probs[: len(states.candidates)]
+        scores = self._scores(states, ways, values)
+        count = min(OFFERS * self._width, len(scores))
+        found.is_cut |= count < len(scores)
+        best = scores.topk(count)
+        offers = []
+        for score, row in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            if score == -torch.inf:
+                continue
+            episode = int(states.candidate_episode[row])
+            action = row - int(states.candidate_offsets[episode])
+            offers.append(Offer(score, float(ways[row]), alive[episode], action))
+        return offers
+
+    def _scores(self, states: Observation, ways: Tensor, values: Tensor) -> Tensor:
+        """[C]: likelihood of the way, plus what the graph it comes from still promises; seen ones last."""
+        promise = self._value_weight * (values - states.column("global", "cost"))
+        is_visited = states.column("candidate", "is_visited") > 0
+        return (ways + promise[states.candidate_episode]).masked_fill(is_visited, -torch.inf)
+
+    def _take(self, offers: list[Offer], beam: list[int], found: Found, deadline: float) -> list[int]:
+        """Steps into the offered graphs until as many new ones as the beam is wide are found; their slots."""
+        free = [slot for slot in range(2 * self._width) if slot not in beam]
+        kept: list[int] = []
+        todo = list(offers)
+        while todo and len(kept) < self._width and time.perf_counter() < deadline:
+            now, todo = todo[: self._width - len(kept)], todo[self._width - len(kept) :]
+            placed = dict(zip(free, now, strict=False))
+            actions = [ILLEGAL] * (2 * self._width)
+            for slot, offer in placed.items():
+                self._env.copy(offer.slot, slot)
+                self._ways[slot] = offer.way
+                actions[slot] = offer.action
+            self._env.step(actions)
+            new = self._note(list(placed), found)
+            kept += new
+            free = [slot for slot in free if slot not in new]
+        found.is_cut |= bool(todo)
+        return kept

@@ -1,0 +1,140 @@
+"""The discrete world model: categorical latents, heads that read substitutions, an ensemble that doubts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchrlopt.agent.networks.encoder import mlp
+from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.world.world_model import Prediction, WorldModel, WorldState
+
+KEY_WIDTH = 64
+FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
+
+
+class DiscreteModel(WorldModel):
+    """Sixteen categories of sixteen classes, a GRU, four opinions on what comes next (after DreamerV3).
+
+    Legality, number of locations and savings are scores of a substitution's embedding against the state, so
+    that the model has an opinion on substitutions that it has never seen applied.
+
+    Args:
+        feature_width: G.
+        rules: [S, D].
+        hidden: H.
+        groups: categories of a latent.
+        classes: of each category.
+        members: of the ensemble.
+    """
+
+    def __init__(
+        self,
+        feature_width: int,
+        rules: Tensor,
+        hidden: int = 256,
+        groups: int = 16,
+        classes: int = 16,
+        members: int = 4,
+    ) -> None:
+        super().__init__(feature_width, rules, groups * classes, hidden)
+        self.groups, self.classes = groups, classes
+        self.posterior = mlp(feature_width, hidden, groups * classes)
+        self.gru = nn.GRUCell(self.given_width, hidden)
+        # Half as wide as the rest: there are four of them, in every imagined step.
+        self.priors = nn.ModuleList(mlp(hidden, hidden // 2, groups * classes) for _ in range(members))
+        self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
+        self.query = mlp(hidden, hidden, 3 * KEY_WIDTH)
+        self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
+
+    def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
+        """The GRU has no state beside what its heads read."""
+        return ()
+
+    def encode(self, features: Tensor) -> Tensor:
+        """See `WorldModel`: the likeliest classes, one-hot."""
+        return self._one_hot(self._posterior(features).argmax(-1))
+
+    def _posterior(self, features: Tensor) -> Tensor:
+        """Probabilities [..., groups, classes]."""
+        return self._probabilities(self.posterior(self.standard(features)))
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        """One in a hundred is uniform, so that none is ever lost."""
+        probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
+        return probabilities.mul(0.99).add(0.01 / self.classes)
+
+    def _one_hot(self, classes: Tensor) -> Tensor:
+        hot: Tensor = F.one_hot(classes, self.classes)
+        return hot.flatten(-2).to(self.rules.dtype)
+
+    def _prior(self, hidden: Tensor) -> Tensor:
+        """Probabilities that each member gives, [members, ..., groups, classes]."""
+        return torch.stack([self._probabilities(prior(hidden)) for prior in self.priors])
+
+    def rule_scores(self, hidden: Tensor) -> Tensor:
+        """See `WorldModel`."""
+        keys = self.key(self.rules[:-1]).T / KEY_WIDTH**0.5
+        scores: Tensor = self.query(hidden).unflatten(-1, (3, KEY_WIDTH)) @ keys
+        return scores
+
+    def step(
+        self,
+        state: WorldState,
+        actions: Tensor,
+        generator: torch.Generator,
+        temperature: float = 1.0,
+        taken: Tensor | None = None,
+    ) -> tuple[WorldState, Prediction]:
+        """See `WorldModel`. The temperature divides the logits; 0 takes the likeliest classes."""
+        saved = state.legal.saving_of(actions) if taken is None else taken
+        hidden = self.gru(self.given(state.z, state.situation, actions, saved), state.hidden)
+        each = self._prior(hidden)
+        mean = each.mean(0)
+        # By hand: torch.var over the outermost dim is slower than all the rest of a step.
+        spread = (each.square().mean(0) - mean.square()).clamp(min=0)
+        doubt = spread.sum(-1).mean(-1)
+        if temperature > 0:
+            weights = mean if temperature == 1 else (mean.log() / temperature).softmax(-1)
+            # By inverse transform, which draws one number for each category, not one for each class.
+            drawn = torch.rand((*weights.shape[:-1], 1), generator=generator)
+            classes = (weights.cumsum(-1) < drawn).sum(-1).clamp(max=self.classes - 1)
+        else:
+            classes = mean.argmax(-1)
+        z = self._one_hot(classes)
+        return self._next(z, hidden, (), state, actions, saved, doubt)
+
+    def loss(self, sequences: Sequences) -> dict[str, Tensor]:
+        """See `WorldModel`: prior, posterior, features, reward, done, mask, count, saving."""
+        posterior = self._posterior(sequences.features)
+        # Straight through: forwards the likeliest classes, backwards the probabilities.
+        flat = posterior.flatten(-2)
+        z = self._one_hot(posterior.argmax(-1)) + flat - flat.detach()
+        valid = sequences.valid
+        before = sequences.legal((slice(None), slice(-1)))
+        given = self.given(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
+        hidden = given.new_zeros(len(given), self.hidden)
+        steps = []
+        for t in range(given.shape[1]):
+            hidden = self.gru(given[:, t], hidden)
+            steps.append(hidden)
+        states = torch.stack(steps, dim=1)[valid]
+        target, nearest = posterior[:, 1:][valid].log(), z[:, 1:][valid]
+        each = self._prior(states).log()
+        both = torch.cat([states, nearest], dim=-1)
+        # What the latent says of the graph must not hang on the history: half of the time there is none.
+        alone = torch.cat([torch.zeros_like(states), nearest], dim=-1)
+        features = self.standard(sequences.features[:, 1:][valid])
+        seen = [F.mse_loss(self.reconstruction(part), features) for part in (both, alone)]
+        return {
+            "prior": _divergence(target.detach(), each),
+            "posterior": 0.1 * _divergence(target, each.detach()).clamp(min=FREE_NATS),
+            "features": torch.stack(seen).mean(),
+            **self._head_losses(states, before.at(valid), sequences),
+        }
+
+
+def _divergence(target: Tensor, each: Tensor) -> Tensor:
+    """KL(target || member), summed over the categories, mean over members and steps."""
+    return (target.exp() * (target - each)).sum(-1).sum(-1).mean()

@@ -1,0 +1,195 @@
+"""The agents of the rows WM and WM+: a frozen encoder, a world model as memory, a two-stage policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw, no_noise
+from torchrlopt.agent.networks.encoder import ENCODERS
+from torchrlopt.agent.networks.two_stage_controller import (
+    MAX_LOCATIONS,
+    LatentState,
+    Legal,
+    TwoStageController,
+    squashed,
+)
+from torchrlopt.agent.observation import Observation, Schema
+from torchrlopt.agent.world.discrete_model import DiscreteModel
+from torchrlopt.agent.world.mixture_model import MixtureModel
+from torchrlopt.agent.world.world_model import WorldModel, WorldState
+
+#: Features of the graph that an embedding cannot be trusted to keep: what is earned depends on both. They are
+#: the last two of what a world model sees.
+KEPT_GLOBALS = ("cost", "best_cost")
+#: World models by row, made of the width of features and the embeddings of substitutions.
+MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentConfig:
+    """Sizes of a `LatentController`.
+
+    Attributes:
+        row: a name in `MODELS`.
+        encoder: a name in `torchrlopt.agent.networks.encoder.ENCODERS`.
+        width: G, of graph embeddings.
+        rule_width: D, of embeddings of substitutions.
+    """
+
+    row: str = "wm"
+    encoder: str = "graph_network"
+    width: int = 32
+    rule_width: int = 32
+
+
+class LatentController(nn.Module):
+    """What plays real graphs in the rows WM and WM+.
+
+    Args:
+        schema: the columns.
+        config: sizes.
+        names: of the substitutions it was trained with; it takes no others.
+        rules: [S, D], their embeddings; zeros, to be loaded later, if None.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        config: LatentConfig,
+        names: Sequence[str],
+        rules: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.schema = schema
+        self.config = config
+        self.names = tuple(names)
+        given = torch.zeros(len(names), config.rule_width) if rules is None else rules
+        self.encoder = ENCODERS[config.encoder](schema, config.width)
+        self.model = MODELS[config.row](config.width + len(KEPT_GLOBALS), given)
+        self.policy = TwoStageController(self.model.state_width, given)
+
+    def rows_of(self, names: Sequence[str]) -> Tensor:
+        """Position of each substitution of a library among those known here, -1 for others: [len(names)]."""
+        known = {name: row for row, name in enumerate(self.names)}
+        return torch.tensor([known.get(name, -1) for name in names], dtype=torch.int64)
+
+
+def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
+    """What a world model sees of graphs: their embeddings and `KEPT_GLOBALS`, [B, G]."""
+    kept = torch.stack([seen.column("global", name) for name in KEPT_GLOBALS], dim=1)
+    return torch.cat([encoder(seen)[1], kept], dim=1)
+
+
+class Choices:
+    """What is legal in B episodes without macro-actions, as (substitution, rank among its locations).
+
+    Args:
+        seen: the episodes.
+        num_substitutions: S, those that the policy knows.
+        rows: [S'], position of each substitution of the environment's library among them, -1 for unknown
+            ones; None where both are the same.
+
+    Attributes:
+        legal: of [B] states.
+    """
+
+    def __init__(self, seen: Observation, num_substitutions: int, rows: Tensor | None = None) -> None:
+        batch = seen.num_episodes
+        known = seen.substitutions if rows is None else rows[seen.substitutions]
+        kept = torch.nonzero(known >= 0).squeeze(1)
+        flat = seen.candidate_episode[kept] * num_substitutions + known[kept]
+        # By episode, substitution and location: the rank counts from the first of a substitution.
+        self._order = kept[flat.argsort(stable=True)]
+        counts = torch.bincount(flat, minlength=batch * num_substitutions)
+        self._firsts = (counts.cumsum(0) - counts).view(batch, num_substitutions)
+        counts = counts.view(batch, num_substitutions)
+        self._seen = seen
+        delta = seen.column("candidate", "cost_delta")
+        self._savings = squashed(-delta)
+        sums = torch.zeros(batch * num_substitutions).index_add(0, flat, -delta[kept])
+        savings = squashed(sums.view_as(counts) / counts.clamp(min=1))
+        mask = F.pad(counts > 0, (0, 1), value=True)
+        self.legal = Legal(mask, counts.clamp(max=MAX_LOCATIONS), savings)
+
+    def rows_of(self, actions: Tensor) -> Tensor:
+        """The core's actions [B] for legal ones [B, 2]."""
+        seen, last = self._seen, self._firsts.shape[1]
+        is_stop = actions[:, 0] == last
+        if len(self._order) == 0:
+            return seen.counts
+        substitution = actions[:, :1].clamp(max=last - 1)
+        place = self._firsts.gather(1, substitution).squeeze(1) + actions[:, 1]
+        rows = self._order[place.clamp(max=len(self._order) - 1)] - seen.candidate_offsets[:-1]
+        return torch.where(is_stop, seen.counts, rows)
+
+    def savings_of(self, rows: Tensor) -> Tensor:
+        """What the core's actions [B] save, squashed; 0 for stop."""
+        places = self._seen.candidate_offsets[:-1] + rows
+        return torch.where(rows == self._seen.counts, 0.0, F.pad(self._savings, (0, 1))[places])
+
+
+class LatentPolicy(Protocol):
+    """Chooses (substitution, rank) in latent states."""
+
+    def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
+        """Actions [B, 2] and what the policy says of them."""
+        ...
+
+
+class LatentChooser:
+    """Plays a latent policy on real graphs, the world model's memory following, and records what it saw.
+
+    Args:
+        encoder: frozen; gives the graph embeddings.
+        model: of the world; its weights are not changed.
+        policy: `TwoStageController`, or one that is uniform.
+        rows: see `Choices`.
+
+    Attributes:
+        seen: features [B, G], what was legal and what the actions saved [B], of every step.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, model: WorldModel, policy: LatentPolicy, rows: Tensor | None = None
+    ) -> None:
+        self.has_macros = False
+        self.seen: list[tuple[Tensor, Legal, Tensor]] = []
+        self._encoder = encoder
+        self._model = model
+        self._policy = policy
+        self._rows = rows
+        self._generator = torch.Generator().manual_seed(0)  # what it draws is not used
+        self._state: WorldState | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
+        """What the policy was shown, its actions, the core's actions, and its decision."""
+        features, choices = features_of(self._encoder, seen), self._choices(seen)
+        if self._state is None or self._last is None:
+            self._state = self._model.start(features, choices.legal)
+        else:
+            self._state = self._model.follow(
+                self._state, *self._last, features, choices.legal, self._generator
+            )
+        states = self._state.observed()
+        actions, decision = self._policy.act(states, draw)
+        rows = choices.rows_of(actions)
+        saved = choices.savings_of(rows)
+        self._last = actions, saved
+        self.seen.append((features, choices.legal, saved))
+        return states, actions, rows, decision
+
+    def entropy(self, seen: Observation) -> float:
+        """Of the policy at the beginning of one episode."""
+        choices = self._choices(seen)
+        state = self._model.start(features_of(self._encoder, seen), choices.legal).observed()
+        return float(self._policy.act(state, no_noise)[1].entropy)
+
+    def _choices(self, seen: Observation) -> Choices:
+        return Choices(seen, self._model.num_substitutions, self._rows)

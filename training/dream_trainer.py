@@ -1,0 +1,208 @@
+"""The rows WM and WM+: learn a world model from real episodes, and the controller in its imagination.
+
+Rounds of: play real episodes, refit the model on all of them, train the controller with PPO on imagined ones.
+The encoder is trained first, on what random play saw, and frozen. Imagination makes no real step;
+`real_steps` counts those that were made.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.agent.observation import Schema
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.world.latent_controller import MODELS, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.world.world_model import WorldModel, total
+from training.config import Config
+from training.device.prices import Prices, cost_of
+from training.episodes.play import Key, play_group
+from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
+from training.learning import ppo
+from training.learning.encoder_training import train_encoder
+from training.learning.pyg import with_meta_layers
+from training.learning.world_data import Replay, UniformPolicy, join, sequences
+from training.run import Run, summary
+from training.scores.world_model_scores import model_scores
+
+EPISODES_PER_BATCH = 32
+RANDOM_UPDATES = 2
+
+
+def fit(
+    model: WorldModel,
+    optimiser: torch.optim.Optimizer,
+    replay: Sequences,
+    epochs: int,
+    generator: torch.Generator,
+    most_batches: int = 10**9,
+) -> dict[str, float]:
+    """Minimise the model's losses over recorded episodes; their means in the last epoch that was begun."""
+    logs: list[dict[str, float]] = []
+    left = most_batches
+    model.train()
+    for _ in range(epochs):
+        batches = torch.randperm(len(replay.valid), generator=generator).split(EPISODES_PER_BATCH)[:left]
+        if not batches:
+            break
+        left -= len(batches)
+        logs = []
+        for rows in batches:
+            part = replay.select(rows)
+            if not part.valid.any():
+                continue
+            losses = model.loss(part)
+            norm = ppo.descend(model, optimiser, total(losses), 5.0)
+            logs.append({**{name: float(loss.detach()) for name, loss in losses.items()}, "norm": norm})
+    model.eval()
+    return ppo.mean_of(logs)
+
+
+class DreamTrainer(Run):
+    """One run of the rows WM and WM+.
+
+    Args:
+        config: all arguments; `row` is "wm" or "wm_plus".
+        folder: of the run; made where it is missing.
+        resume: continue what is there; without it, the folder must hold no run.
+        prices: of the device; the default one if None.
+        graph: play on this graph only, as the dissertation does; None for the curriculum.
+
+    Raises:
+        OptionsError: another row.
+        FileExistsError: there is a run already.
+        ValueError: the run there has other arguments.
+    """
+
+    rows = tuple(MODELS)
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        resume: bool = False,
+        prices: Prices | None = None,
+        graph: _C.Graph | None = None,
+    ) -> None:
+        super().__init__(config, folder, prices)
+        self.graph = graph
+        schema = Schema.current()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            with torch.no_grad():
+                self.rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
+            sizes = LatentConfig(config.row, config.encoder, rule_width=self.rules.shape[1])
+            self.controller: LatentController = LatentController(
+                schema, sizes, self.library.names, self.rules
+            )
+        with_meta_layers(self.controller.encoder)
+        self.encoder, self.model = self.controller.encoder, self.controller.model
+        self.policy = self.controller.policy
+        self.encoder.requires_grad_(False)
+        self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
+        self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
+        self.replay = Replay()
+        self.open(resume)
+
+    def parts(self) -> dict[str, Any]:
+        """See `Run`."""
+        return {
+            "controller": self.controller,
+            "model_optimiser": self.model_optimiser,
+            "optimiser": self.optimiser,
+            "replay": self.replay,
+        }
+
+    def collect(self, update: int, *, is_random: bool) -> tuple[list[Rollout], list[Sequences]]:
+        """Real episodes of an update, by the policy or at random."""
+        config = self.config
+        progress = min(1.0, update / max(1, config.warm_up))
+        rollouts, seen = [], []
+        for group in range(config.groups):
+            policy = UniformPolicy() if is_random else self.policy
+            chooser = LatentChooser(self.encoder, self.model, policy)
+            key = Key(config.seed, update, group, progress)
+            cost = cost_of(self.prices)
+            rollout = play_group(chooser, self.library, cost, key, config, graph=self.graph)
+            if rollout is not None:
+                rollouts.append(rollout)
+                seen.append(sequences(chooser, rollout))
+                self.real_steps += rollout.num_steps
+        return rollouts, seen
+
+    def begin(self) -> dict[str, float]:
+        """Train the encoder on what random play sees, then freeze it, and fill the replay."""
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.ENCODER, self.config.seed))
+        logs, self.real_steps = train_encoder(
+            self.encoder, self.rules, self.library, self.config, generator, self.graph, cost_of(self.prices)
+        )
+        for update in range(RANDOM_UPDATES):
+            self.replay.add(self.collect(update, is_random=True)[1])
+        self.model.fit_scales(self.replay.joined())
+        self.update = RANDOM_UPDATES
+        return logs
+
+    def dream(self, generator: torch.Generator) -> Rollout:
+        """Imagined episodes from states of the replay; no real step is made."""
+        config = self.config
+        replay = self.replay.joined()
+        starts = torch.nonzero(replay.valid)
+        chosen = starts[torch.randint(len(starts), (config.dream_batch,), generator=generator)]
+        episode, time_step = chosen[:, 0], chosen[:, 1]
+        legal = replay.legal((episode, time_step))
+        state = self.model.start(replay.features[episode, time_step], legal)
+        rollout = self.model.imagine(
+            state,
+            self.policy,
+            config.dream_horizon,
+            gumbel_of(generator),
+            generator,
+            config.temperature_dream,
+            config.doubt_penalty,
+        )
+        self.imagined_steps += rollout.num_steps
+        return rollout
+
+    def step(self) -> dict[str, float]:
+        """One round: real episodes, the model, the controller."""
+        begin = time.perf_counter()
+        config = self.config
+        rollouts, seen = self.collect(self.update, is_random=False)
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL, config.seed, self.update))
+        # Scored before the model has learnt from these episodes.
+        scores = model_scores(self.model, join(seen), generator) if seen else {}
+        self.replay.add(seen)
+        losses = fit(
+            self.model,
+            self.model_optimiser,
+            self.replay.joined(),
+            config.model_epochs,
+            generator,
+            config.model_batches,
+        )
+        logs = {}
+        before, dreaming = self.imagined_steps, 0.0
+        for _ in range(config.dream_updates):
+            now = time.perf_counter()
+            rollout = self.dream(generator)
+            dreaming += time.perf_counter() - now
+            logs = ppo.update(self.policy, self.optimiser, [rollout], config, generator)
+            # Those that the horizon cut off count as episodes too.
+            episodes = int(rollout.ended.sum()) + config.dream_batch
+            logs["dream_return"] = float(rollout.returns.sum()) / episodes
+        self.update += 1
+        self.seconds += time.perf_counter() - begin
+        counts = {
+            "real_steps": float(self.real_steps),
+            "imagined_steps": float(self.imagined_steps),
+            "imagined_per_second": (self.imagined_steps - before) / max(dreaming, 1e-9),
+        }
+        model_losses = {f"model_{name}": value for name, value in losses.items()}
+        return {**logs, **model_losses, **scores, **summary(rollouts), **counts}

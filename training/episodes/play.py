@@ -1,0 +1,201 @@
+"""Real episodes: one graph, one start, several rollouts, all drawn by key."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.candidate_controller import CandidateController, Decision, Draw, no_noise
+from torchrlopt.agent.observation import Observation, observe
+from torchrlopt.agent.rollout import Rollout, RolloutBuilder
+from torchrlopt.env import OUTCOMES, REWARDS
+from training.config import Config
+from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
+from training.episodes.search_teacher import best_steps
+from training.graphs.samplers import draw_sample, entropy_on
+
+MAX_WALK = 8
+GREEDY_EXPANSIONS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What the data of a group depend on, beside the weights.
+
+    Attributes:
+        seed: of the run.
+        update: number of the collection.
+        group: number of the graph in it.
+        progress: of the curriculum, 0 to 1.
+    """
+
+    seed: int
+    update: int
+    group: int
+    progress: float = 1.0
+
+    def numbers(self, purpose: Purpose, *more: int) -> tuple[int, ...]:
+        """The whole key of random numbers for a purpose."""
+        return (purpose, self.seed, self.update, self.group, *more)
+
+
+class CandidateChooser:
+    """Plays a `CandidateController`: what it sees is the observation, what it says is the action.
+
+    Args:
+        controller: the networks.
+        rows: position of each substitution of the environment's library in the controller's; None where both
+            are the same.
+    """
+
+    def __init__(self, controller: CandidateController, rows: Tensor | None = None) -> None:
+        self.controller = controller
+        self.has_macros = True
+        self._rows = rows
+
+    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
+        """What the policy was shown, its actions, the core's actions, and its decision."""
+        seen = self._translated(seen)
+        actions, decision = self.controller.act(seen, draw)
+        return seen, actions, actions, decision
+
+    def entropy(self, seen: Observation) -> float:
+        """Of the policy on one episode."""
+        return float(self.controller.act(self._translated(seen), no_noise)[1].entropy)
+
+    def _translated(self, seen: Observation) -> Observation:
+        if self._rows is None:
+            return seen
+        return dataclasses.replace(seen, substitutions=self._rows[seen.substitutions])
+
+
+def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
+    """Where the episodes of a group begin: at the graph, on the way of greedy's plan, or after a walk."""
+    rng = generator(*key.numbers(Purpose.START))
+    kind = rng.random()
+    if kind < config.original_share:
+        return {}
+    if kind < (1 + config.original_share) / 2:
+        # Limited by expansions, not by time: the same in every process.
+        greedy = _C.search(
+            graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
+        )
+        steps = greedy["steps"]
+        # Half of these at its end: what is to be learnt there is what greedy does not see.
+        length = len(steps) if rng.random() < 0.5 else int(rng.integers(len(steps) + 1))
+        return {"prefix": steps[:length]}
+    return {"random_steps": int(rng.integers(1, MAX_WALK + 1)), "seed": int(rng.integers(2**32))}
+
+
+def play_group(
+    chooser: Any,
+    library: _C.Library,
+    cost: _C.CostModel,
+    key: Key,
+    config: Config,
+    temperature: float = 1.0,
+    graph: _C.Graph | None = None,
+) -> Rollout | None:
+    """The episodes of one group; None where there is nothing to do in the graph.
+
+    Args:
+        chooser: what plays; see `CandidateChooser`.
+        library: the substitutions.
+        cost: prices.
+        key: of graph, start and noise.
+        config: rollouts, max_steps, reward.
+        temperature: of the policy's noise.
+        graph: to play on; None for that of the key.
+    """
+    if graph is None:
+        graph = draw_sample(
+            config.sampler,
+            (key.seed, key.update, key.group),
+            key.numbers(Purpose.GRAPH),
+            key.progress,
+            config.groups,
+            lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
+        ).graph
+    env = _C.VecRewriteEnv(
+        [graph],
+        library,
+        cost,
+        num_envs=config.rollouts,
+        max_steps=config.max_steps,
+        has_macros=chooser.has_macros,
+    )
+    start = draw_start(graph, library, cost, key, config)
+    env.reset(list(range(config.rollouts)), [start] * config.rollouts)
+    shown: list[tuple[int, int]] | None = None
+    if config.row == "plan" and config.teacher_expansions > 0:
+        seed = torch_seed(*key.numbers(Purpose.TEACHER))
+        steps = best_steps(env.graph(0), library, cost, config.teacher_expansions, config.max_steps - 1, seed)
+        shown = [(library.find(name), location) for name, location in steps]
+    return play(env, chooser, key, config, temperature, shown)
+
+
+def play(
+    env: _C.VecRewriteEnv,
+    chooser: Any,
+    key: Key,
+    config: Config,
+    temperature: float = 1.0,
+    shown: Sequence[tuple[int, int]] | None = None,
+) -> Rollout | None:
+    """All episodes of an environment that was just reset; see `play_group`.
+
+    Args:
+        env: whose episodes have begun.
+        chooser: what plays.
+        key: of the noise.
+        config: reward.
+        temperature: of the policy's noise.
+        shown: (substitution, location) of the steps that the first episode takes whatever the policy says;
+            then it stops.
+    """
+    count = env.num_envs
+    first = before = env.outcomes()
+    if before[0, OUTCOMES["terminated"]]:
+        return None
+    draw = gumbel([generator(*key.numbers(Purpose.EPISODE, i)) for i in range(count)], temperature)
+    reward_of = REWARDS[config.reward]
+    builder = RolloutBuilder(count)
+    step = 0
+    with torch.no_grad():
+        while builder.alive.any():
+            states, actions, rows, decision = chooser.choose(observe(env), draw)
+            if shown is not None:
+                is_over = step >= len(shown)
+                actions[0] = rows[0] = int(states.counts[0]) if is_over else env.find(0, *shown[step])
+                if rows[0] < 0:
+                    raise RuntimeError(f"a step of a plan cannot be taken: {shown[step]}")
+            after = env.step(rows.tolist())
+            step += 1
+            terminated, truncated = (
+                torch.from_numpy(after[:, OUTCOMES[name]] > 0) for name in ("terminated", "truncated")
+            )
+            rewards = torch.from_numpy(reward_of(before, after, first).astype(np.float32))
+            builder.add(
+                states,
+                actions,
+                decision.log_prob,
+                decision.value,
+                rewards,
+                terminated,
+                terminated | truncated,
+            )
+            before = after
+        last = chooser.choose(observe(env), draw)[3].value
+    costs = {
+        name: torch.from_numpy(after[:, OUTCOMES[f"{name}_us"]] / after[:, OUTCOMES["initial_us"]])
+        for name in ("best", "cost_after")
+    }
+    return builder.finish(
+        last, key.group, {"lengths": torch.from_numpy(after[:, OUTCOMES["num_steps"]]), **costs}
+    )

@@ -1,0 +1,68 @@
+"""Random numbers by key: what an episode draws depends on (seed, update, episode), never on who plays it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.random import Generator, Philox, SeedSequence
+from torch import Tensor
+
+from torchrlopt.agent.networks.candidate_controller import Draw
+
+
+class Purpose(enum.IntEnum):
+    """What random numbers are for: the first number of a key, so that no two purposes share any."""
+
+    GRAPH = 1
+    START = 2
+    EPISODE = 3
+    MINIBATCHES = 4
+    ENCODER = 5
+    WORLD_MODEL = 7
+    HELD_OUT_GRAPH = 9
+    SAMPLER_POOL = 11
+    SAMPLER_HYPERCUBE = 12
+    TEACHER = 13
+    LIBRARY = 14
+    WORLD_MODEL_TEST = 15
+    KNOWN_GRAPH = 16
+
+
+def generator(*key: int) -> Generator:
+    """A generator of its own for every key of non-negative integers."""
+    return Generator(Philox(SeedSequence([int(number) for number in key])))
+
+
+def torch_seed(*key: int) -> int:
+    """A seed for torch, of a key."""
+    return int(generator(*key).integers(2**62))
+
+
+def gumbel(generators: Sequence[Generator], temperature: float = 1.0) -> Draw:
+    """Noise for a policy whose episode i draws from generator i.
+
+    Args:
+        generators: one for each episode.
+        temperature: of the sampling; above 1 is more random.
+    """
+
+    def draw(sizes: Sequence[int]) -> Tensor:
+        drawn = [
+            each.gumbel(scale=temperature, size=size) for each, size in zip(generators, sizes, strict=True)
+        ]
+        return torch.from_numpy(np.concatenate(drawn).astype(np.float32))
+
+    return draw
+
+
+def gumbel_of(source: torch.Generator) -> Draw:
+    """Noise for imagined episodes, all from one generator of torch."""
+
+    def draw(sizes: Sequence[int]) -> Tensor:
+        uniform = torch.rand(sum(sizes), generator=source).clamp(min=1e-20)
+        return -(-uniform.log()).clamp(min=1e-20).log()
+
+    return draw

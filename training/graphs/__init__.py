@@ -1,0 +1,1 @@
+"""Graphs to train on: blocks of networks, drawn and stacked by key."""

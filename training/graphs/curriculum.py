@@ -1,0 +1,144 @@
+"""The curriculum: graphs by key, from single fragments to stacks of blocks, and what is kept out of training.
+
+A graph is held out if one of its families is (`HELD_OUT_FAMILIES`), or if the structure of one of its blocks
+falls into the tenth that is held out by hash.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Literal
+
+import numpy as np
+from numpy.random import Generator
+from scipy.stats import qmc
+
+from torchrlopt import _C
+from training.episodes.random_keys import generator
+from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS, Block
+from training.graphs.sketch import Sketch
+
+Split = Literal["train", "held_out"]
+HELD_OUT_PART = 10  # one structure in so many
+
+#: Free parameters and their choices; a sampler draws one number in [0, 1) for each.
+IMAGE_PARAMETERS = {"batch": (1, 2, 4), "size": (7, 8, 14, 16, 28), "width": (8, 16, 32, 48, 64)}
+SEQUENCE_PARAMETERS = {"batch": (1, 2, 4), "length": (8, 16, 32, 64, 128), "width": (32, 64, 96, 128, 256)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A graph of the curriculum.
+
+    Attributes:
+        graph: what is optimised.
+        families: of its blocks, in order.
+        parameters: the free ones.
+        structures: hashes of the blocks, sizes left out.
+    """
+
+    graph: _C.Graph
+    families: tuple[str, ...]
+    parameters: dict[str, int]
+    structures: tuple[str, ...]
+
+
+def structure_hash(graph: _C.Graph) -> str:
+    """Operators and wiring without sizes, names and attributes: sixteen hexadecimal digits."""
+    order = graph.topological_order()
+    rows = {node: i for i, node in enumerate(order)}
+    text = []
+    for node in order:
+        entry = graph.node(node)
+        inputs = [(rows[value[0]], value[1]) if value is not None else None for value in entry["inputs"]]
+        text.append((entry["op"], inputs))
+    return hashlib.sha256(repr(text).encode()).hexdigest()[:16]
+
+
+def is_held_out(structure: str) -> bool:
+    """Whether the structure of a block belongs to the held-out part."""
+    return int(structure, 16) % HELD_OUT_PART == 0
+
+
+def random_parameters(rng: Generator, count: int) -> np.ndarray:
+    """Independent numbers in [0, 1), [count]."""
+    return rng.random(count)
+
+
+def latin_hypercube(seed: int, num_samples: int, count: int) -> np.ndarray:
+    """Numbers in [0, 1) that cover each parameter evenly, [num_samples, count] (`scipy.stats.qmc`)."""
+    return qmc.LatinHypercube(count, rng=np.random.default_rng(seed)).random(num_samples)
+
+
+def sample_graph(
+    *key: int, progress: float = 1.0, split: Split = "train", unit: np.ndarray | None = None
+) -> Sample:
+    """The graph of a key, the same in every process.
+
+    Args:
+        *key: any number of non-negative integers.
+        progress: 0 gives single blocks, half of them fragments; 1 gives stacks of up to four.
+        split: "train" or "held_out".
+        unit: [3], numbers in [0, 1) for the free parameters, of a sampler; drawn from the key if None.
+    """
+    for attempt in range(1000):
+        rng = generator(*key, attempt)
+        sample = _draw(rng, progress, split, unit)
+        # A held-out graph is made of held-out blocks only, a training graph has none of them.
+        if all(_belongs(f, s, split) for f, s in zip(sample.families, sample.structures, strict=True)):
+            return sample
+    raise RuntimeError(f"no graph for the key {key} in the split {split!r}")
+
+
+def _belongs(family: str, structure: str, split: Split) -> bool:
+    held_out = family in HELD_OUT_FAMILIES or is_held_out(structure)
+    return held_out == (split == "held_out")
+
+
+def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None) -> Sample:
+    is_image = rng.random() < 0.5
+    blocks, choices = (IMAGE_BLOCKS, IMAGE_PARAMETERS) if is_image else (SEQUENCE_BLOCKS, SEQUENCE_PARAMETERS)
+    numbers = random_parameters(rng, len(choices)) if unit is None else unit
+    parameters = {
+        name: options[int(number * len(options))]
+        for (name, options), number in zip(choices.items(), numbers, strict=True)
+    }
+    names = [name for name in blocks if (name in HELD_OUT_FAMILIES) == (split == "held_out")]
+    depth = 1 + int(rng.random() * (1 + 3 * progress)) if progress > 0.2 else 1
+    families, structures = [], []
+    sketch, value = _begin(is_image, parameters)
+    for _ in range(depth):
+        is_fragment = split == "train" and rng.random() < 0.5 * (1 - progress)
+        name = "fragment" if is_fragment else names[int(rng.integers(len(names)))]
+        seed = int(rng.integers(2**32))
+        families.append(name)
+        structures.append(_structure(blocks[name], is_image, parameters, seed))
+        value = blocks[name](sketch, value, np.random.default_rng(seed))
+    parameters = {**parameters, "depth": depth}
+    return Sample(sketch.finish(value), tuple(families), parameters, tuple(structures))
+
+
+def _begin(is_image: bool, parameters: dict[str, int]) -> tuple[Sketch, tuple[int, int]]:
+    sketch = Sketch()
+    if is_image:
+        size = parameters["size"]
+        return sketch, sketch.input(parameters["batch"], parameters["width"], size, size)
+    return sketch, sketch.input(parameters["batch"], parameters["length"], parameters["width"])
+
+
+def _structure(block: Block, is_image: bool, parameters: dict[str, int], seed: int) -> str:
+    """Hash of a block by itself."""
+    sketch, value = _begin(is_image, parameters)
+    return structure_hash(sketch.finish(block(sketch, value, np.random.default_rng(seed))))
+
+
+def manifest(seed: int) -> dict[str, object]:
+    """What a checkpoint says of its training graphs."""
+    families = sorted({*IMAGE_BLOCKS, *SEQUENCE_BLOCKS} - HELD_OUT_FAMILIES)
+    return {
+        "seed": seed,
+        "families": families,
+        "held_out_families": sorted(HELD_OUT_FAMILIES),
+        "held_out_structures": f"structure_hash % {HELD_OUT_PART} == 0",
+    }

@@ -1,0 +1,102 @@
+"""Search distillation: sample many episodes with the exact simulator, imitate the best of each graph.
+
+The network learns to do at once what sampling found by luck (expert iteration); the value learns what is
+still to be gained. What a graph's best episode did after its last gain is not imitated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.observation import Observation
+from torchrlopt.agent.rollout import Rollout
+from training.config import Config
+from training.learning.ppo import descend, mean_of, minibatches
+
+MIN_GAIN = 1e-6
+STEP_PRICE = 1e-5  # of two episodes that gain nearly the same, the shorter one is the better teacher
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """A state and what to learn in it.
+
+    Attributes:
+        state: one episode.
+        action: to imitate, -1 for none.
+        value: still to be gained, as a fraction of the first cost.
+    """
+
+    state: Observation
+    action: int
+    value: float
+
+
+def lessons_of(rollout: Rollout) -> list[Lesson]:
+    """What the episodes of one graph teach: all of them values, the best one actions too."""
+    steps, count = rollout.rewards.shape
+    to_go = rollout.rewards.flip(0).cumsum(0).flip(0)
+    lengths = (rollout.active & (to_go > MIN_GAIN)).sum(0)
+    best = int((rollout.returns - STEP_PRICE * lengths).argmax())
+    active = rollout.active.clone()
+    is_better = rollout.returns[best] > rollout.returns.mean() + MIN_GAIN
+    lessons = []
+    for t in range(steps):
+        for b in range(count):
+            if not active[t, b]:
+                continue
+            state = rollout.states[t].episode(b)
+            value = float(to_go[t, b])
+            action = -1
+            if b == best and is_better:
+                action = int(rollout.actions[t, b]) if value > MIN_GAIN else int(state.counts[0])
+            lessons.append(Lesson(state, action, value))
+            if b == best and value <= MIN_GAIN:
+                # One lesson in stopping is enough.
+                active[t + 1 :, b] = False
+    return lessons
+
+
+def update(
+    controller: CandidateController,
+    optimiser: torch.optim.Optimizer,
+    rollouts: Sequence[Rollout],
+    config: Config,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Imitate; see `training.learning.ppo.update` for the arguments.
+
+    Returns:
+        Means of the losses by name.
+    """
+    lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
+    sizes = [len(lesson.state.ops) for lesson in lessons]
+    logs = []
+    for _ in range(config.epochs):
+        for rows in minibatches(sizes, config, generator):
+            chosen = [lessons[row] for row in rows]
+            states = controller.collate([lesson.state for lesson in chosen])
+            actions = torch.tensor([lesson.action for lesson in chosen])
+            is_taught = actions >= 0
+            told = controller.evaluate(states, torch.where(is_taught, actions, states.counts))
+            values = torch.tensor([lesson.value for lesson in chosen], dtype=torch.float32)
+            value_loss = controller.value.loss(told.value_logits, values).mean()
+            taught = int(is_taught.sum())
+            imitation = -(told.log_prob * is_taught).sum() / max(1, taught)
+            entropy = told.entropy.mean()
+            loss = imitation + config.value_weight * value_loss - config.entropy_weight * entropy
+            norm = descend(controller, optimiser, loss, config.max_gradient)
+            logs.append(
+                {
+                    "imitation_loss": float(imitation.detach()),
+                    "value_loss": float(value_loss.detach()),
+                    "entropy": float(entropy.detach()),
+                    "gradient_norm": norm,
+                    "taught": taught / len(rows),
+                }
+            )
+    return {**mean_of(logs), "num_states": float(len(lessons))}

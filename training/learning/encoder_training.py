@@ -1,0 +1,120 @@
+"""The encoder of the latent rows, trained first: its embedding tells what is legal, where, and for how much.
+
+These labels cost nothing: every observation carries them. What the world model foretells later is what the
+embedding was made to hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw
+from torchrlopt.agent.networks.encoder import mlp
+from torchrlopt.agent.networks.ragged import segment_max
+from torchrlopt.agent.networks.two_stage_controller import LatentState
+from torchrlopt.agent.observation import Observation, collate
+from torchrlopt.agent.world.latent_controller import Choices
+from training.config import Config
+from training.episodes.play import Key, play_group
+from training.learning.ppo import descend, mean_of, minibatches
+from training.learning.world_data import UniformPolicy
+
+ENCODER_KEYS = 10**6  # updates of these keys are not those of any collection
+ENCODER_ROUNDS = 3
+ENCODER_EPOCHS = 6
+
+
+class _Watcher:
+    """Random play that keeps what it sees."""
+
+    def __init__(self, num_substitutions: int) -> None:
+        self.has_macros = False
+        self._count = num_substitutions
+
+    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
+        """See `training.episodes.play.CandidateChooser`."""
+        choices = Choices(seen, self._count)
+        state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
+        actions, told = UniformPolicy().act(state, draw)
+        return seen, actions, choices.rows_of(actions), told
+
+
+class _Questions(nn.Module):
+    """Heads on the embedding: legality and locations of each substitution, cost, best saving of a step."""
+
+    def __init__(self, width: int, num_substitutions: int) -> None:
+        super().__init__()
+        self.mask = nn.Linear(width, num_substitutions)
+        self.count = nn.Linear(width, num_substitutions)
+        self.numbers = mlp(width, width, 2)
+
+    def loss(self, seen: Observation, graphs: Tensor) -> Tensor:
+        """Scalar; `graphs` [B, W]."""
+        legal = Choices(seen, self.mask.out_features).legal
+        counts, asked = legal.num_locations, legal.mask[:, :-1].float()
+        is_legal = F.binary_cross_entropy_with_logits(self.mask(graphs), asked, reduction="none").sum(-1)
+        places = (self.count(graphs) - torch.log2(1.0 + counts)).square() * asked
+        saving = -seen.column("candidate", "cost_delta").unsqueeze(-1)
+        most = segment_max(saving, seen.candidate_episode, seen.num_episodes).clamp(min=0).sqrt()
+        cost = seen.column("global", "cost").unsqueeze(-1)
+        numbers = (self.numbers(graphs) - torch.cat([cost, most], dim=1)).square().sum(-1)
+        return (0.1 * is_legal + 0.1 * places.sum(-1) + 10.0 * numbers).mean()
+
+
+def train_encoder(
+    encoder: nn.Module,
+    rules: Tensor,
+    library: _C.Library,
+    config: Config,
+    generator: torch.Generator,
+    graph: _C.Graph | None = None,
+    cost: _C.CostModel | None = None,
+) -> tuple[dict[str, float], int]:
+    """Train an encoder in place on random play, and freeze it.
+
+    Args:
+        encoder: one of `torchrlopt.agent.networks.encoder.ENCODERS`.
+        rules: [S, D]; only their number counts.
+        library: the substitutions.
+        config: groups, rollouts, max_steps, seed.
+        generator: of the order of minibatches.
+        graph: to play on; None for the curriculum.
+        cost: prices; of the default device if None.
+
+    Returns:
+        Means of the loss in the first and the last epoch, and the number of real steps.
+    """
+    states: list[Observation] = []
+    real_steps = 0
+    for update in range(ENCODER_ROUNDS):
+        for group in range(config.groups):
+            key = Key(config.seed, ENCODER_KEYS + update, group, update / ENCODER_ROUNDS)
+            watcher = _Watcher(len(rules))
+            rollout = play_group(watcher, library, cost or _C.CostModel(), key, config, graph=graph)
+            if rollout is None:
+                continue
+            real_steps += rollout.num_steps
+            for batch, active in zip(rollout.states, rollout.active, strict=True):
+                states += [batch.episode(row) for row in torch.nonzero(active)[:, 0].tolist()]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        questions = _Questions(int(encoder.width), len(rules))
+    both = nn.ModuleList([encoder, questions])
+    encoder.requires_grad_(True)
+    optimiser = torch.optim.Adam(both.parameters(), 2e-3)
+    epochs = []
+    for _ in range(ENCODER_EPOCHS):
+        logs = []
+        for rows in minibatches([len(state.ops) for state in states], config, generator):
+            seen = collate([states[row] for row in rows])
+            loss = questions.loss(seen, encoder(seen)[1])
+            descend(both, optimiser, loss, 5.0)
+            logs.append({"loss": float(loss.detach())})
+        epochs.append(mean_of(logs)["loss"])
+    encoder.requires_grad_(False)
+    return {"first_loss": epochs[0], "last_loss": epochs[-1]}, real_steps

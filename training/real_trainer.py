@@ -1,0 +1,131 @@
+"""Training in real episodes: the rows MF (PPO) and PLAN (search distillation).
+
+What an update collects depends on (seed, update) and the weights only, so a run that was killed and resumed
+goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.errors import AgentError
+from torchrlopt.substitutions import load_library
+from training.config import Config
+from training.device.prices import Prices
+from training.episodes.collect import Collector, controller_config
+from training.episodes.play import Key
+from training.episodes.random_keys import Purpose, torch_seed
+from training.learning import distil, ppo
+from training.learning.pyg import with_meta_layers
+from training.run import Run, summary
+
+
+class RealTrainer(Run):
+    """One run of the rows MF and PLAN.
+
+    Args:
+        config: all arguments; `row` is "mf" or "plan".
+        folder: of the run; made where it is missing.
+        resume: continue what is there; without it, the folder must hold no run.
+        prices: of the device; the default one if None.
+        start: an agent to go on from, see `why_not_from`; None to begin at random.
+
+    Raises:
+        OptionsError: another row.
+        FileExistsError: there is a run already.
+        ValueError: the run there has other arguments.
+        AgentError: the networks of `start` are of another shape.
+    """
+
+    rows = ("mf", "plan")
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        resume: bool = False,
+        prices: Prices | None = None,
+        start: Agent | None = None,
+    ) -> None:
+        super().__init__(config, folder, prices)
+        self.controller: CandidateController = new_networks(config)
+        if start is not None:
+            reason = why_not_from(start, self.controller)
+            if reason:
+                raise AgentError("training cannot go on from this agent", got=reason)
+            self.controller.load_state_dict(start.controller.state_dict())
+        self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
+        self.collector = Collector(config, self.prices)
+        self.open(resume)
+
+    def parts(self) -> dict[str, Any]:
+        """See `Run`."""
+        return {"controller": self.controller, "optimiser": self.optimiser}
+
+    def keys(self) -> list[Key]:
+        """Of the groups of the next collection."""
+        progress = min(1.0, self.update / max(1, self.config.warm_up))
+        return [Key(self.config.seed, self.update, group, progress) for group in range(self.config.groups)]
+
+    def step(self) -> dict[str, float]:
+        """Collect and learn once; losses and scores by name."""
+        begin = time.perf_counter()
+        is_ppo = self.config.row == "mf"
+        temperature = 1.0 if is_ppo else self.config.temperature
+        rollouts = self.collector.collect(self.controller, self.keys(), temperature)
+        middle = time.perf_counter()
+        logs: dict[str, float] = {}
+        if rollouts:
+            order = torch.Generator().manual_seed(
+                torch_seed(Purpose.MINIBATCHES, self.config.seed, self.update)
+            )
+            learn = ppo.update if is_ppo else distil.update
+            self.controller.train()
+            logs = learn(self.controller, self.optimiser, rollouts, self.config, order)
+        self.update += 1
+        self.real_steps += sum(rollout.num_steps for rollout in rollouts)
+        self.seconds += time.perf_counter() - begin
+        return {
+            **logs,
+            **summary(rollouts),
+            "collect_seconds": middle - begin,
+            "learn_seconds": time.perf_counter() - middle,
+            "real_steps": float(self.real_steps),
+        }
+
+    def run(self) -> None:
+        """See `Run`; the processes that collect end with it."""
+        with self.collector:
+            super().run()
+
+
+def new_networks(config: Config) -> CandidateController:
+    """The untrained networks of a run, in their form for training."""
+    controller = checkpoint.new_controller(load_library(), controller_config(config), config.seed)
+    with_meta_layers(controller.encoder)
+    return controller
+
+
+def _sizes(controller: CandidateController) -> str:
+    config = controller.config
+    return f"{config.encoder} encoder, width {config.width}, rounds {config.rounds}"
+
+
+def why_not_from(start: Agent, controller: CandidateController) -> str:
+    """Why the weights of an agent do not fit networks; empty where they do."""
+    given = start.controller
+    if not isinstance(given, CandidateController):
+        return "it plays in a world model, not in real episodes"
+    if given.config != controller.config:
+        return f"its sizes are {_sizes(given)}; here {_sizes(controller)}"
+    if given.schema != controller.schema:
+        return "it was trained with other columns or operators than this version has"
+    return ""

@@ -1,0 +1,227 @@
+"""A training run, whatever its row: a folder that can be left at any moment and continued, and its log.
+
+A folder holds `config.json`, `state.pt` (weights, optimisers, counters), `log.jsonl`, TensorBoard events, and
+in the end `agent.safetensors` with its manifest.
+"""
+
+from __future__ import annotations
+
+import abc
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.checkpoint import Agent, Controller
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.errors import OptionsError
+from torchrlopt.storage.directory import write_whole
+from torchrlopt.substitutions import load_library
+from training.config import Config
+from training.device.prices import Prices
+from training.graphs.curriculum import manifest
+from training.progress import progress_bar
+
+STATE = "state.pt"
+AGENT = "agent.safetensors"
+LOG = "log.jsonl"  # one line for each update, what TensorBoard shows
+SAVE_SECONDS = 60.0
+
+
+class Run(abc.ABC):
+    """What the runs of all rows share: updates, saving, continuing, exporting.
+
+    A subclass makes its networks in its constructor and calls `open` at the end of it.
+
+    Args:
+        config: all arguments.
+        folder: of the run; made where it is missing.
+        prices: of the device; the default one if None.
+
+    Raises:
+        OptionsError: this class does not train the row of `config`.
+    """
+
+    #: The rows that this class trains.
+    rows: ClassVar[tuple[str, ...]]
+    controller: Controller
+
+    def __init__(self, config: Config, folder: Path, prices: Prices | None = None) -> None:
+        if config.row not in self.rows:
+            raise OptionsError(
+                f"{type(self).__name__} does not train this row",
+                expected=" or ".join(self.rows),
+                got=config.row,
+            )
+        torch.set_num_threads(1)
+        self.config = config
+        self.folder = folder
+        self.prices = prices or Prices()
+        self.library: _C.Library = load_library()
+        self.update = self.real_steps = self.imagined_steps = 0
+        self.seconds = 0.0
+
+    @abc.abstractmethod
+    def step(self) -> dict[str, float]:
+        """One update; losses and scores by name."""
+
+    @abc.abstractmethod
+    def parts(self) -> dict[str, Any]:
+        """Everything that a saved run holds, by name; each has `state_dict` and `load_state_dict`."""
+
+    def begin(self) -> dict[str, float]:
+        """What is done once, before the first update; losses by name."""
+        return {}
+
+    def open(self, resume: bool) -> None:
+        """Make the folder and write the arguments into it, or continue the run that it holds.
+
+        Raises:
+            FileExistsError: it holds a run that is not to be continued.
+            ValueError: the run there has other arguments.
+        """
+        if claim(self.folder, resume):
+            state: dict[str, Any] = torch.load(self.folder / STATE, weights_only=True)
+            self.config.check_same_run(Config.from_json(state["config"]))
+            for name, part in self.parts().items():
+                part.load_state_dict(state["parts"][name])
+            self.update, self.real_steps, self.imagined_steps = state["counters"]
+            self.seconds = float(state["seconds"])
+        write_whole(self.folder / "config.json", self.config.to_json().encode())
+
+    def save(self) -> None:
+        """Everything that `open` needs to continue, in one piece."""
+        memory = io.BytesIO()
+        state = {
+            "parts": {name: part.state_dict() for name, part in self.parts().items()},
+            "counters": [self.update, self.real_steps, self.imagined_steps],
+            "seconds": self.seconds,
+            "config": self.config.to_json(),
+        }
+        torch.save(state, memory)
+        write_whole(self.folder / STATE, memory.getvalue())
+
+    def provenance(self) -> dict[str, Any]:
+        """What a checkpoint says of its making."""
+        return {
+            "row": self.config.row,
+            "manifest": manifest(self.config.seed),
+            "config": self.config.to_json(),
+            "updates": self.update,
+            "real_steps": self.real_steps,
+            "imagined_steps": self.imagined_steps,
+            "hours": round(self.seconds / 3600, 4),
+            "prices": dict(self.prices.rates),
+            "measured_nodes": len(self.prices.measured),
+        }
+
+    def export(
+        self,
+        scores: dict[str, Any] | None = None,
+        path: Path | None = None,
+        extra: dict[str, Any] | None = None,
+        instead: Agent | None = None,
+    ) -> Path:
+        """Write an agent.
+
+        Args:
+            scores: how good it is.
+            path: where to; into the folder of the run if None.
+            extra: further metadata.
+            instead: an agent to write, with its own provenance, in place of the one that was trained.
+
+        Returns:
+            Where it is.
+        """
+        path = path or self.folder / AGENT
+        controller, made = (self.controller, self.provenance())
+        if instead is not None:
+            controller, made = instead.controller, dict(instead.metadata)
+        checkpoint.save(path, controller, self.library, {**made, "scores": scores or {}, **(extra or {})})
+        return path
+
+    def run(self) -> None:
+        """Train until updates or minutes are used up, with a bar and TensorBoard; save now and then."""
+        # Imported here: it takes a second, and tests of the rest do not need it.
+        from torch.utils.tensorboard import SummaryWriter
+
+        begin = last_save = time.perf_counter()
+        with SummaryWriter(str(self.folder)) as writer, progress_bar() as progress:
+            bar = progress.add_task(f"{self.config.row}: preparing", total=1.0)
+            if self.update == 0:
+                self.begin()
+            while self.update < self.config.updates:
+                logs = self.step()
+                for name, value in logs.items():
+                    writer.add_scalar(name, value, self.update)
+                log(self.folder, self.update, logs)
+                now = time.perf_counter()
+                if now - last_save > SAVE_SECONDS:
+                    self.save()
+                    last_save = now
+                share = self._share(now - begin)
+                gain = logs.get("mean_return", 0.0)
+                text = f"{self.config.row} update {self.update}, gain {gain:.4f}"
+                progress.update(bar, completed=share, description=text)
+                if share >= 1.0:
+                    break
+            self.save()
+
+    def _share(self, seconds: float) -> float:
+        """How much of the updates or of the minutes is used up, whichever is more; at most 1."""
+        share = self.update / self.config.updates
+        if self.config.minutes:
+            share = max(share, seconds / 60 / self.config.minutes)
+        return min(1.0, share)
+
+
+def claim(folder: Path, resume: bool) -> bool:
+    """Make the folder of a run; whether it holds one already.
+
+    Raises:
+        FileExistsError: it does, and it is not to be continued.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    holds_run = (folder / STATE).exists()
+    if holds_run and not resume:
+        raise FileExistsError(f"{folder} holds a run; continue it with --resume")
+    return holds_run
+
+
+def log(folder: Path, update: int, logs: dict[str, float]) -> None:
+    """Append the scores of an update; a resumed run may write one again, and the last one counts."""
+    with (folder / LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"update": update, **logs}) + "\n")
+
+
+def read_log(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """(update, value) by name, in order."""
+    rows: dict[int, dict[str, float]] = {}
+    path = folder / LOG
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        row = json.loads(line)
+        rows[row.pop("update")] = row
+    series: dict[str, list[tuple[int, float]]] = {}
+    for update in sorted(rows):
+        for name, value in rows[update].items():
+            series.setdefault(name, []).append((update, value))
+    return series
+
+
+def summary(rollouts: list[Rollout]) -> dict[str, float]:
+    """Scores of the episodes of an update."""
+    if not rollouts:
+        return {}
+    returns = torch.cat([rollout.returns for rollout in rollouts])
+    lengths = torch.cat([rollout.active.sum(0) for rollout in rollouts])
+    best = torch.stack([rollout.returns.max() for rollout in rollouts])
+    return {
+        "mean_return": float(returns.mean()),
+        "best_return": float(best.mean()),
+        "mean_length": float(lengths.float().mean()),
+    }

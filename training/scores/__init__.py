@@ -1,0 +1,1 @@
+"""How good what was learnt is, as numbers, tables and plots."""

@@ -1,0 +1,107 @@
+"""How good a controller is on graphs that training never saw, against greedy, beam and a random network."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from torchrlopt import _C
+from torchrlopt.agent.checkpoint import Agent, Controller, random_control
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.options import Options
+from torchrlopt.plan import search
+from training.episodes.random_keys import Purpose
+from training.graphs.curriculum import Sample, sample_graph
+
+MAX_BUDGET_MS = 60_000.0  # expansions are what is equal; this only ends what hangs
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """One searcher over all graphs.
+
+    Attributes:
+        ratio: geometric mean of cost after / cost before.
+        to_greedy: geometric mean of cost after / greedy's cost after; below 1 is better.
+        better: share of graphs that are cheaper than greedy's by more than a thousandth.
+        expansions: mean over the graphs.
+    """
+
+    ratio: float
+    to_greedy: float
+    better: float
+    expansions: float
+
+
+def held_out_graph(number: int, seed: int = 0) -> Sample:
+    """One graph of the held-out split."""
+    return sample_graph(Purpose.HELD_OUT_GRAPH, seed, number, split="held_out")
+
+
+def known_graph(number: int, seed: int = 0) -> Sample:
+    """One graph of the families of training, by a key that training does not use."""
+    return sample_graph(Purpose.KNOWN_GRAPH, seed, number)
+
+
+def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
+    """The first graphs of the held-out split."""
+    return [held_out_graph(number, seed) for number in range(count)]
+
+
+def searchers_of(
+    controller: Controller, library: _C.Library, seed: int = 0, partner: Agent | None = None
+) -> dict[str, search.Searcher]:
+    """The agent, in turns with its partner, and its control: the same search with random networks.
+
+    There is no control of an agent that plays in a world model.
+    """
+    agent = Agent(controller.eval(), {})
+    if not isinstance(controller, CandidateController):
+        return {"agent": AgentSearcher(agent, partner=partner)}
+    first, second = (random_control(agent, library, 2 * seed + i) for i in range(2))
+    return {
+        "agent": AgentSearcher(agent, partner=partner),
+        "random_network": AgentSearcher(first, "random_network", partner=second if partner else None),
+    }
+
+
+def plans_of(
+    searchers: Mapping[str, search.Searcher],
+    graphs: Sequence[_C.Graph],
+    library: _C.Library,
+    cost: _C.CostModel,
+    budget_steps: int,
+) -> dict[str, list[search.Plan]]:
+    """Plans of the core's searches and of the searchers given, each with the same number of expansions."""
+    names = ("greedy", "beam", "taso", "annealing")
+    options = {name: _options(name, budget_steps) for name in names}
+    plans = {
+        name: [search.ClassicSearcher().search(graph, library, cost, options[name]) for graph in graphs]
+        for name in names
+    }
+    for name, searcher in searchers.items():
+        plans[name] = [searcher.search(graph, library, cost, options["beam"]) for graph in graphs]
+    return plans
+
+
+def _options(searcher: str, budget_steps: int) -> Options:
+    return Options.from_dict({"searcher": searcher, "budget_ms": MAX_BUDGET_MS, "budget_steps": budget_steps})
+
+
+def scores_of(plans: Mapping[str, Sequence[search.Plan]]) -> dict[str, Score]:
+    """Scores of each searcher."""
+    return {name: _score(mine, plans["greedy"]) for name, mine in plans.items()}
+
+
+def _score(mine: Sequence[search.Plan], greedy: Sequence[search.Plan]) -> Score:
+    count = len(mine)
+    ratios = [plan.cost_after_ms / plan.cost_before_ms for plan in mine]
+    against = [plan.cost_after_ms / other.cost_after_ms for plan, other in zip(mine, greedy, strict=True)]
+    return Score(
+        ratio=math.exp(sum(map(math.log, ratios)) / count),
+        to_greedy=math.exp(sum(map(math.log, against)) / count),
+        better=sum(each < 0.999 for each in against) / count,
+        expansions=sum(plan.expansions for plan in mine) / count,
+    )
