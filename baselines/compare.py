@@ -26,7 +26,7 @@ from baselines.peers import DTYPES, OURS, PEERS, Case, installed_peers
 from baselines.table import failures, machine, render, write_csv, write_plot
 from torchrlopt.executor_table import choices as executor_choices
 from torchrlopt.options import Weights
-from torchrlopt.searchers import NAMES as SEARCHERS
+from torchrlopt.searcher_table import NAMES as SEARCHERS
 
 #: Characters that the table needs, for output that has no width of its own.
 _PLAIN_WIDTH = 200

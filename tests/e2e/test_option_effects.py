@@ -14,7 +14,7 @@ from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import profile_store
 from torchrlopt.plan import planning, search
 from torchrlopt.report import Report
-from torchrlopt.searchers import AGENT_NAMES
+from torchrlopt.searcher_table import AGENT_NAMES
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.proof.records import origin_of
 

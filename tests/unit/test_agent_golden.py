@@ -19,7 +19,7 @@ from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
 from torchrlopt.options import Options
-from torchrlopt.searchers import AGENT_NAMES
+from torchrlopt.searcher_table import AGENT_NAMES
 
 GOLDEN = Path(__file__).with_name("agent_golden.json")
 MAX_BYTES = 8 * 2**20

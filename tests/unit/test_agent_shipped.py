@@ -14,7 +14,7 @@ from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.options import Options
 from torchrlopt.plan import planning
-from torchrlopt.searchers import AGENT_NAMES
+from torchrlopt.searcher_table import AGENT_NAMES
 
 SMALL = ControllerConfig(width=16, rounds=2)
 

@@ -28,7 +28,7 @@ def floors() -> dict[str, int]:
 FLOORS = floors()
 
 # On the ground floor the others use errors and the core.
-BASEMENT = ("errors", "_C", "_tools", "storage", "searchers", "executor_table", "options", "report")
+BASEMENT = ("errors", "_C", "_tools", "storage", "searcher_table", "executor_table", "options", "report")
 
 # Third-party packages that only one place may import.
 CONFINED = {
@@ -42,11 +42,11 @@ CONFINED = {
 
 # Folders of csrc: a file includes only files of its own folder and of folders with a smaller number.
 CSRC_FOLDERS = {
-    "core": 0, "infer": 1, "library": 2, "match": 3, "cost": 4, "search": 5, "env": 6, "bindings": 7,
-    "tools/reference": 8, "tools/verify": 9, "tools/enumerate": 10, "tools/speed": 11, "tools/bindings": 12,
-    "cuda": 0,
-}  # fmt: skip
-MAX_CSRC_FILES = 25  # in one folder
+    folder: int(floor)
+    for floor, folder in re.findall(
+        r"^\| (\d+) \| `csrc/([\w/]+)` \|", DESIGN.read_text(encoding="utf-8"), re.MULTILINE
+    )
+}
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -170,24 +170,22 @@ def test_includes_go_up(path: Path) -> None:
             assert not name.startswith(forbidden), f"{path.name} includes <{name}>"
 
 
-def test_csrc_folders_are_small() -> None:
+def test_every_csrc_folder_has_a_floor_and_files() -> None:
     sizes = {name: sum(csrc_folder(each) == name for each in csrc_names()) for name in CSRC_FOLDERS}
-    assert {name: size for name, size in sizes.items() if not 0 < size <= MAX_CSRC_FILES} == {}
+    assert 0 not in sizes.values()
+    assert sum(sizes.values()) == len(csrc_names())
 
 
 def csrc_names() -> list[str]:
     return [path.relative_to(ROOT / "csrc").as_posix() for path in csrc_files()]
 
 
-def test_import_is_cheap() -> None:
-    """Under 0.2 s beyond torch, and nothing heavy is loaded."""
+def test_import_loads_nothing_heavy() -> None:
+    """Beside torch; how long it takes is measured, not tested."""
     code = (
-        "import torch, time, sys, json; start = time.perf_counter(); import torchrlopt; "
+        "import torch, sys, json; import torchrlopt; "
         "heavy = {'onnx', 'onnx_ir', 'onnxscript', 'onnxruntime', 'openvino', 'rich', 'typer'}; "
         "heavy |= {'torchrlopt._C', 'torchrlopt._tools'}; "
-        "print(json.dumps([time.perf_counter() - start, sorted(heavy & set(sys.modules))]))"
+        "print(json.dumps(sorted(heavy & set(sys.modules))))"
     )
-    command = [sys.executable, "-c", code]
-    runs = [json.loads(subprocess.check_output(command, text=True)) for _ in range(3)]
-    assert runs[0][1] == []
-    assert min(seconds for seconds, _ in runs) < 0.2
+    assert json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) == []

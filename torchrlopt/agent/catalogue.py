@@ -13,7 +13,7 @@ from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.errors import AgentError
 from torchrlopt.options import Options
 from torchrlopt.plan.search import Searcher
-from torchrlopt.searchers import AGENT_NAMES
+from torchrlopt.searcher_table import AGENT_NAMES
 
 logger = logging.getLogger("torchrlopt")
 

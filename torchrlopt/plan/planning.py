@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from torchrlopt import _C, searchers
+from torchrlopt import _C, searcher_table
 from torchrlopt.errors import SearchError
 from torchrlopt.executors import registry
 from torchrlopt.machine import device
@@ -134,7 +134,7 @@ def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
                 "content": subject.content,
                 "library": library.hash,
                 "options": options.search_key(),
-                "agent": searchers.module_of(options.searcher).digest(options),
+                "agent": searcher_table.module_of(options.searcher).digest(options),
                 "device": device.fingerprint(subject.device),
                 "prices": profile.digest,
                 "sizes": sorted(subject.sizes.items()),
@@ -165,7 +165,7 @@ def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, option
     Raises:
         AgentError: the agent cannot be loaded, and the options ask for errors (`on_error="raise"`).
     """
-    searcher: search.Searcher = searchers.module_of(options.searcher).make_searcher(options, library)
+    searcher: search.Searcher = searcher_table.module_of(options.searcher).make_searcher(options, library)
     return searcher.search(graph, library, cost, options)
 
 

@@ -124,12 +124,12 @@ class ClassicSearcher:
 
 
 def make_searcher(options: Options, library: _C.Library) -> Searcher:
-    """See `torchrlopt.searchers`."""
+    """See `torchrlopt.searcher_table`."""
     return ClassicSearcher()
 
 
 def digest(options: Options) -> str:
-    """See `torchrlopt.searchers`: the options say it all."""
+    """See `torchrlopt.searcher_table`: the options say it all."""
     return ""
 
 

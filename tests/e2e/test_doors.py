@@ -1,0 +1,55 @@
+"""All doors plan the same graph: torch.compile, optimise, explain, the profile, baselines and training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import torchrlopt
+from baselines import models
+from baselines.graphs import graph_of
+from torchrlopt.api.explain import explainer
+from torchrlopt.compile import attempt
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.machine import profiling
+from torchrlopt.plan.search import graph_hash
+from training.device.measure import graphs_of
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Hashes of the graphs that are to be planned; planning itself is refused, which leaves the original."""
+    seen: list[str] = []
+
+    def refuse(subject: Any, *_: Any) -> Any:
+        seen.append(graph_hash(subject.program.graph))
+        raise UnsupportedError("only the graph is asked for")
+
+    monkeypatch.setattr(attempt, "make_plan", refuse)
+    monkeypatch.setattr(explainer, "make_plan", refuse)
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", models.NAMES)
+def test_every_door_plans_the_same_graph(name: str, planned: list[str]) -> None:
+    model, inputs = models.build(name)
+    with torch.no_grad():
+        torch.compile(model, backend="rlopt")(*inputs)
+    torchrlopt.optimise(model, inputs)
+    torchrlopt.optimise(model, inputs, weights="frozen")
+    doors = dict(zip(("torch.compile", "optimise", "frozen"), planned, strict=True))
+    doors["baselines"] = graph_hash(graph_of(name))
+    assert doors == dict.fromkeys(doors, doors["baselines"])
+
+
+def test_the_other_doors_plan_it_too(planned: list[str]) -> None:
+    model, inputs = models.build("moe_loop")
+    with pytest.raises(UnsupportedError, match="only the graph"):
+        torchrlopt.explain(model, inputs)
+    (source,) = profiling.trace(model, inputs)
+    (training,) = graphs_of(["moe_loop"]).values()
+    wanted = graph_hash(graph_of("moe_loop"))
+    assert [*planned, graph_hash(source.program.graph), graph_hash(training)] == [wanted] * 3
