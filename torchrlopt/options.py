@@ -30,7 +30,7 @@ class Options:
     """What a user can choose. Every field is validated on construction.
 
     Attributes:
-        searcher: how substitutions are chosen; `torchrlopt.searcher_table.ROWS` lists them. "agent" follows the
+        searcher: how substitutions are chosen; `searcher_table.ROWS` lists them. "agent" follows the
             trained agent that comes with the package, or yours, from greedy's plan to cheaper ones; "greedy"
             takes the cheapest candidate until none is cheaper; "none" changes nothing.
         executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists them, with the package
