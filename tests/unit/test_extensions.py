@@ -113,6 +113,10 @@ def test_the_product_does_not_load_the_tools() -> None:
 def test_the_core_holds_nothing_of_the_tools() -> None:
     # The release is stripped of symbols, so texts of errors stand for the parts that raise them.
     core, tools = (Path(module.__file__ or "").read_bytes() for module in (_C, _tools))
-    for text in (b"the reference has no such operator", b"only the graph before can be evaluated: ", b"a term has 1 to 4 operators"):
+    for text in (
+        b"the reference has no such operator",
+        b"only the graph before can be evaluated: ",
+        b"a term has 1 to 4 operators",
+    ):
         assert text in tools
         assert text not in core

@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# One thread keeps a copy and lets go of it; the other writes the original once nobody else holds its memory. The
-# flag only says that it is time to look; it orders nothing, as a count of references orders nothing.
+# One thread keeps a copy and lets go of it; the other writes the original once nobody else holds its memory.
+# The flag only says that it is time to look; it orders nothing, as a count of references orders nothing.
 LETS_GO = """
 #include <atomic>
 #include <thread>
