@@ -33,6 +33,8 @@ inline void translate_errors() {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const EnvError& error) {
       set_python_error("EnvError", error.what());
+    } catch (const IndexError& error) {
+      PyErr_SetString(PyExc_IndexError, error.what());
     } catch (const Error& error) {
       set_python_error("ModelFormatError", error.what());
     }

@@ -7,10 +7,6 @@ namespace rlopt {
 
 namespace {
 
-void require_alive(const Graph& graph, NodeId id) {
-  if (!graph.alive(id)) throw TypeError("the graph has no node " + std::to_string(id));
-}
-
 CostModel make_cost_model(const DeviceModel& device, const std::map<uint64_t, double>& prices,
                           const std::map<std::string, double>& scales,
                           const std::map<std::string, int64_t>& sizes) {
@@ -57,7 +53,7 @@ void bind_cost(py::module_& m) {
       .def(
           "node",
           [](const CostModel& cost, const Graph& graph, NodeId id) {
-            require_alive(graph, id);
+            graph.at(id);
             return metrics_to_python(cost.node(graph, id));
           },
           py::arg("graph"), py::arg("id"), "time_us, flops, bytes and launches of one node.")
@@ -81,7 +77,7 @@ void bind_cost(py::module_& m) {
       .def(
           "keys",
           [](const CostModel& cost, const Graph& graph, NodeId id) {
-            require_alive(graph, id);
+            graph.at(id);
             const NodeKeys keys = cost.keys(graph, id);
             return py::make_tuple(keys.own, keys.context);
           },
@@ -91,7 +87,7 @@ void bind_cost(py::module_& m) {
       .def(
           "is_measured",
           [](const CostModel& cost, const Graph& graph, NodeId id) {
-            require_alive(graph, id);
+            graph.at(id);
             return cost.is_measured(graph, id);
           },
           py::arg("graph"), py::arg("id"), "Whether the time of the node among its neighbours was measured.");

@@ -120,10 +120,6 @@ void reset(VecRewriteEnv& env, const std::vector<int>& envs, const py::sequence&
   env.reset(envs, parsed);
 }
 
-void check_index(const VecRewriteEnv& env, int index) {
-  if (index < 0 || index >= env.num_envs()) raise_python("EnvError", "no episode " + std::to_string(index));
-}
-
 void bind_state(py::module_& m) {
   py::class_<RewriteState>(m, "RewriteState",
                            "A graph with its matches, prices and candidates, kept up to date.")
@@ -224,7 +220,6 @@ void bind_env(py::module_& m) {
       .def(
           "find",
           [](VecRewriteEnv& env, int index, int substitution, int location) {
-            check_index(env, index);
             env.episode(index).table();
             return env.episode(index).find(substitution, location);
           },
@@ -247,23 +242,14 @@ void bind_env(py::module_& m) {
       .def("masks", &masks, py::arg("substitutions").noconvert(), py::arg("locations").noconvert(),
            "Writes what is legal: bool [B, S + 1], stop last, and bool [B, S, max_locations].")
       .def(
-          "graph",
-          [](const VecRewriteEnv& env, int index) {
-            check_index(env, index);
-            return env.episode(index).state().graph();
-          },
+          "graph", [](const VecRewriteEnv& env, int index) { return env.episode(index).state().graph(); },
           py::arg("env"))
       .def(
-          "hash",
-          [](const VecRewriteEnv& env, int index) {
-            check_index(env, index);
-            return env.episode(index).state().hash();
-          },
+          "hash", [](const VecRewriteEnv& env, int index) { return env.episode(index).state().hash(); },
           py::arg("env"), "Of the graph: equal after the same steps in another order.")
       .def(
           "steps",
           [](const VecRewriteEnv& env, int index) {
-            check_index(env, index);
             return steps_to_python(env.library(), env.episode(index).steps());
           },
           py::arg("env"), "(substitution, location) of all steps from the original graph.");

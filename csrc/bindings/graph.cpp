@@ -66,8 +66,7 @@ std::vector<TensorType> types_from_python(const py::sequence& types) {
 
 /// A node as a plain dictionary.
 py::dict node_to_python(const Graph& graph, NodeId id) {
-  if (!graph.alive(id)) throw TypeError("the graph has no node " + std::to_string(id));
-  const Node& node = graph.node(id);
+  const Node& node = graph.at(id);
   py::dict attrs;
   for (size_t i = 0; i < node.info().attrs.size(); ++i) {
     attrs[py::str(node.info().attrs[i].name)] = to_python(node.attrs->values()[i]);
@@ -129,7 +128,7 @@ void bind_graph(py::module_& m) {
       .def(
           "type",
           [](const Graph& graph, const py::handle& value) {
-            return type_to_python(graph.type(value_from_python(value)));
+            return type_to_python(graph.at(value_from_python(value)));
           },
           py::arg("value"), "(dtype, dims) of a value.")
       .def_property_readonly(
@@ -175,6 +174,7 @@ void bind_graph(py::module_& m) {
             const Op op = find_op(op_name);
             if (op_info(op).infer != InferRule::Leaf)
               throw TypeError(op_name + " has type inference: use add_node");
+            if (op == Op::Input || op == Op::Weight) throw TypeError(op_name + ": use add_input");
             return edit.add_node(op, Attrs::make(op, attrs_from_python(attrs)), values_from_python(inputs),
                                  types_from_python(types), {name, output_names});
           },
@@ -184,7 +184,7 @@ void bind_graph(py::module_& m) {
       .def(
           "type",
           [](const GraphEdit& edit, const py::handle& value) {
-            return type_to_python(edit.graph().type(value_from_python(value)));
+            return type_to_python(edit.graph().at(value_from_python(value)));
           },
           py::arg("value"))
       .def(
@@ -193,7 +193,9 @@ void bind_graph(py::module_& m) {
             edit.set_outputs(values_from_python(values), names);
           },
           py::arg("values"), py::arg("names"))
-      .def("finish", &GraphEdit::finish, "The graph; the builder is empty afterwards.");
+      .def(
+          "finish", [](GraphEdit& edit) { return std::exchange(edit, {}).finish(); },
+          "The graph; the builder is empty afterwards.");
 }
 
 }  // namespace rlopt

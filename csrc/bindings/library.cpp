@@ -92,6 +92,7 @@ void bind_match_set(py::module_& m) {
       .def(
           "matches",
           [](const MatchSet& set, const Library& library) {
+            set.require(library);
             py::list result;
             for (int i = 0; i < static_cast<int>(library.substitutions().size()); ++i) {
               int location = 0;

@@ -23,6 +23,22 @@ uint64_t hash_types(uint64_t hash, const Node& node) {
 
 }  // namespace
 
+const Node& Graph::at(NodeId id) const {
+  if (!alive(id)) throw IndexError("the graph has no node " + std::to_string(id));
+  return node(id);
+}
+
+const TensorType& Graph::at(Value value) const {
+  if (!value.present()) throw IndexError("an omitted input is no value of the graph");
+  const Node& producer = at(value.node);
+  if (value.index < 0 || value.index >= producer.num_outputs()) {
+    throw IndexError("node " + std::to_string(value.node) + " (" + producer.info().name + ") has " +
+                     std::to_string(producer.num_outputs()) + " outputs, no output " +
+                     std::to_string(value.index));
+  }
+  return type(value);
+}
+
 int Graph::num_uses(Value value) const {
   int count = 0;
   for (const Use& use : uses(value.node)) {
@@ -159,6 +175,10 @@ NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_we
 
 NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
                            NodeNames names) {
+  const OpInfo& info = op_info(op);
+  if (types.empty() || (info.num_outputs >= 0 && types.size() != static_cast<size_t>(info.num_outputs))) {
+    throw TypeError(info.name + ": " + std::to_string(types.size()) + " types for its outputs");
+  }
   const NodeId id = graph_.end_id();
   Node node;
   node.op = op;
@@ -167,11 +187,7 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   node.is_static = op == Op::Constant || (op != Op::Opaque && op != Op::Input && !inputs.empty());
   for (const Value& input : inputs) {
     if (!input.present()) continue;
-    if (!graph_.alive(input.node) || input.index < 0 ||
-        input.index >= graph_.node(input.node).num_outputs()) {
-      throw TypeError(op_info(op).name + ": reads value " + std::to_string(input.node) + "." +
-                      std::to_string(input.index) + ", which the graph does not have");
-    }
+    graph_.at(input);
     node.is_static = node.is_static && graph_.is_static(input);
   }
   node.inputs = std::move(inputs);
@@ -232,12 +248,12 @@ void GraphEdit::inherit_identity(Value from, Value to) {
 
 void GraphEdit::set_outputs(std::vector<Value> outputs, std::vector<std::string> names) {
   if (outputs.size() != names.size()) throw TypeError("outputs and their names differ in number");
+  for (const Value& output : outputs) graph_.at(output);
   for (size_t i = 0; i < graph_.outputs().size(); ++i) {
     graph_.state_hash_ -= graph_.term_of_output(i);
     remove_use(graph_.outputs()[i].node, {-1, static_cast<int32_t>(i)});
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!graph_.alive(outputs[i].node)) throw TypeError("graph output '" + names[i] + "' has no value");
     add_use(outputs[i].node, {-1, static_cast<int32_t>(i)});
   }
   graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));

@@ -66,6 +66,10 @@ class Graph {
   bool alive(NodeId id) const {
     return id >= 0 && id < end_id() && nodes_[static_cast<size_t>(id)] != nullptr;
   }
+  /// The node, or the type of the value, for numbers that come from outside: IndexError where there is none.
+  const Node& at(NodeId id) const;
+  const TensorType& at(Value value) const;
+  /// The same of what is known to be there.
   const Node& node(NodeId id) const { return *nodes_[static_cast<size_t>(id)]; }
   /// Readers of any output of the node, in no particular order.
   const std::vector<Use>& uses(NodeId id) const { return *uses_[static_cast<size_t>(id)]; }
@@ -118,9 +122,11 @@ class GraphEdit {
   explicit GraphEdit(Graph base) : graph_(std::move(base)), first_new_(graph_.end_id()) {}
 
   NodeId add_input(const std::string& name, TensorType type, bool is_weight);
-  /// Type inference is the caller's: `types` has one entry per output.
+  /// Type inference is the caller's: `types` has one entry per output. Throws IndexError for an input that is
+  /// not there.
   NodeId add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
                   NodeNames names = {});
+  /// Throws IndexError for a value that is not there, and changes nothing then.
   void set_outputs(std::vector<Value> outputs, std::vector<std::string> names);
   /// All readers of `from` (graph outputs too) read `to` instead. Types must be equal: TypeError otherwise.
   void redirect(Value from, Value to);

@@ -61,9 +61,9 @@ std::vector<AttrSpec> parse_schema(const std::string& schema) {
 
 std::vector<OpInfo> make_table() {
   std::vector<OpInfo> table;
-#define RLOPT_OP(name, domain, min_inputs, max_inputs, num_outputs, attrs, cost, infer)               \
-  table.push_back({Op::name, #name, domain, min_inputs, max_inputs, num_outputs, parse_schema(attrs), \
-                   CostClass::cost, InferRule::infer});
+#define RLOPT_OP(name, domain, min_inputs, max_inputs, num_outputs, attrs, cost, infer, dtypes, traits) \
+  table.push_back({Op::name, #name, domain, min_inputs, max_inputs, num_outputs, parse_schema(attrs),   \
+                   CostClass::cost, InferRule::infer, DTypes::dtypes, traits});
 #include "core/ops.def"
 #undef RLOPT_OP
   return table;
@@ -157,25 +157,54 @@ Op find_op(const std::string& name) {
   return it == by_name.end() ? Op::Opaque : it->second;
 }
 
-bool is_commutative(Op op) {
-  switch (op) {
-    case Op::Add:
-    case Op::Mul:
-    case Op::And:
-    case Op::Or:
-    case Op::Xor:
-    case Op::BitwiseAnd:
-    case Op::BitwiseOr:
-    case Op::BitwiseXor:
-    case Op::Equal:
-    case Op::Max:
-    case Op::Min:
-    case Op::Sum:
-    case Op::Mean:
+bool belongs(DType dtype, DTypes dtypes) {
+  const bool is_complex = dtype == DType::c64 || dtype == DType::c128;
+  const bool is_negative = dtype >= DType::i8 && dtype <= DType::i64;
+  switch (dtypes) {
+    case DTypes::Any:
       return true;
-    default:
-      return false;
+    case DTypes::Known:
+      return dtype != DType::other;
+    case DTypes::Numeric:
+      return is_floating(dtype) || is_integer(dtype) || is_complex;
+    case DTypes::Ordered:
+      return is_floating(dtype) || is_integer(dtype);
+    case DTypes::Signed:
+      return is_floating(dtype) || is_negative || is_complex;
+    case DTypes::Float:
+      return is_floating(dtype);
+    case DTypes::Integer:
+      return is_integer(dtype);
+    case DTypes::Unsigned:
+      return is_integer(dtype) && !is_negative;
+    case DTypes::Bool:
+      return dtype == DType::boolean;
   }
+  return false;
+}
+
+const char* dtypes_text(DTypes dtypes) {
+  switch (dtypes) {
+    case DTypes::Any:
+      return "any dtype";
+    case DTypes::Known:
+      return "numbers or bool";
+    case DTypes::Numeric:
+      return "a numeric dtype";
+    case DTypes::Ordered:
+      return "ordered numbers";
+    case DTypes::Signed:
+      return "a signed dtype";
+    case DTypes::Float:
+      return "a floating dtype";
+    case DTypes::Integer:
+      return "an integer dtype";
+    case DTypes::Unsigned:
+      return "an unsigned dtype";
+    case DTypes::Bool:
+      return "bool";
+  }
+  return "?";
 }
 
 std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std::string, AttrValue>>& given) {

@@ -78,7 +78,33 @@ enum class InferRule : uint8_t {
   SpaceToDepth,
   Shape,
   Size,
-  ConstantOfShape
+  ConstantOfShape,
+  Normalisation,
+  Rotary,
+  Scatter
+};
+
+/// What the first input may be.
+enum class DTypes : uint8_t {
+  Any,
+  Known,    // numbers or bool
+  Numeric,  // floating, integer or complex
+  Ordered,  // floating or integer
+  Signed,   // numbers that can be negative
+  Float,
+  Integer,
+  Unsigned,
+  Bool
+};
+bool belongs(DType dtype, DTypes dtypes);
+/// For messages: "a floating dtype".
+const char* dtypes_text(DTypes dtypes);
+
+/// Facts that one part or another goes by; a set of bits.
+enum OpTraits : uint8_t {
+  kNone = 0,
+  kCommutative = 1,  // the inputs may change places
+  kDivides = 2       // quotients of reals have no exact integer
 };
 
 using Ints = std::vector<int64_t>;
@@ -104,7 +130,10 @@ struct OpInfo {
   std::vector<AttrSpec> attrs;
   CostClass cost_class;
   InferRule infer;
+  DTypes dtypes;
+  int traits;  // OpTraits
 
+  bool is(OpTraits trait) const { return (traits & trait) != 0; }
   const AttrSpec* find_attr(const std::string& attr) const;
 };
 
@@ -113,7 +142,7 @@ const OpInfo& op_info(Op op);
 const std::vector<OpInfo>& all_ops();
 /// Op::Opaque when unknown.
 Op find_op(const std::string& name);
-bool is_commutative(Op op);
+inline bool is_commutative(Op op) { return op_info(op).is(kCommutative); }
 
 /// Attributes of a node: complete (defaults filled in), in schema order. Immutable and shared.
 class Attrs {

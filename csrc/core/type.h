@@ -23,6 +23,12 @@ class TypeError : public Error {
   using Error::Error;
 };
 
+/// A number that stands for nothing that is there (a node, a value, a location): a mistake of the caller.
+class IndexError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Malformed graph or substitution text; the message names what, the line and the reason.
 class ParseError : public Error {
  public:

@@ -67,6 +67,11 @@ void Episode::copy_from(const Episode& other) {
   has_table_ = false;
 }
 
+const RewriteState& Episode::state() const {
+  if (state_ == nullptr) throw EnvError("reset has to come before anything else of an episode");
+  return *state_;
+}
+
 void Episode::walk(int count, uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     state_->evaluate();
@@ -139,7 +144,7 @@ StepOutcome Episode::step(int64_t action) {
 const std::vector<Action>& Episode::table() {
   if (has_table_) return table_;
   table_.clear();
-  const std::vector<Candidate> candidates = state_->candidates();
+  const std::vector<Candidate> candidates = state().candidates();
   for (const Candidate& candidate : candidates) table_.push_back(action_of({candidate}));
   if (options_->has_macros) {
     std::map<std::pair<int, uint64_t>, std::vector<Candidate>> classes;
@@ -224,6 +229,13 @@ void VecRewriteEnv::reset(const std::vector<int>& envs, const std::vector<Start>
     if (start == nullptr) return;
     episodes_[at(i)].reset(*originals_[at(start->graph * num_threads + i % num_threads)], *start);
   });
+}
+
+const Episode& VecRewriteEnv::episode(int env) const {
+  if (env < 0 || env >= num_envs()) {
+    throw EnvError("no episode " + std::to_string(env) + " of " + std::to_string(num_envs()));
+  }
+  return episodes_[at(env)];
 }
 
 void VecRewriteEnv::copy(int source, int target) {

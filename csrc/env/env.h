@@ -64,7 +64,8 @@ class Episode {
   /// The candidate of a (substitution, location), -1 where there is no legal one.
   int64_t find(int substitution, int location) const;
 
-  const RewriteState& state() const { return *state_; }
+  /// Throws EnvError before the first reset.
+  const RewriteState& state() const;
   /// Single candidates in canonical order, then the symmetry classes with more than one member.
   const std::vector<Action>& table();
   bool is_done() const { return is_done_; }
@@ -107,8 +108,9 @@ class VecRewriteEnv {
   std::vector<StepOutcome> step(const std::vector<int64_t>& actions);
   /// Makes an episode a copy of another one, which costs far less than to take its steps again.
   void copy(int source, int target);
-  const Episode& episode(int env) const { return episodes_[static_cast<size_t>(env)]; }
-  Episode& episode(int env) { return episodes_[static_cast<size_t>(env)]; }
+  /// Throws EnvError where there is no such episode.
+  const Episode& episode(int env) const;
+  Episode& episode(int env) { return const_cast<Episode&>(std::as_const(*this).episode(env)); }
   /// What the next observation shows: these episodes, in this order; all of them for none.
   ObservationSizes prepare(const std::vector<int>& envs = {});
   /// Of what was prepared; of all episodes where anything has happened since.

@@ -1,11 +1,10 @@
-// What an agent sees: one table of features, written as flat arrays.
+// What an agent sees, as flat arrays; features.h says what the numbers are.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "search/state.h"
+#include "env/features.h"
 
 namespace rlopt {
 
@@ -21,16 +20,6 @@ struct Action {
   bool is_visited = false;  // leads to a graph that the episode has seen
   bool is_macro() const { return members.size() > 1; }
 };
-
-/// Column names by array ("node", "edge", "global", "candidate"), in order.
-struct FeatureColumn {
-  std::string array;
-  std::string name;
-};
-const std::vector<FeatureColumn>& feature_columns();
-int num_columns(const std::string& array);
-/// Of the columns and of the operators that node ids stand for; the same in every process.
-uint64_t feature_hash();
 
 /// What of an episode is observed.
 struct ObservedEpisode {

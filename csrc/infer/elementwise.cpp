@@ -8,64 +8,13 @@ namespace rlopt {
 
 namespace {
 
-bool is_signed_number(DType dtype) {
-  return is_floating(dtype) || (dtype >= DType::i8 && dtype <= DType::i64) || dtype == DType::c64 ||
-         dtype == DType::c128;
-}
-
 void require_dtype(const InferCall& call, size_t i, bool fits, const char* what) {
   call.require(fits, std::string(what) + " for input " + std::to_string(i), call.in(i).str());
-}
-
-/// What the first operand's dtype must be, by operator; anything not listed is a function on floating
-/// numbers.
-void check_unary_dtype(const InferCall& call) {
-  const DType dtype = call.in(0).dtype;
-  switch (call.op()) {
-    case Op::Identity:
-    case Op::Trilu:
-      return;
-    case Op::Abs:
-    case Op::Clip:
-    case Op::CumSum:
-    case Op::Sign:
-      return call.require_numeric(0);
-    case Op::Neg:
-    case Op::Relu:
-      return require_dtype(call, 0, is_signed_number(dtype), "a signed dtype");
-    case Op::BitwiseNot:
-      return require_dtype(call, 0, is_integer(dtype), "an integer dtype");
-    case Op::Not:
-      return require_dtype(call, 0, dtype == DType::boolean, "bool");
-    default:
-      return call.require_floating(0);
-  }
 }
 
 }  // namespace
 
 Types infer_unary(const InferCall& call) {
-  switch (call.op()) {
-    case Op::RotaryEmbedding:
-      return infer_rotary(call);
-    case Op::ScatterElements:
-    case Op::ScatterND:
-      return infer_scatter(call);
-    case Op::BatchNormalization:
-    case Op::LayerNormalization:
-    case Op::RMSNormalization:
-    case Op::InstanceNormalization:
-    case Op::GroupNormalization:
-    case Op::LRN:
-    case Op::LpNormalization:
-    case Op::Softmax:
-    case Op::LogSoftmax:
-    case Op::Hardmax:
-      return infer_normalisation(call);
-    default:
-      break;
-  }
-  check_unary_dtype(call);
   if (call.op() == Op::Gelu) {
     const std::string& form = call.attr_string("approximate");
     call.require(form == "none" || form == "tanh", "approximate of \"none\" or \"tanh\"", form);
@@ -95,10 +44,7 @@ Types infer_cast(const InferCall& call) {
   return {type};
 }
 
-Types infer_predicate(const InferCall& call) {
-  call.require_floating(0);
-  return {{DType::boolean, true, call.in(0).dims}};
-}
+Types infer_predicate(const InferCall& call) { return {{DType::boolean, true, call.in(0).dims}}; }
 
 Types infer_broadcast(const InferCall& call) {
   TensorType type = call.in(0);
@@ -106,50 +52,19 @@ Types infer_broadcast(const InferCall& call) {
     call.require_same_dtype(0, i);
     if (i > 0) type.dims = call.broadcast(type.dims, call.in(i).dims);
   }
-  switch (call.op()) {
-    case Op::BitwiseAnd:
-    case Op::BitwiseOr:
-    case Op::BitwiseXor:
-      require_dtype(call, 0, is_integer(type.dtype), "an integer dtype");
-      break;
-    case Op::BitShift: {
-      require_dtype(call, 0, type.dtype >= DType::u8 && type.dtype <= DType::u64, "an unsigned dtype");
-      const std::string& direction = call.attr_string("direction");
-      call.require(direction == "LEFT" || direction == "RIGHT", "direction of LEFT or RIGHT", direction);
-      break;
-    }
-    case Op::Mean:
-    case Op::Sum:
-      call.require_floating(0);
-      break;
-    case Op::Mod:
-      call.require(call.attr_flag("fmod") || is_integer(type.dtype), "an integer dtype, or fmod=1",
-                   type.str());
-      break;
-    case Op::PRelu:
-      call.require_broadcasts_to(1, call.in(0).dims);
-      [[fallthrough]];
-    default:
-      call.require_numeric(0);
+  if (call.op() == Op::BitShift) {
+    const std::string& direction = call.attr_string("direction");
+    call.require(direction == "LEFT" || direction == "RIGHT", "direction of LEFT or RIGHT", direction);
   }
+  if (call.op() == Op::Mod) {
+    call.require(call.attr_flag("fmod") || is_integer(type.dtype), "an integer dtype, or fmod=1", type.str());
+  }
+  if (call.op() == Op::PRelu) call.require_broadcasts_to(1, call.in(0).dims);
   return {type};
 }
 
 Types infer_compare(const InferCall& call) {
   call.require_same_dtype(0, 1);
-  const DType dtype = call.in(0).dtype;
-  switch (call.op()) {
-    case Op::And:
-    case Op::Or:
-    case Op::Xor:
-      require_dtype(call, 0, dtype == DType::boolean, "bool");
-      break;
-    case Op::Equal:
-      require_dtype(call, 0, dtype != DType::other, "numbers or bool");
-      break;
-    default:
-      require_dtype(call, 0, is_floating(dtype) || is_integer(dtype), "ordered numbers");
-  }
   return {{DType::boolean, true, call.broadcast(call.in(0).dims, call.in(1).dims)}};
 }
 

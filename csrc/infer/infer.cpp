@@ -86,6 +86,12 @@ Types dispatch(const InferCall& call, InferRule rule) {
       return infer_size(call);
     case InferRule::ConstantOfShape:
       return infer_constant_of_shape(call);
+    case InferRule::Normalisation:
+      return infer_normalisation(call);
+    case InferRule::Rotary:
+      return infer_rotary(call);
+    case InferRule::Scatter:
+      return infer_scatter(call);
   }
   call.fail("a known inference rule", std::to_string(static_cast<int>(rule)));
 }
@@ -106,13 +112,17 @@ std::vector<TensorType> infer_types(Op op, const Attrs& attrs, const std::vector
     call.require(inputs[i] != nullptr || !is_required, "input " + std::to_string(i), "an omitted one");
     call.require(inputs[i] == nullptr || inputs[i]->has_rank, "inputs of known rank", "unknown rank");
   }
+  if (call.has(0)) {
+    call.require(belongs(call.in(0).dtype, info.dtypes),
+                 std::string(dtypes_text(info.dtypes)) + " for input 0", call.in(0).str());
+  }
   return dispatch(call, info.infer);
 }
 
 NodeId add_inferred(GraphEdit& edit, Op op, AttrsPtr attrs, std::vector<Value> inputs, NodeNames names) {
   std::vector<const TensorType*> types;
   types.reserve(inputs.size());
-  for (const Value& value : inputs) types.push_back(value.present() ? &edit.graph().type(value) : nullptr);
+  for (const Value& value : inputs) types.push_back(value.present() ? &edit.graph().at(value) : nullptr);
   std::vector<TensorType> outputs = infer_types(op, *attrs, types);
   return edit.add_node(op, std::move(attrs), std::move(inputs), std::move(outputs), std::move(names));
 }

@@ -137,7 +137,8 @@ struct MatchSet::Rematch {
   Keys keys;
 };
 
-MatchSet::MatchSet(Graph graph, const Library& library) : graph_(std::move(graph)), order_(graph_) {
+MatchSet::MatchSet(Graph graph, const Library& library)
+    : graph_(std::move(graph)), order_(graph_), library_hash_(library.hash()) {
   const GraphIndex index(graph_, &order_);
   lists_.resize(library.substitutions().size());
   for (NodeId id = 0; id < graph_.end_id(); ++id) at_node_.push_back(nullptr);
@@ -147,6 +148,23 @@ MatchSet::MatchSet(Graph graph, const Library& library) : graph_(std::move(graph
     for (Key& key : matcher.take_conflicts()) conflicts_.emplace_back(i, std::move(key));
   }
   make_unique(conflicts_);
+}
+
+const Located& MatchSet::located(int substitution, int location) const {
+  if (substitution < 0 || static_cast<size_t>(substitution) >= lists_.size()) {
+    throw IndexError("there are " + std::to_string(lists_.size()) + " substitutions, no number " +
+                     std::to_string(substitution));
+  }
+  const MatchList& list = of(substitution);
+  if (location < 0 || static_cast<size_t>(location) >= list.size()) {
+    throw IndexError("substitution " + std::to_string(substitution) + " has " + std::to_string(list.size()) +
+                     " matches, no location " + std::to_string(location));
+  }
+  return list[static_cast<size_t>(location)];
+}
+
+void MatchSet::require(const Library& library) const {
+  if (library.hash() != library_hash_) throw TypeError("the matches are those of another library");
 }
 
 void MatchSet::insert(Match match) {
@@ -175,6 +193,7 @@ void MatchSet::erase(const Match& match) {
 }
 
 MatchSet MatchSet::after(Graph next, const Library& library) const {
+  require(library);
   MatchSet result = *this;
   const Change change = compare(graph_, next);
   result.update(std::move(next), change, library);

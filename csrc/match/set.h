@@ -16,13 +16,18 @@ class MatchSet {
   MatchSet(Graph graph, const Library& library);
   /// Follows a step. Afterwards equal to `MatchSet(next, library)`. `library` must be the one of before.
   void update(Graph next, const Change& change, const Library& library);
-  /// The set of a graph that was made from this one by edits (ids of surviving nodes are the same).
+  /// The set of a graph that was made from this one by edits (ids of surviving nodes are the same). Throws
+  /// TypeError for another library.
   MatchSet after(Graph next, const Library& library) const;
 
   const Graph& graph() const { return graph_; }
   const TopologicalOrder& order() const { return order_; }
   /// In canonical order: the position is the location.
   const MatchList& of(int substitution) const { return lists_[static_cast<size_t>(substitution)]; }
+  /// The match of a (substitution, location) that comes from outside: IndexError where there is none.
+  const Located& located(int substitution, int location) const;
+  /// Throws TypeError unless the matches are those of this library.
+  void require(const Library& library) const;
   /// Of all substitutions.
   size_t size() const { return size_; }
   /// Notes the evaluation of a match, or forgets it (null). The equal match of this set; null where there is
@@ -53,6 +58,7 @@ class MatchSet {
   Keys conflicts_;  // families without an order that had to leave members out
   std::vector<MatchPtr> fresh_;
   size_t size_ = 0;
+  uint64_t library_hash_ = 0;
 };
 
 }  // namespace rlopt

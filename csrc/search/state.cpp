@@ -106,7 +106,7 @@ RewriteState::RewriteState(Graph graph, const Library& library, const CostModel&
 }
 
 bool RewriteState::step(int substitution, int location) {
-  const MatchPtr match = matches_.of(substitution)[at(location)].match;
+  const MatchPtr match = matches_.located(substitution, location).match;
   const Graph before = graph();
   Applied applied = apply_match(before, *library_, *match, &matches_.order());
   if (!applied.graph) return false;
@@ -244,9 +244,9 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
 }
 
 const Evaluation* RewriteState::evaluate(int substitution, int location) {
-  const MatchList& list = matches_.of(substitution);
-  if (list[at(location)].evaluation == nullptr) evaluate_match(MatchPtr(list[at(location)].match));
-  return list[at(location)].evaluation.get();
+  const Located& located = matches_.located(substitution, location);
+  if (located.evaluation == nullptr) evaluate_match(MatchPtr(located.match));
+  return matches_.located(substitution, location).evaluation.get();
 }
 
 std::vector<Candidate> RewriteState::candidates() const {

@@ -49,7 +49,7 @@ class RewriteState {
   bool is_allowed(int substitution) const { return is_allowed_[static_cast<size_t>(substitution)]; }
 
   /// Applies a match and brings everything up to date but evaluations. False, with nothing changed, where it
-  /// is refused.
+  /// is refused; IndexError where there is no such match.
   bool step(int substitution, int location);
   /// Evaluates what is new or stale; `poll`, called now and then, ends it early with true.
   void evaluate();

@@ -128,7 +128,7 @@ def test_opaque_nodes_keep_their_given_types() -> None:
 
 def test_builder_refuses_a_dangling_value() -> None:
     builder = _C.GraphBuilder()
-    with pytest.raises(ModelFormatError, match="which the graph does not have"):
+    with pytest.raises(IndexError, match="the graph has no node 7"):
         builder.add_leaf("Opaque", [(7, 0)], {"op": "x"}, [("f32", [1])])
 
 

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from tests.unit.core_calls import assert_equal, evaluate, onnx_value, random
+from tests.unit.core_calls import assert_equal, build, evaluate, onnx_value, random
+from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
 SPECIAL = np.array([-np.inf, -3.5, -2.5, -1.0, -0.3, 0.0, 0.2, 0.5, 1.5, 2.5, 40.0, np.inf, np.nan])
@@ -195,3 +196,34 @@ def test_casts(x: NDArray[Any], to: str, expected: NDArray[Any]) -> None:
 def test_division_of_integers_by_zero_is_refused() -> None:
     with pytest.raises(ModelFormatError, match="division by zero"):
         evaluate("Div", np.array([1]), np.array([0]))
+
+
+DTYPES = ("f64", "i64", "u8", "bool")
+REQUIRED = {"to": "f32", "direction": "LEFT", "axis": 0}
+OPERANDS = {  # where they are not all of one shape and dtype
+    "Where": ["bool[2]", "f32[2]", "f32[2]"],
+    "BatchNormalization": ["f32[2,3,4]", *["f32[3]"] * 4],
+    "RotaryEmbedding": ["f32[1,2,3,4]", "f32[1,3,2]", "f32[1,3,2]"],
+}
+
+
+def answer(op: dict[str, Any], dtype: str) -> str:
+    """Empty where inference and the reference know the operator on such operands; else what they say."""
+    types = OPERANDS.get(op["name"]) or [f"{dtype}[2,2]"] * op["min_inputs"]
+    attrs = {name: REQUIRED[name] for name, default in op["attrs"].items() if default is None}
+    try:
+        graph = build(op["name"], types, attrs)
+        ones = {f"x{i}": np.ones(graph.type((node, 0))[1]) for i, node in enumerate(graph.inputs)}
+        _tools.evaluate(graph, ones)
+    except ModelFormatError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "op", [each for each in _C.ops() if each["cost_class"] in ("Elementwise", "Transcendental")],
+    ids=lambda op: op["name"],
+)  # fmt: skip
+def test_every_elementwise_operator_has_a_row_in_the_reference(op: dict[str, Any]) -> None:
+    answers = [answer(op, dtype) for dtype in DTYPES]
+    assert "" in answers, answers

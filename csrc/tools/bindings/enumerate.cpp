@@ -55,12 +55,14 @@ Term term_from_python(const World& world, const std::vector<std::vector<int>>& o
     if (ops[i].size() != 3) throw TypeError("an operator of a term is [letter, operand, operand]");
     const int limit = numbers.output(static_cast<int>(i), 0);
     if (ops[i][0] < 0) {
+      if (i > 0 || ops[i][1] < 0 || ops[i][1] >= numbers.num_inputs())
+        throw IndexError("a term without operators is an input of its world");
       term.input = static_cast<int8_t>(ops[i][1]);
       return term;
     }
     if (ops[i][0] >= static_cast<int>(world.letters.size()) || ops[i][1] < 0 || ops[i][1] >= limit ||
-        ops[i][2] >= limit) {
-      throw TypeError("an operator of a term reads what is not there");
+        ops[i][2] >= limit || (ops[i][2] < 0 && world.letters[static_cast<size_t>(ops[i][0])].arity > 1)) {
+      throw IndexError("an operator of a term reads what is not there");
     }
     term.ops[i] = {static_cast<uint8_t>(ops[i][0]),
                    {static_cast<int8_t>(ops[i][1]), static_cast<int8_t>(ops[i][2])}};

@@ -292,6 +292,9 @@ Enumeration enumerate_terms(const World& world, const EnumerateOptions& options,
   if (options.depth < 1 || options.depth > kMaxTermOps)
     throw Error("depth: expected 1 to " + std::to_string(kMaxTermOps) + " operators, got " +
                 std::to_string(options.depth));
+  if (options.num_slices < 1 || options.slice < 0 || options.slice >= options.num_slices)
+    throw IndexError("no slice " + std::to_string(options.slice) + " of " +
+                     std::to_string(options.num_slices));
   return Enumerator(world, options, interrupted).run();
 }
 

@@ -246,6 +246,7 @@ JoinResult find_pairs(const World& world, const EnumerateOptions& options,
 }
 
 std::string find_difference(const Graph& before, const Graph& after, uint64_t seed) {
+  if (before.outputs().size() != after.outputs().size()) return "the numbers of outputs differ";
   for (size_t i = 0; i < before.outputs().size(); ++i) {
     if (before.type(before.outputs()[i]) != after.type(after.outputs()[i])) return "the types differ";
   }

@@ -23,34 +23,53 @@ void zip(const RefTensor& a, const RefTensor& b, const Sizes& shape, std::vector
                     });
 }
 
+/// Of two operands.
+template <class A, auto kFunction>
+bool binary(const Call& call) {
+  using T = typename A::T;
+  zip<T>(*call.in[0], *call.in[1], call.out[0].dims, data<T>(call.out[0]),
+         [](T a, T b) { return kFunction(a, b); });
+  return true;
+}
+
+/// Operands of the algebra, bool result.
+template <class A, auto kFunction>
+bool compare(const Call& call) {
+  using T = typename A::T;
+  zip<T>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints,
+         [](T a, T b) { return kFunction(a, b) ? 1 : 0; });
+  return true;
+}
+
 /// Left fold over all operands.
-template <class A, class F>
-bool fold(const Call& call, F function) {
+template <class A, auto kFunction>
+bool fold(const Call& call) {
   using T = typename A::T;
   RefTensor& out = call.out[0];
   RefTensor sum = *call.in[0];
   for (size_t i = 1; i < call.in.size(); ++i) {
     RefTensor next;
     next.dims = out.dims;
-    zip<T>(sum, *call.in[i], out.dims, data<T>(next), function);
+    zip<T>(sum, *call.in[i], out.dims, data<T>(next), [](T a, T b) { return kFunction(a, b); });
     sum = std::move(next);
   }
   data<T>(out) = std::move(data<T>(sum));
   return true;
 }
 
-template <class A, class F>
-bool binary(const Call& call, F function) {
-  using T = typename A::T;
-  zip<T>(*call.in[0], *call.in[1], call.out[0].dims, data<T>(call.out[0]), function);
+template <class A>
+bool mean(const Call& call) {
+  fold<A, A::add>(call);
+  const Divider<A> by_count(A::from_int(static_cast<int64_t>(call.in.size())));
+  for (auto& value : data<typename A::T>(call.out[0])) value = by_count(value);
   return true;
 }
 
-/// Operands of the algebra, bool result.
-template <class A, class F>
-bool compare(const Call& call, F function) {
-  zip<typename A::T>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints, function);
-  return true;
+template <class A>
+bool remainder(const Call& call) {
+  return call.node.attr_int("fmod") != 0
+             ? binary<A, [](typename A::T a, typename A::T b) { return A::mod(a, b, true); }>(call)
+             : binary<A, [](typename A::T a, typename A::T b) { return A::mod(a, b, false); }>(call);
 }
 
 /// `condition` is bool; the algebra is that of the choices.
@@ -79,80 +98,68 @@ int64_t shift(int64_t value, int64_t bits, bool left, int width) {
   return static_cast<int64_t>(left ? number << bits : number >> bits);
 }
 
-bool eval_bits(const Call& call) {
-  using A = IntAlgebra;
-  using T = int64_t;
-  switch (call.node.op) {
-    case Op::BitwiseAnd:
-    case Op::And:
-      return binary<A>(call, [](T a, T b) { return a & b; });
-    case Op::BitwiseOr:
-    case Op::Or:
-      return binary<A>(call, [](T a, T b) { return a | b; });
-    case Op::BitwiseXor:
-    case Op::Xor:
-      return binary<A>(call, [](T a, T b) { return a ^ b; });
-    case Op::BitShift: {
-      const bool left = call.node.attr_string("direction") == "LEFT";
-      const int width = 8 * dtype_bytes(call.in_dtypes[0]);
-      return binary<A>(call, [=](T a, T b) { return shift(a, b, left, width); });
-    }
-    default:
-      return false;
+template <class A>
+bool bit_shift(const Call& call) {
+  if constexpr (std::is_same_v<A, IntAlgebra>) {
+    const bool left = call.node.attr_string("direction") == "LEFT";
+    const int width = 8 * dtype_bytes(call.in_dtypes[0]);
+    zip<int64_t>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints,
+                 [=](int64_t a, int64_t b) { return shift(a, b, left, width); });
+    return true;
   }
+  return false;
+}
+
+/// Of integers and bool only.
+template <class A, auto kFunction>
+bool bits(const Call& call) {
+  if constexpr (std::is_same_v<A, IntAlgebra>) return binary<A, kFunction>(call);
+  return false;
+}
+
+int64_t bit_and(int64_t a, int64_t b) { return a & b; }
+int64_t bit_or(int64_t a, int64_t b) { return a | b; }
+int64_t bit_xor(int64_t a, int64_t b) { return a ^ b; }
+
+/// One row an operator.
+template <class A>
+std::vector<KernelRow> broadcast_rows() {
+  using T = typename A::T;
+  using F = Functions<A>;
+  return {
+      {Op::Add, binary<A, A::add>},
+      {Op::Sub, binary<A, A::sub>},
+      {Op::Mul, binary<A, A::mul>},
+      {Op::Div, binary<A, A::div>},
+      {Op::Pow, binary<A, A::pow>},
+      {Op::Mod, remainder<A>},
+      {Op::PRelu, binary<A, F::leaky_relu>},
+      {Op::And, bits<A, bit_and>},
+      {Op::Or, bits<A, bit_or>},
+      {Op::Xor, bits<A, bit_xor>},
+      {Op::BitwiseAnd, bits<A, bit_and>},
+      {Op::BitwiseOr, bits<A, bit_or>},
+      {Op::BitwiseXor, bits<A, bit_xor>},
+      {Op::BitShift, bit_shift<A>},
+      {Op::Equal, compare<A, [](T a, T b) { return a == b; }>},
+      {Op::Less, compare<A, A::less>},
+      {Op::LessOrEqual, compare<A, [](T a, T b) { return A::less(a, b) || a == b; }>},
+      {Op::Greater, compare<A, [](T a, T b) { return A::less(b, a); }>},
+      {Op::GreaterOrEqual, compare<A, [](T a, T b) { return A::less(b, a) || a == b; }>},
+      {Op::Max, fold<A, F::max>},
+      {Op::Min, fold<A, F::min>},
+      {Op::Sum, fold<A, A::add>},
+      {Op::Mean, mean<A>},
+      {Op::Where, where<A>},
+  };
 }
 
 }  // namespace
 
 template <class A>
 bool eval_broadcast(const Call& call) {
-  using T = typename A::T;
-  using F = Functions<A>;
-  switch (call.node.op) {
-    case Op::Add:
-      return binary<A>(call, [](T a, T b) { return A::add(a, b); });
-    case Op::Sub:
-      return binary<A>(call, [](T a, T b) { return A::sub(a, b); });
-    case Op::Mul:
-      return binary<A>(call, [](T a, T b) { return A::mul(a, b); });
-    case Op::Div:
-      return binary<A>(call, [](T a, T b) { return A::div(a, b); });
-    case Op::Pow:
-      return binary<A>(call, [](T a, T b) { return A::pow(a, b); });
-    case Op::Mod: {
-      const bool truncated = call.node.attr_int("fmod") != 0;
-      return binary<A>(call, [=](T a, T b) { return A::mod(a, b, truncated); });
-    }
-    case Op::PRelu:
-      return binary<A>(call, [](T a, T b) { return F::leaky_relu(a, b); });
-    case Op::Equal:
-      return compare<A>(call, [](T a, T b) { return a == b ? 1 : 0; });
-    case Op::Less:
-      return compare<A>(call, [](T a, T b) { return A::less(a, b) ? 1 : 0; });
-    case Op::LessOrEqual:
-      return compare<A>(call, [](T a, T b) { return A::less(a, b) || a == b ? 1 : 0; });
-    case Op::Greater:
-      return compare<A>(call, [](T a, T b) { return A::less(b, a) ? 1 : 0; });
-    case Op::GreaterOrEqual:
-      return compare<A>(call, [](T a, T b) { return A::less(b, a) || a == b ? 1 : 0; });
-    case Op::Max:
-      return fold<A>(call, F::max);
-    case Op::Min:
-      return fold<A>(call, F::min);
-    case Op::Sum:
-      return fold<A>(call, [](T a, T b) { return A::add(a, b); });
-    case Op::Mean: {
-      fold<A>(call, [](T a, T b) { return A::add(a, b); });
-      const Divider<A> by_count(A::from_int(static_cast<int64_t>(call.in.size())));
-      for (T& value : data<T>(call.out[0])) value = by_count(value);
-      return true;
-    }
-    case Op::Where:
-      return where<A>(call);
-    default:
-      if constexpr (std::is_same_v<A, IntAlgebra>) return eval_bits(call);
-      return false;
-  }
+  static const KernelTable table = make_table(broadcast_rows<A>());
+  return run_kernel(table, call);
 }
 
 template bool eval_broadcast<RealAlgebra>(const Call&);

@@ -6,6 +6,7 @@ namespace rlopt {
 
 namespace {
 
+/// `function` of each element.
 template <class A, class F>
 bool map(const Call& call, F function) {
   const auto& x = data<typename A::T>(*call.in[0]);
@@ -25,141 +26,125 @@ bool test(const Call& call, F predicate) {
   return true;
 }
 
-/// Bound of a Clip; an infinite one is no bound, also for integers.
-template <class A>
-typename A::T bound(double value) {
-  if (std::isinf(value)) return value > 0 ? A::highest() : A::lowest();
-  return A::from_double(value);
-}
-
-/// Functions of the algebra itself.
-template <class A>
-bool eval_plain(const Call& call) {
+/// A function of an element and of the operator's float attributes, in the order of its schema.
+template <class A, auto kFunction>
+bool unary(const Call& call) {
   using T = typename A::T;
-  switch (call.node.op) {
-    case Op::Acos:
-      return map<A>(call, [](T x) { return A::acos(x); });
-    case Op::Acosh:
-      return map<A>(call, [](T x) { return A::acosh(x); });
-    case Op::Asin:
-      return map<A>(call, [](T x) { return A::asin(x); });
-    case Op::Asinh:
-      return map<A>(call, [](T x) { return A::asinh(x); });
-    case Op::Atan:
-      return map<A>(call, [](T x) { return A::atan(x); });
-    case Op::Atanh:
-      return map<A>(call, [](T x) { return A::atanh(x); });
-    case Op::Ceil:
-      return map<A>(call, [](T x) { return A::ceil(x); });
-    case Op::Cos:
-      return map<A>(call, [](T x) { return A::cos(x); });
-    case Op::Cosh:
-      return map<A>(call, [](T x) { return A::cosh(x); });
-    case Op::Erf:
-      return map<A>(call, [](T x) { return A::erf(x); });
-    case Op::Exp:
-      return map<A>(call, [](T x) { return A::exp(x); });
-    case Op::Floor:
-      return map<A>(call, [](T x) { return A::floor(x); });
-    case Op::Log:
-      return map<A>(call, [](T x) { return A::log(x); });
-    case Op::Neg:
-      return map<A>(call, [](T x) { return A::neg(x); });
-    case Op::Round:
-      return map<A>(call, [](T x) { return A::round(x); });
-    case Op::Sin:
-      return map<A>(call, [](T x) { return A::sin(x); });
-    case Op::Sinh:
-      return map<A>(call, [](T x) { return A::sinh(x); });
-    case Op::Sqrt:
-      return map<A>(call, [](T x) { return A::sqrt(x); });
-    case Op::Tan:
-      return map<A>(call, [](T x) { return A::tan(x); });
-    case Op::Tanh:
-      return map<A>(call, [](T x) { return A::tanh(x); });
-    default:
-      return false;
+  std::array<T, 2> numbers{};
+  size_t count = 0;
+  for (const AttrValue& value : call.node.attrs->values()) {
+    const auto* number = std::get_if<double>(&value);
+    if (number != nullptr && count < numbers.size()) numbers[count++] = A::from_double(*number);
+  }
+  if constexpr (std::is_invocable_v<decltype(kFunction), T>) {
+    return map<A>(call, [](T x) { return kFunction(x); });
+  } else if constexpr (std::is_invocable_v<decltype(kFunction), T, T>) {
+    return map<A>(call, [a = numbers[0]](T x) { return kFunction(x, a); });
+  } else {
+    return map<A>(call, [a = numbers[0], b = numbers[1]](T x) { return kFunction(x, a, b); });
   }
 }
 
 template <class A>
-bool eval_predicate(const Call& call) {
+bool gelu(const Call& call) {
+  using F = Functions<A>;
+  return call.node.attr_string("approximate") == "tanh" ? unary<A, F::gelu_tanh>(call)
+                                                        : unary<A, F::gelu>(call);
+}
+
+template <class A>
+bool is_infinite(const Call& call) {
   using T = typename A::T;
-  const Node& node = call.node;
-  if (node.op == Op::IsNaN) return test<A>(call, [](T x) { return A::is_nan(x); });
-  const bool negative = node.attr_int("detect_negative") != 0;
-  const bool positive = node.attr_int("detect_positive") != 0;
+  const bool negative = call.node.attr_int("detect_negative") != 0;
+  const bool positive = call.node.attr_int("detect_positive") != 0;
   return test<A>(call, [=](T x) {
     return A::is_infinite(x) && (A::less(x, Functions<A>::zero()) ? negative : positive);
   });
+}
+
+template <class A>
+bool is_nan(const Call& call) {
+  return test<A>(call, [](typename A::T x) { return A::is_nan(x); });
+}
+
+/// ONNX's Shrink.
+template <class A>
+typename A::T shrink(typename A::T x, typename A::T lambd, typename A::T bias) {
+  if (A::less(lambd, x)) return A::sub(x, bias);
+  return A::less(x, A::neg(lambd)) ? A::add(x, bias) : Functions<A>::zero();
+}
+
+template <class A>
+bool logical_not(const Call& call) {
+  using T = typename A::T;
+  return test<A>(call, [](T x) { return x == T(0); });
+}
+
+template <class A>
+bool bitwise_not(const Call& call) {
+  if constexpr (std::is_same_v<A, IntAlgebra>) return map<A>(call, [](int64_t x) { return ~x; });
+  return false;
+}
+
+/// One row an operator.
+template <class A>
+std::vector<KernelRow> elementwise_rows() {
+  using T = typename A::T;
+  using F = Functions<A>;
+  return {
+      {Op::Abs, unary<A, F::abs>},
+      {Op::Acos, unary<A, A::acos>},
+      {Op::Acosh, unary<A, A::acosh>},
+      {Op::Asin, unary<A, A::asin>},
+      {Op::Asinh, unary<A, A::asinh>},
+      {Op::Atan, unary<A, A::atan>},
+      {Op::Atanh, unary<A, A::atanh>},
+      {Op::BitwiseNot, bitwise_not<A>},
+      {Op::Ceil, unary<A, A::ceil>},
+      {Op::Celu, unary<A, F::celu>},
+      {Op::Clip, unary<A, F::clip>},
+      {Op::Cos, unary<A, A::cos>},
+      {Op::Cosh, unary<A, A::cosh>},
+      {Op::Elu, unary<A, F::elu>},
+      {Op::Erf, unary<A, A::erf>},
+      {Op::Exp, unary<A, A::exp>},
+      {Op::Floor, unary<A, A::floor>},
+      {Op::Gelu, gelu<A>},
+      {Op::HardSigmoid, unary<A, F::hard_sigmoid>},
+      {Op::HardSwish, unary<A, F::hard_swish>},
+      {Op::Identity, unary<A, [](T x) { return x; }>},
+      {Op::IsInf, is_infinite<A>},
+      {Op::IsNaN, is_nan<A>},
+      {Op::LeakyRelu, unary<A, F::leaky_relu>},
+      {Op::Log, unary<A, A::log>},
+      {Op::Mish, unary<A, F::mish>},
+      {Op::Neg, unary<A, A::neg>},
+      {Op::Not, logical_not<A>},
+      {Op::Reciprocal, unary<A, F::reciprocal>},
+      {Op::Relu, unary<A, F::relu>},
+      {Op::Round, unary<A, A::round>},
+      {Op::Selu, unary<A, F::selu>},
+      {Op::Sigmoid, unary<A, F::sigmoid>},
+      {Op::Shrink, unary<A, shrink<A>>},
+      {Op::Sign, unary<A, F::sign>},
+      {Op::Sin, unary<A, A::sin>},
+      {Op::Sinh, unary<A, A::sinh>},
+      {Op::Softplus, unary<A, F::softplus>},
+      {Op::Softsign, unary<A, F::softsign>},
+      {Op::Sqrt, unary<A, A::sqrt>},
+      {Op::Swish, unary<A, F::swish>},
+      {Op::Tan, unary<A, A::tan>},
+      {Op::Tanh, unary<A, A::tanh>},
+      {Op::ThresholdedRelu, unary<A, F::thresholded_relu>},
+  };
 }
 
 }  // namespace
 
 template <class A>
 bool eval_elementwise(const Call& call) {
-  using T = typename A::T;
-  using F = Functions<A>;
-  const Node& node = call.node;
-  const auto number = [&node](const char* name) { return A::from_double(node.attr_float(name)); };
-  switch (node.op) {
-    case Op::Identity:
-      return map<A>(call, [](T x) { return x; });
-    case Op::Abs:
-      return map<A>(call, F::abs);
-    case Op::Sign:
-      return map<A>(call, F::sign);
-    case Op::Relu:
-      return map<A>(call, F::relu);
-    case Op::Reciprocal:
-      return map<A>(call, F::reciprocal);
-    case Op::Sigmoid:
-      return map<A>(call, F::sigmoid);
-    case Op::Softplus:
-      return map<A>(call, F::softplus);
-    case Op::Softsign:
-      return map<A>(call, F::softsign);
-    case Op::Mish:
-      return map<A>(call, F::mish);
-    case Op::HardSwish:
-      return map<A>(call, F::hard_swish);
-    case Op::Gelu:
-      return map<A>(call, node.attr_string("approximate") == "tanh" ? F::gelu_tanh : F::gelu);
-    case Op::Clip: {
-      const T low = bound<A>(node.attr_float("min"));
-      const T high = bound<A>(node.attr_float("max"));
-      return map<A>(call, [=](T x) { return F::clip(x, low, high); });
-    }
-    case Op::LeakyRelu:
-      return map<A>(call, [a = number("alpha")](T x) { return F::leaky_relu(x, a); });
-    case Op::ThresholdedRelu:
-      return map<A>(call, [a = number("alpha")](T x) { return F::thresholded_relu(x, a); });
-    case Op::Elu:
-      return map<A>(call, [a = number("alpha")](T x) { return F::elu(x, a); });
-    case Op::Celu:
-      return map<A>(call, [a = number("alpha")](T x) { return F::celu(x, a); });
-    case Op::Selu:
-      return map<A>(call, [a = number("alpha"), g = number("gamma")](T x) { return F::selu(x, a, g); });
-    case Op::Swish:
-      return map<A>(call, [a = number("alpha")](T x) { return F::swish(x, a); });
-    case Op::HardSigmoid:
-      return map<A>(call,
-                    [a = number("alpha"), b = number("beta")](T x) { return F::hard_sigmoid(x, a, b); });
-    case Op::Shrink:
-      return map<A>(call, [l = number("lambd"), b = number("bias")](T x) {
-        return A::less(l, x) ? A::sub(x, b) : A::less(x, A::neg(l)) ? A::add(x, b) : F::zero();
-      });
-    case Op::IsInf:
-    case Op::IsNaN:
-      return eval_predicate<A>(call);
-    case Op::Not:
-      return test<A>(call, [](T x) { return x == T(0); });
-    case Op::BitwiseNot:
-      if constexpr (std::is_same_v<A, IntAlgebra>) return map<A>(call, [](T x) { return ~x; });
-      return false;
-    default:
-      return eval_plain<A>(call);
-  }
+  static const KernelTable table = make_table(elementwise_rows<A>());
+  return run_kernel(table, call);
 }
 
 template <class A>
@@ -181,7 +166,7 @@ void activate(const Node& node, std::vector<typename A::T>& values) {
   if (name == "Tanh") return apply([](T x) { return A::tanh(x); });
   if (name == "HardSwish") return apply(F::hard_swish);
   if (name == "Clip")
-    return apply([l = bound<A>(alpha), h = bound<A>(beta)](T x) { return F::clip(x, l, h); });
+    return apply([l = A::from_double(alpha), h = A::from_double(beta)](T x) { return F::clip(x, l, h); });
   const T a = A::from_double(alpha);
   if (name == "LeakyRelu") return apply([a](T x) { return F::leaky_relu(x, a); });
   if (name == "Elu") return apply([a](T x) { return F::elu(x, a); });

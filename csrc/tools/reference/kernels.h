@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "infer/rules.h"
@@ -42,6 +43,22 @@ const std::vector<T>& data(const RefTensor& tensor) {
 template <class T>
 std::vector<T>& data(RefTensor& tensor) {
   return const_cast<std::vector<T>&>(data<T>(static_cast<const RefTensor&>(tensor)));
+}
+
+/// Evaluates one operator; false where the algebra does not have it.
+using Kernel = bool (*)(const Call& call);
+/// A row of a table: an operator and what evaluates it over one algebra.
+using KernelRow = std::pair<Op, Kernel>;
+/// The rows by operator; null for operators that the table lacks.
+using KernelTable = std::array<Kernel, kNumOps>;
+inline KernelTable make_table(const std::vector<KernelRow>& rows) {
+  KernelTable table{};
+  for (const auto& [op, kernel] : rows) table[static_cast<size_t>(op)] = kernel;
+  return table;
+}
+inline bool run_kernel(const KernelTable& table, const Call& call) {
+  const Kernel kernel = table[static_cast<size_t>(call.node.op)];
+  return kernel != nullptr && kernel(call);
 }
 
 /// Each subject: true when it knows the operator, which is then evaluated over `A` (the algebra of the first

@@ -130,23 +130,6 @@ bool evaluate_over(const Call& call) {
          eval_normalisation<A>(call) || eval_pool<A>(call) || eval_gather<A>(call) || eval_attention<A>(call);
 }
 
-/// Quotients of reals have no exact integer: refused rather than truncated.
-bool divides(Op op) {
-  switch (op) {
-    case Op::Div:
-    case Op::Reciprocal:
-    case Op::Mod:
-    case Op::Mean:
-    case Op::ReduceMean:
-    case Op::AveragePool:
-    case Op::GlobalAveragePool:
-    case Op::BatchNormalization:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /// Shape-like operators, the same over every arithmetic. False: not one of them.
 bool evaluate_host(const Call& call, Arithmetic arithmetic) {
   const Node& node = call.node;
@@ -197,7 +180,7 @@ void evaluate_node(const Call& call, Arithmetic arithmetic) {
   } else if (is_floating(dtype) && arithmetic == Arithmetic::Field) {
     is_known = evaluate_over<FieldAlgebra>(call);
   } else if (dtype != DType::c64 && dtype != DType::c128 && dtype != DType::other) {
-    if (is_floating(dtype) && divides(node.op)) {
+    if (is_floating(dtype) && node.info().is(kDivides)) {
       throw TypeError(node.info().name + ": integer arithmetic has no division of reals");
     }
     is_known = evaluate_over<IntAlgebra>(call);

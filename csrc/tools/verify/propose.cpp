@@ -10,6 +10,15 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+/// A dtype that the operator's first input may have: the usual one where it may.
+DType dtype_for(Op op, DType usual) {
+  const DTypes dtypes = op_info(op).dtypes;
+  for (const DType each : {usual, DType::f32, DType::boolean, DType::i64, DType::u32}) {
+    if (belongs(each, dtypes)) return each;
+  }
+  return usual;
+}
+
 }  // namespace
 
 int64_t Random::between(int64_t low, int64_t high) {
@@ -155,8 +164,7 @@ void Proposer::fill_attributes(Draft& draft) {
 bool Proposer::elementwise(Draft& draft) {
   const bool has_axis = op_info(draft.op).find_attr("axis") != nullptr;
   const bool is_normalisation = op_info(draft.op).cost_class == CostClass::Normalisation;
-  DType dtype = DType::f32;
-  if (draft.op == Op::Not) dtype = DType::boolean;
+  DType dtype = dtype_for(draft.op, DType::f32);
   if (draft.op == Op::Cast)
     dtype = random_.one_of({DType::f32, DType::f32, DType::f64, DType::i64, DType::boolean});
   int64_t low = has_axis ? 1 : 0;
@@ -246,6 +254,8 @@ bool Proposer::propose(Draft& draft) {
   }
   switch (op_info(draft.op).infer) {
     case InferRule::Unary:
+    case InferRule::Normalisation:
+    case InferRule::Scatter:
     case InferRule::Cast:
     case InferRule::Predicate:
     case InferRule::Shape:
@@ -253,12 +263,10 @@ bool Proposer::propose(Draft& draft) {
       return done(elementwise(draft));
     case InferRule::Broadcast: {
       const bool is_integer = random_.chance(0.06) && draft.op != Op::PRelu;
-      return done(broadcast(draft, 0, is_integer ? DType::i64 : DType::f32));
+      return done(broadcast(draft, 0, dtype_for(draft.op, is_integer ? DType::i64 : DType::f32)));
     }
-    case InferRule::Compare: {
-      const bool is_logic = draft.op == Op::And || draft.op == Op::Or || draft.op == Op::Xor;
-      return done(broadcast(draft, 0, is_logic ? DType::boolean : DType::f32));
-    }
+    case InferRule::Compare:
+      return done(broadcast(draft, 0, dtype_for(draft.op, DType::f32)));
     case InferRule::Where: {
       const bool fits = broadcast(draft, 1, DType::f32);
       if (is_open(draft, 0)) choose(draft.in[0], smaller(*last_shape_), DType::boolean);
