@@ -44,7 +44,7 @@ class Rollout:
 
     @property
     def returns(self) -> Tensor:
-        """[B], sum of the rewards of each episode; where several follow each other in a place, of all of them."""
+        """[B], sum of the rewards in each place: of its episode, or of all that followed each other there."""
         return (self.rewards * self.active).sum(0)
 
 
@@ -53,7 +53,7 @@ class RolloutBuilder:
 
     Args:
         batch: B.
-        begins_anew: as soon as an episode has ended, another one begins in its place, so that every step counts.
+        begins_anew: as soon as an episode has ended, another begins in its place, so that every step counts.
     """
 
     def __init__(self, batch: int, *, begins_anew: bool = False) -> None:

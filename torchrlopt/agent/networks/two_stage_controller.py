@@ -44,7 +44,7 @@ class Legal:
 
 
 def squashed(saving: Tensor) -> Tensor:
-    """Signed square roots. Most steps save a thousandth of the first cost, some a third: this narrows that."""
+    """Signed square roots: most steps save a thousandth of the first cost, some a third."""
     return saving.sign() * saving.abs().sqrt()
 
 
@@ -66,8 +66,8 @@ class TwoStageController(nn.Module):
 
     An action is (substitution, rank): the rank counts the legal locations of the substitution, so that their
     number is all that has to be known of them. The score of a substitution is the scalar product of its
-    embedding with a vector made of the state, plus kappa times what it saves; with a large kappa the untrained
-    policy is greedy.
+    embedding with a vector made of the state, plus kappa times what it saves; with a large kappa the
+    untrained policy is greedy.
 
     Args:
         feature_width: F.

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel, WorldState
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
 
 KEY_WIDTH = 64
 # Once the latent of a graph is predicted to within this divergence, it is not made more predictable any

@@ -26,7 +26,8 @@ from torchrlopt.agent.networks.two_stage_controller import (
 from torchrlopt.agent.observation import Observation, Schema
 from torchrlopt.agent.world.discrete_model import DiscreteModel
 from torchrlopt.agent.world.mixture_model import MixtureModel
-from torchrlopt.agent.world.world_model import WorldModel, WorldState
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
 
 #: Rewards depend on these two, and an embedding need not hold them exactly. So they are given to the world
 #: model as they are, as the last two of its features.

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel, WorldState
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
 
 LOG_SIGMA = (-6.0, 2.0)
 

@@ -20,9 +20,10 @@ from torch.nn import functional as F
 
 from torchrlopt.agent.networks.candidate_controller import Draw, Policy
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, LatentState, Legal
+from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, Legal
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.world.sequences import NUM_COSTS, Sequences
+from torchrlopt.agent.world.world_state import Prediction, WorldState
 
 # A substitution that could not be applied before a step can seldom be applied after it, one that could mostly
 # still can: the predicted logit of "can be applied" begins at RARE, or at RARE + KEPT.
@@ -34,63 +35,6 @@ SAVING_SCALE = 10.0
 # Standardised features are cut off at this many standard deviations, so that a graph unlike all graphs of the
 # training does not drive the networks far outside of what they know.
 FURTHEST = 5.0
-
-
-@dataclasses.dataclass(frozen=True)
-class WorldState:
-    """Where B imagined episodes are.
-
-    Attributes:
-        z: [B, Z], the latent that stands for the graph.
-        hidden: [B, H], output of the recurrent network after the last action; 0 before the first one.
-        memory: what the recurrent network carries to its next step beside `hidden`; empty for a GRU.
-        legal: which substitutions can be applied, at how many locations, and what they save.
-        situation: [B, 2 D], `legal` summed up as two vectors; see `WorldModel.situation`.
-        costs: [B, 2], cost of the graph, and the lowest cost in the episode so far, as shares of the first.
-    """
-
-    z: Tensor
-    hidden: Tensor
-    memory: tuple[Tensor, ...]
-    legal: Legal
-    situation: Tensor
-    costs: Tensor
-
-    def observed(self) -> LatentState:
-        """What a policy is shown: latent, network output and situation as one vector, and what is legal."""
-        features = torch.cat([self.z, self.hidden, self.situation], dim=-1)
-        return LatentState(features, self.legal)
-
-    def unless(self, rows: Tensor, other: WorldState) -> WorldState:
-        """This state, with the episodes of the other state where `rows` [B], bool, is true."""
-
-        def mixed(mine: Tensor, others: Tensor) -> Tensor:
-            return torch.where(rows.unsqueeze(-1), others, mine)
-
-        names = (field.name for field in dataclasses.fields(Legal))
-        return WorldState(
-            mixed(self.z, other.z),
-            mixed(self.hidden, other.hidden),
-            tuple(map(mixed, self.memory, other.memory)),
-            Legal(*(mixed(getattr(self.legal, name), getattr(other.legal, name)) for name in names)),
-            mixed(self.situation, other.situation),
-            mixed(self.costs, other.costs),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What a model predicts of a step.
-
-    Attributes:
-        reward: [B].
-        done: [B], probability that the episode is over after it.
-        doubt: [B], how far the members of an ensemble disagree on the next latent; 0 for a single network.
-    """
-
-    reward: Tensor
-    done: Tensor
-    doubt: Tensor
 
 
 class WorldModel(nn.Module, abc.ABC):
@@ -189,7 +133,7 @@ class WorldModel(nn.Module, abc.ABC):
         return torch.stack([cost, lowest], dim=-1), falls
 
     def action_input(self, actions: Tensor) -> Tensor:
-        """Actions [..., 2] as vectors [..., D + 2]: embedding of the substitution, rank, whether it is stop."""
+        """Actions [..., 2] as vectors [..., D + 2]: embedding of the substitution, rank, is it stop."""
         substitution, rank = actions[..., 0], actions[..., 1]
         place = torch.log2(1 + rank.to(self.rules.dtype)) / 8
         stop = (substitution == self.num_substitutions).to(self.rules.dtype)
