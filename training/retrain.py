@@ -99,11 +99,11 @@ def retrain(
         Scores by searcher.
     """
     typical = prices_of(device_model(target.executor, target.device))
-    graphs = measure.graphs_of(target.models)
+    claim(folder, resume)  # another run is refused before anything is measured
     start = None if from_scratch else _start(config)
     if start is not None:  # it knows the fragments that a curriculum begins with
         config = dataclasses.replace(config, warm_up=1)
-    claim(folder, resume)  # another run is refused before anything is measured
+    graphs = measure.graphs_of(target.models)
     prices = _prices(folder, target, typical)
     latency = _latency(folder, target, prices)
     trainer = trainer_of(config, folder, resume=resume, prices=prices, start=start)
@@ -139,7 +139,11 @@ def _start(config: Config) -> Agent | None:
     else:
         networks = new_networks(config)
         agent = _of_package(config.row, load_library())
-        reason = "the package has no such agent" if agent is None else why_not_from(agent, networks)
+        reason = (
+            "the package has no such agent that can be used here"
+            if agent is None
+            else why_not_from(agent, networks)
+        )
         if not reason:
             return agent
     logger.warning("training of the row %s begins at random: %s", config.row, reason)
@@ -149,7 +153,8 @@ def _start(config: Config) -> Agent | None:
 def _of_package(row: str, library: _C.Library) -> Agent | None:
     try:
         return checkpoint.load(catalogue.FOLDER / f"{row}.safetensors", library)
-    except AgentError:
+    except AgentError as error:
+        logger.warning("the package's agent of the row %s is left out: %s", row, error)
         return None
 
 

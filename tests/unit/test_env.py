@@ -134,6 +134,24 @@ def test_rewards_are_the_learners_choice() -> None:
     np.testing.assert_allclose(rewards, expected, atol=1e-12)
 
 
+def test_memory_traffic_is_counted_against_that_of_the_episodes_own_first_graph() -> None:
+    env = vector(2, reward=REWARDS["R3"], autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=4, options={"starts": [{"graph": 0}, {"graph": 0}]})
+    again = np.array([True, False])
+    _, first = env.reset(options={"reset_mask": again, "starts": [{"graph": 1}]})
+    assert first["bytes"][0] != first["bytes"][1]
+    generator, before, observation = np.random.default_rng(1), first, env._observe()
+    seen = 0.0
+    for _ in range(5):
+        observation, rewards, _, _, info = env.step(legal(observation, generator))
+        time = (before["cost_after_us"] - info["cost_after_us"]) / info["initial_us"]
+        traffic = (before["bytes"] - info["bytes"]) / first["bytes"]
+        np.testing.assert_allclose(rewards, 0.1 * time + 0.9 * traffic, atol=1e-12)
+        seen += float(np.abs(traffic).max())
+        before = info
+    assert seen > 0
+
+
 def test_observer_uses_its_memory_again() -> None:
     core = _C.VecRewriteEnv(GRAPHS, LIBRARY, COST, num_envs=2)
     core.reset([0, 1], [{"graph": 1}, {"graph": 0}])

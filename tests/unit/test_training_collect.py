@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +19,14 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.agent.rollout import Rollout
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from training.config import CHOICES, Config, meanings
 from training.dream_trainer import DreamTrainer
 from training.episodes import random_keys as keys
-from training.episodes.collect import Collector, data_hash
+from training.episodes.collect import Collector
 from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
 from training.graphs.samplers import SAMPLERS, draw_sample
@@ -34,6 +37,18 @@ from training.scores.evaluate import held_out_graphs, plans_of, scores_of, searc
 from training.train import add_arguments, config_of, trainer_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
+
+
+def data_hash(rollouts: Sequence[Rollout]) -> str:
+    """SHA-256 of everything that was collected: equal for any number of workers."""
+    digest = hashlib.sha256()
+    for rollout in rollouts:
+        for tensor in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.values, rollout.active):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        for state in rollout.states:
+            digest.update(state.nodes.numpy().tobytes())
+            digest.update(state.candidates.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def same_weights(one: RealTrainer, other: RealTrainer) -> bool:

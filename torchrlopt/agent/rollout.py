@@ -1,4 +1,4 @@
-"""Episodes as a learner sees them: the same form for real ones and for imagined ones."""
+"""Episodes as a learner reads them; real and imagined ones have the same form."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Rollout:
     Attributes:
         states: T batches of B states, what the policy was shown.
         actions: [T, B, ...].
-        log_probs: [T, B], of the actions when they were drawn.
+        log_probs: [T, B], of the actions, by the policy that drew them.
         rewards: [T, B].
-        values: [T + 1, B]; the last row is of the states after the last step.
+        values: [T + 1, B], the policy's; the last row is for the states after the last step.
         terminated: [T, B], bool: the episode is over, nothing more can be earned.
         ended: [T, B], bool: terminated, or cut off.
-        active: [T, B], bool: a real step; False after the end.
-        group: what the episodes have in common: advantages are compared within a group.
-        info: of the episodes, for logs; [B] each.
+        active: [T, B], bool: this step was taken; False after the end of an episode.
+        group: number of the graph and start that the episodes share; they are compared with each other.
+        info: for logs, [B] each.
     """
 
     states: list[Any]
@@ -39,12 +39,12 @@ class Rollout:
 
     @property
     def num_steps(self) -> int:
-        """Real steps, those after an end left out."""
+        """Steps that were taken."""
         return int(self.active.sum())
 
     @property
     def returns(self) -> Tensor:
-        """[B], sum of the rewards of each episode; of all in one place where they follow each other."""
+        """[B], sum of the rewards in each place: of its episode, or of all that followed each other there."""
         return (self.rewards * self.active).sum(0)
 
 
@@ -53,7 +53,7 @@ class RolloutBuilder:
 
     Args:
         batch: B.
-        begins_anew: another episode follows in its place as soon as one has ended, so that every step counts.
+        begins_anew: as soon as an episode has ended, another begins in its place, so that every step counts.
     """
 
     def __init__(self, batch: int, *, begins_anew: bool = False) -> None:
@@ -72,7 +72,7 @@ class RolloutBuilder:
         terminated: Tensor,
         ended: Tensor,
     ) -> None:
-        """One step of all episodes; what ended episodes report is ignored."""
+        """Add one step of all episodes. What is said of episodes that have ended before is left out."""
         self._states.append(states)
         zero = torch.zeros((), dtype=rewards.dtype)
         self._rows.append(

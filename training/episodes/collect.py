@@ -1,12 +1,12 @@
-"""Collection by one or several processes, bit for bit the same.
+"""Plays the real episodes of an update, in this process or in several; the data are the same bit for bit.
 
-A worker is a pure function of (weights, keys): it holds no random state and no episode from one call to the
-next, and a group of episodes is never divided, so that no batch depends on how many workers there are.
+What a worker plays depends on the weights and the keys that it is given, and on nothing else: it keeps no
+random numbers and no episode from one call to the next. The episodes of one graph are always played together
+by one worker, so that the batches that its networks see do not depend on how many workers there are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import multiprocessing
 from collections.abc import Sequence
@@ -41,12 +41,12 @@ def weights_of(controller: CandidateController) -> bytes:
 def collect_groups(
     weights: bytes, keys: Sequence[Key], config: Config, temperature: float, prices: Prices
 ) -> list[Rollout]:
-    """What a worker does: play the groups of some keys with some weights, on one thread."""
+    """What a worker does: play the groups of some keys with some weights, on one thread of the CPU."""
     torch.set_num_threads(1)
     library, cost = load_library(), cost_of(prices)
     controller = new_controller(library, controller_config(config))
     controller.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
-    controller.eval()  # which only changes that embeddings are computed once
+    controller.eval()  # embeddings of substitutions are computed once; nothing else changes
     rollouts = []
     for key in keys:
         usable = library_of(key, config)
@@ -57,7 +57,7 @@ def collect_groups(
 
 
 def library_of(key: Key, config: Config) -> _C.Library:
-    """The substitutions of a group: all, or the primitives only."""
+    """The substitutions that a group may use: all of them, or the primitives only; drawn by key."""
     drawn = generator(*key.numbers(Purpose.LIBRARY)).random()
     return load_library(primitives_only=bool(drawn < config.primitives_share))
 
@@ -103,15 +103,3 @@ class Collector:
             for key in keys
         ]
         return [rollout for future in futures for rollout in future.result()]
-
-
-def data_hash(rollouts: Sequence[Rollout]) -> str:
-    """SHA-256 of everything that was collected: equal for any number of workers."""
-    digest = hashlib.sha256()
-    for rollout in rollouts:
-        for tensor in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.values, rollout.active):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        for state in rollout.states:
-            digest.update(state.nodes.numpy().tobytes())
-            digest.update(state.candidates.numpy().tobytes())
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Real episodes: one graph, one start, several rollouts, all drawn by key."""
+"""Plays groups of real episodes: those of a group have one graph and one start; all is drawn by key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GREEDY_EXPANSIONS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """What the data of a group depend on, beside the weights.
+    """Names a group of episodes; beside the weights, its data depend on nothing else.
 
     Attributes:
         seed: of the run.
@@ -46,7 +46,7 @@ class Key:
 
 
 class CandidateChooser:
-    """Plays a `CandidateController`: what it sees is the observation, what it says is the action.
+    """Lets a `CandidateController` choose: it is shown observations, and its actions are those of the core.
 
     Args:
         controller: the networks.
@@ -87,7 +87,7 @@ def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Ke
             graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
         )
         steps = greedy["steps"]
-        # Half of these at its end: what is to be learnt there is what greedy does not see.
+        # Half of these begin where greedy ended: to find there what greedy overlooks is to be learned.
         length = len(steps) if rng.random() < 0.5 else int(rng.integers(len(steps) + 1))
         return {"prefix": steps[:length]}
     return {"random_steps": int(rng.integers(1, MAX_WALK + 1)), "seed": int(rng.integers(2**32))}

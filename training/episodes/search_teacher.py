@@ -1,8 +1,8 @@
-"""Search as a teacher: the best plan that the core's searches find within a number of expansions.
+"""Plans of the core's searches as examples: the best one that they find within a number of expansions.
 
-What sampling finds by luck only, such as a chain that loses for several steps before it wins, is shown to the
-network once, as one of the episodes of its graph. Limits are expansions, never milliseconds: the same plan in
-every process.
+Sampling seldom finds a chain that loses for several steps before it wins. A search does; its plan becomes one
+of the episodes of the graph. The limit is a number of expansions, not a time, so that every process finds the
+same plan.
 """
 
 from __future__ import annotations

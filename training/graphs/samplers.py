@@ -1,7 +1,7 @@
 """Samplers of the free parameters of graphs: batch, size or length, width.
 
-Each is a function of the key and, for "uncertainty", of the policy's weights, so that data stay the same for
-any number of workers; for the same reason "heterogeneous" gives each group a sampler, not each worker.
+What they draw depends on the key and, for "uncertainty", on the policy's weights, so that data are the same
+for any number of workers; for the same reason "heterogeneous" gives each group a sampler, not each worker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Search distillation: sample many episodes with the exact simulator, imitate the best of each graph.
+"""Search distillation: many episodes of each graph are sampled, and the best one is imitated.
 
-The network learns to do at once what sampling found by luck (expert iteration); the value learns what is
-still to be gained. What a graph's best episode did after its last gain is not imitated.
+The policy learns to do at once what sampling found by luck (expert iteration). The value learns from all
+episodes what could still be gained. What the best episode did after its last gain is not imitated: there the
+policy learns to stop.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Lesson:
     Attributes:
         state: one episode.
         action: to imitate, -1 for none.
-        value: still to be gained, as a fraction of the first cost.
+        value: what the episode still gained after this state, as a fraction of the first cost.
     """
 
     state: Observation
@@ -37,7 +38,7 @@ class Lesson:
 
 
 def lessons_of(rollout: Rollout) -> list[Lesson]:
-    """What the episodes of one graph teach: all of them values, the best one actions too."""
+    """What the episodes of one graph teach: each one values, the best one actions too."""
     steps, count = rollout.rewards.shape
     to_go = rollout.rewards.flip(0).cumsum(0).flip(0)
     lengths = (rollout.active & (to_go > MIN_GAIN)).sum(0)
@@ -56,7 +57,7 @@ def lessons_of(rollout: Rollout) -> list[Lesson]:
                 action = int(rollout.actions[t, b]) if value > MIN_GAIN else int(state.counts[0])
             lessons.append(Lesson(state, action, value))
             if b == best and value <= MIN_GAIN:
-                # One lesson in stopping is enough.
+                # What follows in the best episode gains nothing: one lesson in stopping is enough.
                 active[t + 1 :, b] = False
     return lessons
 

@@ -1,7 +1,8 @@
-"""The encoder of the latent rows, trained first: its embedding tells what is legal, where, and for how much.
+"""Trains the encoder of the latent rows, before anything else is trained, on what random play sees.
 
-These labels cost nothing: every observation carries them. What the world model foretells later is what the
-embedding was made to hold.
+From the embedding of a graph, linear heads have to tell which substitutions can be applied, at how many
+locations, and how much can be saved. Every observation carries these labels. Later the world model has to
+predict the same of the next graph, so the embedding holds what it needs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ENCODER_EPOCHS = 6
 
 
 class _Watcher:
-    """Random play that keeps what it sees."""
+    """Chooses at random among legal substitutions and locations; the observations become the states."""
 
     def __init__(self, num_substitutions: int) -> None:
         self.has_macros = False
@@ -45,7 +46,7 @@ class _Watcher:
 
 
 class _Questions(nn.Module):
-    """Heads on the embedding: legality and locations of each substitution, cost, best saving of a step."""
+    """The heads that read the embedding: what is legal, at how many locations, cost, best saving of a step."""
 
     def __init__(self, width: int, num_substitutions: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation, once: for real and for imagined episodes, whatever the policy is shown."""
+"""Proximal policy optimisation of any `Policy`, on real episodes and on imagined ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def group_normalised(values: Tensor, active: Tensor) -> Tensor:
 
 
 class Batch:
-    """The real steps of several rollouts in one list; padding is gone here."""
+    """The steps that were taken in several rollouts, one after another in one list."""
 
     def __init__(self, policy: Policy, rollouts: Sequence[Rollout], config: Config) -> None:
         gains = [advantages(each, config.discount, config.gae_lambda) for each in rollouts]

@@ -1,4 +1,4 @@
-"""Random latent play, and real episodes as sequences for a world model."""
+"""The data that world models learn from: real episodes, the first of them played at random."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class UniformPolicy(nn.Module):
 
 
 def sequences(chooser: LatentChooser, rollout: Rollout) -> Sequences:
-    """The episodes that a chooser just played, as data for a world model; small types, for there are many."""
+    """The episodes that a chooser has just played. Types are small: a run keeps all of its episodes."""
     features, legal, taken = zip(*chooser.seen, strict=True)
     return Sequences(
         torch.stack(features, dim=1),

@@ -1,4 +1,4 @@
-"""How well a world model foretells real episodes."""
+"""How well a world model predicts what happened in real episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.learning.world_data import join, sequences
 
 @torch.no_grad()
 def model_scores(model: WorldModel, seen: Sequences, generator: torch.Generator) -> dict[str, float]:
-    """How well a model foretells recorded episodes, given their actions.
+    """How well a model predicts recorded episodes, given their actions.
 
     Returns:
         reward_pearson and mask_f1 of single steps from real states; predicted_gain and real_gain, mean sums

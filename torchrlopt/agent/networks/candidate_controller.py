@@ -46,7 +46,7 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Chooses among legal actions; what it is shown is its own business."""
+    """Chooses among legal actions. What a state is, each policy says for itself."""
 
     value: ValueHead
 
@@ -59,7 +59,7 @@ class Policy(Protocol):
         ...
 
     def size(self, state: Any) -> int:
-        """What a state costs: graph nodes, or 1."""
+        """How large a state is: its graph nodes, or 1; minibatches are cut by this."""
         ...
 
     def act(self, states: Any, draw: Draw) -> tuple[Tensor, Decision]:
@@ -67,7 +67,7 @@ class Policy(Protocol):
         ...
 
     def evaluate(self, states: Any, actions: Tensor) -> Decision:
-        """Of actions that were drawn before, under the same masks."""
+        """What the policy now says of actions that it drew before in these states."""
         ...
 
 
@@ -77,7 +77,7 @@ def no_noise(sizes: Sequence[int]) -> Tensor:
 
 
 def _squashed(features: Tensor, is_delta: Tensor) -> Tensor:
-    """Deltas are fractions of a whole graph, mostly tiny: their square roots are not."""
+    """Signed square roots of the columns that are differences: fractions of a whole graph, mostly tiny."""
     return torch.where(is_delta, features.sign() * features.abs().sqrt(), features)
 
 
@@ -107,7 +107,8 @@ class CandidateScorer(nn.Module):
         self.register_buffer(
             "is_delta", torch.tensor([name.endswith("_delta") for name in names]), persistent=False
         )
-        # The first layer of the MLP, applied to each part once instead of once for each candidate.
+        # These four are the first layer of the MLP, split by what they read: the part for substitutions is
+        # computed once for each substitution, that for graphs once for each graph, not for each candidate.
         self.from_rule = nn.Linear(rule_width, hidden)
         self.from_matched = nn.Linear(2 * width, hidden, bias=False)
         self.from_deltas = nn.Linear(len(names), hidden, bias=False)

@@ -25,8 +25,8 @@ class Legal:
     Attributes:
         mask: [..., S + 1], bool: legal substitutions, stop last.
         num_locations: [..., S], legal locations of each, at most `MAX_LOCATIONS`.
-        savings: [..., S], what each saves at one of its locations, on average over them, `squashed`. Where
-            it is not legal: 0 in real states, what it would save in imagined ones.
+        savings: [..., S], what each saves, on average over its locations, `squashed`. For substitutions that
+            are not legal it is 0 in real states; in imagined states it is what the model predicts.
     """
 
     mask: Tensor
@@ -44,7 +44,7 @@ class Legal:
 
 
 def squashed(saving: Tensor) -> Tensor:
-    """Signed square roots of shares of the first cost: most steps save a thousandth, some a third."""
+    """Signed square roots: most steps save a thousandth of the first cost, some a third."""
     return saving.sign() * saving.abs().sqrt()
 
 
@@ -64,9 +64,10 @@ class LatentState:
 class TwoStageController(nn.Module):
     """Policy and value over latent states.
 
-    An action is (substitution, rank): the rank counts legal locations only, so what is legal is a number
-    instead of a mask. Substitutions are scored against their embeddings, so their number is not fixed, and
-    begin greedy: kappa times what they save is added.
+    An action is (substitution, rank): the rank counts the legal locations of the substitution, so that their
+    number is all that has to be known of them. The score of a substitution is the scalar product of its
+    embedding with a vector made of the state, plus kappa times what it saves; with a large kappa the
+    untrained policy is greedy.
 
     Args:
         feature_width: F.
@@ -84,7 +85,8 @@ class TwoStageController(nn.Module):
         self.stop = nn.Parameter(torch.zeros(rule_width))
         self.trunk = nn.Sequential(nn.Linear(feature_width, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
         self.key = nn.Linear(rule_width, hidden)
-        self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)  # used in parts: see `_second`
+        # `_second` computes only as many of its outputs as there are locations.
+        self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)
         self.value = ValueHead(hidden, hidden)
         self.log_kappa = nn.Parameter(torch.tensor(math.log(kappa)))
 
@@ -100,7 +102,7 @@ class TwoStageController(nn.Module):
         return [LatentState(states.features[row], states.legal.at(row)) for row in each]
 
     def size(self, state: LatentState) -> int:
-        """All cost the same."""
+        """See `Policy`: all states are of one size."""
         return 1
 
     def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
@@ -129,7 +131,7 @@ class TwoStageController(nn.Module):
     def _second(self, states: LatentState, trunk: Tensor, substitution: Tensor) -> Tensor:
         """Log-probabilities of the ranks of the chosen substitutions, [B, L]; L is as large as they need."""
         rules = torch.cat([self.rules, self.stop.unsqueeze(0)])[substitution]
-        # Stop has one location, so that its second stage is certain.
+        # Stop is given one location: its second choice then has probability 1.
         counts = F.pad(states.legal.num_locations, (0, 1), value=1).gather(1, substitution.unsqueeze(1))
         counts = counts.clamp(1, MAX_LOCATIONS)
         most = int(counts.max())
@@ -142,7 +144,8 @@ class TwoStageController(nn.Module):
     def _decision(self, trunk: Tensor, logits: Tensor, places: Tensor, actions: Tensor) -> Decision:
         log_prob = logits.gather(1, actions[:, :1]) + places.gather(1, actions[:, 1:])
         value_logits = self.value(trunk)
-        # The second stage's entropy is that of the substitution taken: an unbiased sample of its mean.
+        # Of the second stage only the chosen substitution's distribution is known. Its entropy is an unbiased
+        # estimate of the mean over all substitutions.
         entropy = masked_entropy(logits) + masked_entropy(places)
         return Decision(log_prob.squeeze(1), entropy, self.value.mean(value_logits), value_logits)
 
@@ -154,6 +157,6 @@ def masked_log_softmax(logits: Tensor, mask: Tensor) -> Tensor:
 
 def masked_entropy(log_probs: Tensor) -> Tensor:
     """Of distributions in the last dim, where illegal entries are -inf."""
-    # The least float32 instead of -inf: its probability is 0, and 0 times it is 0 too.
+    # -inf would give 0 * -inf, which is no number; the least float32 gives 0 * it = 0.
     finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
     return -(finite.exp() * finite).sum(-1)

@@ -1,4 +1,8 @@
-"""What the guided searches share: the best found so far, and greedy from where the networks stopped."""
+"""What the searches that networks guide have in common.
+
+They play episodes on one graph until the time is nearly over; greedy then goes on from where they ended, and
+the cheapest graph that was seen on the way is the result.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from torchrlopt import _C
 from torchrlopt.env import OUTCOMES, Observer
 from torchrlopt.options import Options
 
-POLISH_SHARE = 0.2  # of the time: greedy goes on from where the networks ended
-MAX_STEPS = 10**9  # an episode that is not stepped counts a step too
-SMALLEST_GAIN = 1e-9  # relative; below it is rounding
+POLISH_SHARE = 0.2  # of the time, kept for greedy at the end
+MAX_STEPS = 10**9  # no limit; an episode in which nothing is done counts a step all the same
+SMALLEST_GAIN = 1e-9  # relative: a smaller difference of costs is rounding
 MAX_EARLIER = 4
 Steps = list[tuple[str, int]]
 
@@ -26,7 +30,7 @@ class Found:
     Attributes:
         cost_us: predicted time of the cheapest graph.
         steps: that lead to it.
-        earlier: (cost, steps) of those that were the cheapest before, the last ones.
+        earlier: (cost, steps) of the plans that were the cheapest ones before this, the last few.
         expansions: graphs whose candidates were listed.
         candidates: graphs that were priced.
         is_exhausted: nothing was left to try.
@@ -49,7 +53,7 @@ class Found:
 
 
 class Explorer(abc.ABC):
-    """Episodes over one graph, played by networks.
+    """Episodes over one graph, in which networks choose the steps.
 
     Args:
         graph: what to make faster.
@@ -57,7 +61,7 @@ class Explorer(abc.ABC):
         cost: prices.
         options: budget_steps and numerics.
         num_envs: episodes.
-        has_macros: whether symmetry classes are offered beside single locations.
+        has_macros: whether one action may apply a substitution at a whole class of symmetric locations.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class Explorer(abc.ABC):
         """
 
     def run(self, incumbent: Iterable[tuple[str, int]], deadline: float) -> Found:
-        """Explore, then let greedy go on from the last graphs: networks need not take what is obvious.
+        """Explore, then let greedy go on from the last graphs: obvious steps need no network.
 
         Args:
             incumbent: a plan to begin from too.

@@ -1,4 +1,7 @@
-"""The discrete world model: categorical latents, heads that read substitutions, an ensemble that doubts."""
+"""The discrete world model: its latent is made of categories, and an ensemble predicts the next one.
+
+Where the members of the ensemble disagree, the model knows little: that is its doubt.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,21 @@ from torch.nn import functional as F
 
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import Prediction, WorldModel, WorldState
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
 
 KEY_WIDTH = 64
-FREE_NATS = 0.5  # nearer than this the posterior is not drawn to the prior
+# Once the latent of a graph is predicted to within this divergence, it is not made more predictable any
+# further: that would be at the cost of what it says of the graph.
+FREE_NATS = 0.5
 
 
 class DiscreteModel(WorldModel):
-    """Sixteen categories of sixteen classes, a GRU, four opinions on what comes next (after DreamerV3).
+    """Sixteen categories of sixteen classes, a GRU, four predictions of the next latent (after DreamerV3).
 
-    Legality, number of locations and savings are scores of a substitution's embedding against the state, so
-    that the model has an opinion on substitutions that it has never seen applied.
+    Legality, number of locations and savings of a substitution are scalar products of a vector made of its
+    embedding with one made of the state, so that the model has an opinion on substitutions that it has never
+    seen applied.
 
     Args:
         feature_width: G.
@@ -41,27 +48,27 @@ class DiscreteModel(WorldModel):
         super().__init__(feature_width, rules, groups * classes, hidden)
         self.groups, self.classes = groups, classes
         self.posterior = mlp(feature_width, hidden, groups * classes)
-        self.gru = nn.GRUCell(self.given_width, hidden)
-        # Half as wide as the rest: there are four of them, in every imagined step.
+        self.gru = nn.GRUCell(self.input_width, hidden)
+        # Half as wide as the other networks: all four of them run in every imagined step.
         self.priors = nn.ModuleList(mlp(hidden, hidden // 2, groups * classes) for _ in range(members))
         self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
         self.query = mlp(hidden, hidden, 3 * KEY_WIDTH)
         self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
 
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
-        """The GRU has no state beside what its heads read."""
+        """See `WorldModel`: none, a GRU carries on its output only."""
         return ()
 
     def encode(self, features: Tensor) -> Tensor:
-        """See `WorldModel`: the likeliest classes, one-hot."""
+        """See `WorldModel`: the likeliest class of each category, one-hot."""
         return self._one_hot(self._posterior(features).argmax(-1))
 
     def _posterior(self, features: Tensor) -> Tensor:
-        """Probabilities [..., groups, classes]."""
+        """Probabilities [..., groups, classes] of the classes of real graphs."""
         return self._probabilities(self.posterior(self.standard(features)))
 
     def _probabilities(self, logits: Tensor) -> Tensor:
-        """One in a hundred is uniform, so that none is ever lost."""
+        """Softmax, mixed with one part in a hundred of the uniform distribution: none is ever quite 0."""
         probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
         return probabilities.mul(0.99).add(0.01 / self.classes)
 
@@ -79,51 +86,45 @@ class DiscreteModel(WorldModel):
         scores: Tensor = self.query(hidden).unflatten(-1, (3, KEY_WIDTH)) @ keys
         return scores
 
-    def step(
-        self,
-        state: WorldState,
-        actions: Tensor,
-        generator: torch.Generator,
-        temperature: float = 1.0,
-        taken: Tensor | None = None,
-    ) -> tuple[WorldState, Prediction]:
-        """See `WorldModel`. The temperature divides the logits; 0 takes the likeliest classes."""
-        saved = state.legal.saving_of(actions) if taken is None else taken
-        hidden = self.gru(self.given(state.z, state.situation, actions, saved), state.hidden)
+    def advance(
+        self, state: WorldState, inputs: Tensor, generator: torch.Generator, temperature: float
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
+        """See `WorldModel`. The temperature divides the logits; at 0 the likeliest classes are taken."""
+        hidden = self.gru(inputs, state.hidden)
         each = self._prior(hidden)
         mean = each.mean(0)
-        # By hand: torch.var over the outermost dim is slower than all the rest of a step.
+        # The variance over the members, by hand: torch.var over the first dim takes longer than all the rest.
         spread = (each.square().mean(0) - mean.square()).clamp(min=0)
         doubt = spread.sum(-1).mean(-1)
         if temperature > 0:
             weights = mean if temperature == 1 else (mean.log() / temperature).softmax(-1)
-            # By inverse transform, which draws one number for each category, not one for each class.
+            # One uniform number for each category; the class is where the cumulated probabilities pass it.
             drawn = torch.rand((*weights.shape[:-1], 1), generator=generator)
             classes = (weights.cumsum(-1) < drawn).sum(-1).clamp(max=self.classes - 1)
         else:
             classes = mean.argmax(-1)
-        z = self._one_hot(classes)
-        return self._next(z, hidden, (), state, actions, saved, doubt)
+        return self._one_hot(classes), hidden, (), doubt
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: prior, posterior, features, reward, done, mask, count, saving."""
         posterior = self._posterior(sequences.features)
-        # Straight through: forwards the likeliest classes, backwards the probabilities.
+        # Choosing the likeliest class has no gradient; that of the probabilities is used instead.
         flat = posterior.flatten(-2)
         z = self._one_hot(posterior.argmax(-1)) + flat - flat.detach()
         valid = sequences.valid
         before = sequences.legal((slice(None), slice(-1)))
-        given = self.given(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
-        hidden = given.new_zeros(len(given), self.hidden)
+        inputs = self.inputs(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
+        hidden = inputs.new_zeros(len(inputs), self.hidden)
         steps = []
-        for t in range(given.shape[1]):
-            hidden = self.gru(given[:, t], hidden)
+        for t in range(inputs.shape[1]):
+            hidden = self.gru(inputs[:, t], hidden)
             steps.append(hidden)
         states = torch.stack(steps, dim=1)[valid]
         target, nearest = posterior[:, 1:][valid].log(), z[:, 1:][valid]
         each = self._prior(states).log()
         both = torch.cat([states, nearest], dim=-1)
-        # What the latent says of the graph must not hang on the history: half of the time there is none.
+        # The latent is to describe the graph by itself. So the features are reconstructed twice: from latent
+        # and history, and from the latent with the history set to zero.
         alone = torch.cat([torch.zeros_like(states), nearest], dim=-1)
         features = self.standard(sequences.features[:, 1:][valid])
         seen = [F.mse_loss(self.reconstruction(part), features) for part in (both, alone)]

@@ -1,4 +1,8 @@
-"""The agents of the rows WM and WM+: a frozen encoder, a world model as memory, a two-stage policy."""
+"""Agents that were trained in a world model (the rows WM and WM+), and how they play real graphs.
+
+Three parts: an encoder that makes an embedding of each graph, the world model, whose recurrent network
+remembers the episode, and a policy that chooses by what that network gives.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,11 @@ from torchrlopt.agent.networks.two_stage_controller import (
 from torchrlopt.agent.observation import Observation, Schema
 from torchrlopt.agent.world.discrete_model import DiscreteModel
 from torchrlopt.agent.world.mixture_model import MixtureModel
-from torchrlopt.agent.world.world_model import WorldModel, WorldState
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
 
-#: Features of the graph that an embedding cannot be trusted to keep: what is earned depends on both. They are
-#: the last two of what a world model sees.
+#: Rewards depend on these two, and an embedding need not hold them exactly. So they are given to the world
+#: model as they are, as the last two of its features.
 KEPT_GLOBALS = ("cost", "best_cost")
 #: World models by row, made of the width of features and the embeddings of substitutions.
 MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
@@ -49,12 +54,12 @@ class LatentConfig:
 
 
 class LatentController(nn.Module):
-    """What plays real graphs in the rows WM and WM+.
+    """Encoder, world model and policy in one module.
 
     Args:
         schema: the columns.
         config: sizes.
-        names: of the substitutions it was trained with; it takes no others.
+        names: of the substitutions that it was trained with; it applies no others.
         rules: [S, D], their embeddings; zeros, to be loaded later, if None.
     """
 
@@ -87,7 +92,11 @@ def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
 
 
 class Choices:
-    """What is legal in B episodes without macro-actions, as (substitution, rank among its locations).
+    """Translates between candidates of the core and actions of a policy, for B episodes.
+
+    The core numbers the candidates of an episode. The policy says (substitution, rank): the rank counts the
+    locations of the substitution in the order of the candidates. The environment must offer single locations
+    only (`has_macros=False`).
 
     Args:
         seen: the episodes.
@@ -104,7 +113,7 @@ class Choices:
         known = seen.substitutions if rows is None else rows[seen.substitutions]
         kept = torch.nonzero(known >= 0).squeeze(1)
         flat = seen.candidate_episode[kept] * num_substitutions + known[kept]
-        # By episode, substitution and location: the rank counts from the first of a substitution.
+        # Candidates sorted by episode, then substitution; `_firsts` says where each substitution begins.
         self._order = kept[flat.argsort(stable=True)]
         counts = torch.bincount(flat, minlength=batch * num_substitutions)
         self._firsts = (counts.cumsum(0) - counts).view(batch, num_substitutions)
@@ -143,7 +152,10 @@ class LatentPolicy(Protocol):
 
 
 class LatentChooser:
-    """Plays a latent policy on real graphs, the world model's memory following, and records what it saw.
+    """Lets a latent policy play real graphs, and records what it saw.
+
+    After each real step the world model makes the same step (`WorldModel.follow`), so that its memory is that
+    of the episode.
 
     Args:
         encoder: frozen; gives the graph embeddings.
@@ -164,12 +176,13 @@ class LatentChooser:
         self._model = model
         self._policy = policy
         self._rows = rows
-        self._generator = torch.Generator().manual_seed(0)  # what it draws is not used
+        # `follow` draws a latent and then puts the real one in its place: the numbers drawn do not matter.
+        self._generator = torch.Generator().manual_seed(0)
         self._state: WorldState | None = None
         self._last: tuple[Tensor, Tensor] | None = None
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
-        """What the policy was shown, its actions, the core's actions, and its decision."""
+        """What the policy was shown, its actions, the same as actions of the core, and its decision."""
         features, choices = features_of(self._encoder, seen), self._choices(seen)
         if self._state is None or self._last is None:
             self._state = self._model.start(features, choices.legal)
@@ -186,7 +199,7 @@ class LatentChooser:
         return states, actions, rows, decision
 
     def entropy(self, seen: Observation) -> float:
-        """Of the policy at the beginning of one episode."""
+        """Of the policy's first choice in an episode."""
         choices = self._choices(seen)
         state = self._model.start(features_of(self._encoder, seen), choices.legal).observed()
         return float(self._policy.act(state, no_noise)[1].entropy)

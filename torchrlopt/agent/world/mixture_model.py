@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import Prediction, WorldModel, WorldState
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
 
 LOG_SIGMA = (-6.0, 2.0)
 
@@ -30,7 +31,7 @@ class MixtureModel(WorldModel):
     def __init__(self, feature_width: int, rules: Tensor, hidden: int = 256, mixtures: int = 8) -> None:
         super().__init__(feature_width, rules, feature_width, hidden)
         self.mixtures = mixtures
-        self.lstm = nn.LSTM(self.given_width, hidden, batch_first=True)
+        self.lstm = nn.LSTM(self.input_width, hidden, batch_first=True)
         self.mixture_head = nn.Linear(hidden, mixtures * (2 * feature_width + 1))
         self.rule_head = mlp(hidden, hidden, 3 * len(rules))
 
@@ -57,30 +58,22 @@ class MixtureModel(WorldModel):
         )
         return logits, means, log_sigmas.clamp(*LOG_SIGMA)
 
-    def step(
-        self,
-        state: WorldState,
-        actions: Tensor,
-        generator: torch.Generator,
-        temperature: float = 1.0,
-        taken: Tensor | None = None,
-    ) -> tuple[WorldState, Prediction]:
-        """See `WorldModel`. Temperature 0 takes the mean of the likeliest component."""
-        saved = state.legal.saving_of(actions) if taken is None else taken
-        given = self.given(state.z, state.situation, actions, saved)
-        out, memory = self.lstm(given.unsqueeze(1), state.memory)
+    def advance(
+        self, state: WorldState, inputs: Tensor, generator: torch.Generator, temperature: float
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
+        """See `WorldModel`. At temperature 0 the mean of the likeliest component is taken."""
+        out, memory = self.lstm(inputs.unsqueeze(1), state.memory)
         hidden = out.squeeze(1)
         change = sample_mixture(*self.mixture(hidden), generator, temperature)
-        z = state.z + change
-        return self._next(z, hidden, memory, state, actions, saved, torch.zeros(len(z)))
+        return state.z + change, hidden, memory, torch.zeros(len(change))
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: mixture, reward, done, mask, count, saving."""
         z = self.encode(sequences.features)
         valid = sequences.valid
         before = sequences.legal((slice(None), slice(-1)))
-        given = self.given(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
-        hidden = self.lstm(given, self.blank_memory(len(given)))[0][valid]
+        inputs = self.inputs(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)
+        hidden = self.lstm(inputs, self.blank_memory(len(inputs)))[0][valid]
         change = z.diff(dim=1)[valid]
         likelihood = mixture_log_prob(*self.mixture(hidden), change)
         heads = self._head_losses(hidden, before.at(valid), sequences)

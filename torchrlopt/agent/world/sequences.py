@@ -1,4 +1,4 @@
-"""Recorded episodes, as a world model learns from them."""
+"""Recorded real episodes, in the form that a world model learns from."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Sequences:
     """B recorded episodes of T steps, the short ones padded.
 
     Attributes:
-        features: [B, T + 1, G], of the graphs, at the end their cost and the lowest so far as shares of the
-            first; see `torchrlopt.agent.world.latent_controller.features_of`.
+        features: [B, T + 1, G], what is seen of the graphs: embeddings, at the end cost and lowest cost so
+            far, as shares of the first; see `torchrlopt.agent.world.latent_controller.features_of`.
         actions: [B, T, 2], substitution (S for stop) and rank among its legal locations.
         rewards: [B, T].
         terminated: [B, T], bool.
@@ -28,7 +28,7 @@ class Sequences:
         num_locations: [B, T + 1, S], of any integer type.
         savings: [B, T + 1, S], see `Legal`, of any floating type.
         taken: [B, T], what the action saved at its own location, squashed.
-        valid: [B, T], bool: a real step.
+        valid: [B, T], bool: this step was taken; False in the padding.
     """
 
     features: Tensor
@@ -55,7 +55,7 @@ class Sequences:
         return Sequences(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
     def padded(self, steps: int) -> Sequences:
-        """The same with so many steps more that are none."""
+        """The same, with so many steps of padding at the end."""
 
         def grown(values: Tensor) -> Tensor:
             return torch.cat([values, values[:, -1:].repeat_interleave(steps, dim=1)], dim=1)

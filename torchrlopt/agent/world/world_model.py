@@ -1,9 +1,10 @@
-"""World models, one interface: encode, step, imagine, loss.
+"""What all world models share. A world model predicts what rewriting does, so that a policy can train in it.
 
-A latent world has the graph embedding of a frozen encoder as its observation, and tells after each step the
-next latent, the reward, whether the episode is over, which substitutions are legal, at how many locations and
-what they save.
-Nothing of the real environment is needed to imagine an episode.
+It never sees a graph: a frozen encoder turns each graph into an embedding, and the model works on a latent
+vector made of that embedding. Given the latent and an action (a substitution at a location) it predicts the
+next latent, the reward, whether the episode is over, which substitutions can be applied then, at how many
+locations, and how much cost they save. `imagine` plays whole episodes on such predictions; the real
+environment takes no part in them.
 """
 
 from __future__ import annotations
@@ -19,81 +20,31 @@ from torch.nn import functional as F
 
 from torchrlopt.agent.networks.candidate_controller import Draw, Policy
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, LatentState, Legal
+from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, Legal
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.world.sequences import NUM_COSTS, Sequences
+from torchrlopt.agent.world.world_state import Prediction, WorldState
 
-RARE = -3.0  # logit of what is seldom legal
-KEPT = 6.0  # added where it was legal a step before
-SAVING_SCALE = 10.0  # errors of savings are counted in tenths
-FURTHEST = 5.0  # deviations at which features are cut: no graph may lie far from all that is known
-
-
-@dataclasses.dataclass(frozen=True)
-class WorldState:
-    """Where B imagined episodes are.
-
-    Attributes:
-        z: [B, Z], latent.
-        hidden: [B, H], what the recurrent network's heads read; 0 at the beginning of an episode.
-        memory: the recurrent network's own state.
-        legal: what may be done.
-        situation: [B, 2 D], the same in brief; see `WorldModel.situation`.
-        costs: [B, 2], cost and lowest cost so far, as shares of the first.
-    """
-
-    z: Tensor
-    hidden: Tensor
-    memory: tuple[Tensor, ...]
-    legal: Legal
-    situation: Tensor
-    costs: Tensor
-
-    def observed(self) -> LatentState:
-        """What a controller sees."""
-        features = torch.cat([self.z, self.hidden, self.situation], dim=-1)
-        return LatentState(features, self.legal)
-
-    def unless(self, rows: Tensor, other: WorldState) -> WorldState:
-        """The same with the other's episodes where `rows` [B], bool, is true."""
-
-        def mixed(mine: Tensor, others: Tensor) -> Tensor:
-            return torch.where(rows.unsqueeze(-1), others, mine)
-
-        names = (field.name for field in dataclasses.fields(Legal))
-        return WorldState(
-            mixed(self.z, other.z),
-            mixed(self.hidden, other.hidden),
-            tuple(map(mixed, self.memory, other.memory)),
-            Legal(*(mixed(getattr(self.legal, name), getattr(other.legal, name)) for name in names)),
-            mixed(self.situation, other.situation),
-            mixed(self.costs, other.costs),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What a step is expected to bring.
-
-    Attributes:
-        reward: [B].
-        done: [B], probability that the episode is over.
-        doubt: [B], disagreement of the model with itself; 0 where it has one opinion only.
-    """
-
-    reward: Tensor
-    done: Tensor
-    doubt: Tensor
+# A substitution that could not be applied before a step can seldom be applied after it, one that could mostly
+# still can: the predicted logit of "can be applied" begins at RARE, or at RARE + KEPT.
+RARE = -3.0
+KEPT = 6.0
+# Savings are shares of the first cost, mostly below a tenth. Multiplied by this they weigh as much in the
+# loss as the other predictions.
+SAVING_SCALE = 10.0
+# Standardised features are cut off at this many standard deviations, so that a graph unlike all graphs of the
+# training does not drive the networks far outside of what they know.
+FURTHEST = 5.0
 
 
 class WorldModel(nn.Module, abc.ABC):
-    """What all world models share.
+    """The predictions that all world models make alike; subclasses choose latent and recurrent network.
 
     Args:
-        feature_width: G.
-        rules: [S, D], embeddings of the substitutions, frozen.
+        feature_width: G, width of what is seen of a graph: its embedding, at the end its two costs.
+        rules: [S, D], embeddings of the substitutions; they are not trained here.
         latent_width: Z.
-        hidden: H.
+        hidden: H, width of the recurrent network.
     """
 
     rules: Tensor
@@ -106,17 +57,20 @@ class WorldModel(nn.Module, abc.ABC):
         super().__init__()
         self.latent_width = latent_width
         self.hidden = hidden
-        # Standardised, so that substitutions that say nearly the same are still told apart; stop is zero.
+        # The embeddings of similar substitutions differ little. Standardising each column over all
+        # substitutions makes the differences large enough to be read. The last row, zeros, stands for stop.
         standard = (rules - rules.mean(0)) / rules.std(0).clamp(min=1e-3)
         self.register_buffer("rules", torch.cat([standard.detach(), torch.zeros(1, rules.shape[1])]))
         self.register_buffer("feature_mean", torch.zeros(feature_width))
         self.register_buffer("feature_std", torch.ones(feature_width))
         self.register_buffer("reward_slopes", torch.zeros(3))
         self.register_buffer("reward_std", torch.ones(()))
-        # Heads read the memory after the action and nothing else: it knows latent and action, and rewriting
-        # is deterministic. A head that sees the true next latent leans on it, and fails on an imagined one.
+        # Reward and end are predicted from `hidden` after the action alone. That is enough: rewriting is
+        # deterministic, and `hidden` was computed from latent and action. If they were predicted from the
+        # next latent too, they would come to rely on it: in training it is the true one, in imagination a
+        # drawn one, and there they would be wrong.
         self.reward_head = mlp(hidden, hidden, 1)
-        # How much likelier what was legal is to stay legal, as a logit; learnt.
+        # See KEPT: where it begins, it is learned.
         self.kept = nn.Parameter(torch.tensor(KEPT))
         self.done_head = mlp(hidden, 64, 1)
 
@@ -131,91 +85,123 @@ class WorldModel(nn.Module, abc.ABC):
         return self.latent_width + self.hidden + 2 * self.rules.shape[1]
 
     @property
-    def given_width(self) -> int:
-        """Width of `given`."""
+    def input_width(self) -> int:
+        """Width of `inputs`."""
         return self.latent_width + 3 * self.rules.shape[1] + 3
 
     def fit_scales(self, sequences: Sequences) -> None:
-        """Take from recorded episodes the scale of features, and how far costs alone tell rewards."""
+        """Set from recorded episodes the scale of features, and the part of the reward that is arithmetic.
+
+        Most rewards are made of costs, and what a step does to the costs follows from what the action saves.
+        A least-squares fit of the recorded rewards on the falls of the costs (see `pay`) finds that part; the
+        network has to predict the rest only.
+        """
         valid = sequences.valid
         seen = sequences.features[:, :-1][valid]
         self.feature_mean.copy_(seen.mean(0))
         self.feature_std.copy_(seen.std(0).clamp(min=1e-3))
         rewards = sequences.rewards[valid]
-        falls = self.paid(sequences.costs[valid], sequences.taken[valid])[1]
-        # By singular values: the falls are multiples of each other where every step has saved something.
+        falls = self.pay(sequences.costs[valid], sequences.taken[valid])[1]
+        # Where every recorded step saved something, two of the three falls are equal, and a plain solver
+        # would divide by zero; "gelsd" (singular values) takes the smallest of all solutions.
         slopes = torch.linalg.lstsq(falls.double(), rewards.double().unsqueeze(-1), driver="gelsd").solution
         self.reward_slopes.copy_(slopes.squeeze(-1))
         rest = rewards - falls @ self.reward_slopes
-        # Where nothing is left to learn, rounding is not to be learnt either.
+        # Where nearly nothing is left, it is rounding, which is not to be blown up to unit size and learned.
         self.reward_std.copy_(torch.maximum(rest.std(), 0.01 * rewards.std()).clamp(min=1e-6))
 
     def standard(self, features: Tensor) -> Tensor:
-        """Features [..., G] in deviations from their mean."""
+        """Features [..., G] in standard deviations from their mean, cut off at FURTHEST."""
         return ((features - self.feature_mean) / self.feature_std).clamp(-FURTHEST, FURTHEST)
 
-    def paid(self, costs: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
-        """What actions do that save `taken` [...], squashed, where costs were [..., 2].
+    def pay(self, costs: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """What actions do to costs, by arithmetic.
+
+        Args:
+            costs: [..., 2], cost and lowest cost before the actions.
+            taken: [...], what the actions save, squashed (`two_stage_controller.squashed`).
 
         Returns:
-            The costs then, and what falls [..., 3]: the cost by this step, the lowest cost by this step, the
-            cost since the beginning. All rewards but those of memory are a sum of these.
+            The two costs after the actions, [..., 2], and three differences, [..., 3]: by how much the step
+            lowered the cost, by how much it lowered the lowest cost, and how much lower the cost is now than
+            in the beginning. Every reward that does not look at memory traffic is a weighted sum of these.
         """
-        saving = taken * taken.abs()
+        saving = taken * taken.abs()  # undoes the squashing
         cost = costs[..., 0] - saving
         lowest = torch.minimum(costs[..., 1], cost)
         falls = torch.stack([saving, costs[..., 1] - lowest, 1 - cost], dim=-1)
         return torch.stack([cost, lowest], dim=-1), falls
 
     def action_input(self, actions: Tensor) -> Tensor:
-        """[..., D + 2]: embedding of the substitution, whether it is stop, and the rank, from [..., 2]."""
+        """Actions [..., 2] as vectors [..., D + 2]: embedding of the substitution, rank, is it stop."""
         substitution, rank = actions[..., 0], actions[..., 1]
         place = torch.log2(1 + rank.to(self.rules.dtype)) / 8
         stop = (substitution == self.num_substitutions).to(self.rules.dtype)
         return torch.cat([self.rules[substitution], place.unsqueeze(-1), stop.unsqueeze(-1)], dim=-1)
 
     def situation(self, legal: Legal) -> Tensor:
-        """What is legal in brief, [..., 2 D].
+        """What is legal, as a vector of fixed size, [..., 2 D].
 
-        Embeddings of substitutions, summed by log2(1 + locations) / 8 and by savings.
+        Two weighted sums of the embeddings of the substitutions that can be applied: one with
+        log2(1 + number of locations) / 8 as weights, one with what they save.
         """
         mask = legal.mask[..., :-1]
         places = torch.log2(1.0 + legal.num_locations) * mask / 8
         return torch.cat([places @ self.rules[:-1], (legal.savings * mask) @ self.rules[:-1]], dim=-1)
 
-    def given(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
-        """What the recurrent network reads, [..., Z + 3 D + 3]; `taken` [...] is what the actions save."""
+    def inputs(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
+        """What the recurrent network reads in a step, [..., I]; `taken` [...] is what the actions save."""
         return torch.cat([z, situation, self.action_input(actions), taken.unsqueeze(-1)], dim=-1)
 
-    def foretold(self, hidden: Tensor, before: Legal, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is legal after actions: logits, log2(1 + locations) and savings, [..., S] each.
+    def predict_legal(self, hidden: Tensor, before: Legal, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Predict which substitutions can be applied after actions.
 
-        A step changes little of that: an action uses up its own location, and the heads say what else is new.
+        A step changes little of that. So the prediction is: what was legal before, less the location that the
+        action itself used up, plus a correction that the network computes for each substitution.
 
         Args:
             hidden: [..., H], after the actions.
-            before: what was legal.
+            before: what was legal before them.
             actions: [..., 2].
+
+        Returns:
+            For each substitution, [..., S] each: the logit of "can be applied", log2(1 + locations), and what
+            it saves, squashed.
         """
         used = F.one_hot(actions[..., 0], len(self.rules))[..., :-1]
         left = (before.num_locations - used).clamp(min=0)
         legal, log_counts, savings = self.rule_scores(hidden).unbind(-2)
         return (
             legal + RARE + self.kept * (left > 0),
-            # What becomes legal does so at one location, as a rule.
+            # A substitution that becomes legal does so at one location, mostly: hence at least 1.
             log_counts + torch.log2(1.0 + left.clamp(min=1)),
             savings / SAVING_SCALE + before.savings * before.mask[..., :-1],
         )
 
     @abc.abstractmethod
     def rule_scores(self, hidden: Tensor) -> Tensor:
-        """Of legality, locations and savings of each substitution: [..., 3, S] from [..., H]."""
+        """The corrections of `predict_legal`, [..., 3, S] from [..., H]: of legality, locations, savings."""
 
     @abc.abstractmethod
     def encode(self, features: Tensor) -> Tensor:
-        """Latents [..., Z] of graph embeddings [..., G]."""
+        """Latents [..., Z] of what is seen of real graphs, [..., G]."""
 
     @abc.abstractmethod
+    def advance(
+        self, state: WorldState, inputs: Tensor, generator: torch.Generator, temperature: float
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
+        """Let the recurrent network make one step, and draw the next latent.
+
+        Args:
+            state: before the step.
+            inputs: [B, I], from `inputs`.
+            generator: what the latent is drawn with.
+            temperature: how random the drawn latent is; each model says what it does with it.
+
+        Returns:
+            The next latent [B, Z], the network's output [B, H], its new memory, and the doubt [B].
+        """
+
     def step(
         self,
         state: WorldState,
@@ -229,22 +215,34 @@ class WorldModel(nn.Module, abc.ABC):
         Args:
             state: before them.
             actions: legal ones.
-            generator: noise of the world.
-            temperature: see the models.
-            taken: [B], what the actions save, squashed, where it is known; else what the state says of their
-                substitutions.
+            generator: what the next latent is drawn with.
+            temperature: see `advance`.
+            taken: [B], what the actions save, squashed, where that is known (real actions); where it is None,
+                what the state says of their substitutions is used.
         """
+        saved = state.legal.saving_of(actions) if taken is None else taken
+        inputs = self.inputs(state.z, state.situation, actions, saved)
+        z, hidden, memory, doubt = self.advance(state, inputs, generator, temperature)
+        logits, log_counts, savings = self.predict_legal(hidden, state.legal, actions)
+        mask = logits > 0
+        counts = torch.exp2(log_counts).sub(1).round().clamp(1, MAX_LOCATIONS).to(torch.int64)
+        legal = Legal(F.pad(mask, (0, 1), value=True), counts * mask, savings.clamp(-1, 1))
+        costs, falls = self.pay(state.costs, saved)
+        reward = falls @ self.reward_slopes + self.reward_head(hidden).squeeze(-1) * self.reward_std
+        done = self.done_head(hidden).squeeze(-1).sigmoid()
+        after = WorldState(z, hidden, memory, legal, self.situation(legal), costs)
+        return after, Prediction(reward, done, doubt)
 
     @abc.abstractmethod
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """Scalars by name, each a mean over real steps only; their sum is what training minimises."""
+        """Losses by name, each a mean over real steps (padding left out); training minimises their sum."""
 
     @abc.abstractmethod
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
-        """The recurrent network's state at the beginning of an episode."""
+        """`WorldState.memory` at the beginning of an episode."""
 
     def start(self, features: Tensor, legal: Legal) -> WorldState:
-        """Imagined episodes that begin at real graphs of features [B, G]. Nothing is remembered."""
+        """The state of episodes that begin at real graphs, of which features [B, G] are seen."""
         batch = len(features)
         blank = features.new_zeros(batch, self.hidden)
         memory = self.blank_memory(batch)
@@ -260,7 +258,11 @@ class WorldModel(nn.Module, abc.ABC):
         legal: Legal,
         generator: torch.Generator,
     ) -> WorldState:
-        """After real actions [B, 2] that saved `taken` [B], with what was really seen then."""
+        """The state after real actions [B, 2] that saved `taken` [B].
+
+        The recurrent network makes its step as in imagination, but latent, legality and costs are those of
+        the real graphs that came out, and not what is predicted of them.
+        """
         imagined, _ = self.step(state, actions, generator, taken=taken)
         return dataclasses.replace(
             imagined,
@@ -280,16 +282,17 @@ class WorldModel(nn.Module, abc.ABC):
         temperature: float = 1.0,
         doubt_penalty: float = 0.0,
     ) -> Rollout:
-        """Play a policy in the model; an episode that has ended begins anew where it began.
+        """Let a policy play in the model. An episode that ends begins again in the state where it began.
 
         Args:
-            state: of `start`.
-            policy: over latent states.
-            horizon: steps.
-            draw: noise of the policy.
-            generator: noise of the world.
-            temperature: see the models.
-            doubt_penalty: times `Prediction.doubt` is taken off the reward.
+            state: where the episodes begin, from `start`.
+            policy: chooses the actions.
+            horizon: number of steps.
+            draw: random numbers of the policy.
+            generator: random numbers of the world.
+            temperature: see `advance`.
+            doubt_penalty: so much for each unit of `Prediction.doubt` is taken off the reward, so that the
+                policy gains nothing from places of which the model knows little.
         """
         first = state
         builder = RolloutBuilder(len(state.z), begins_anew=True)
@@ -306,34 +309,19 @@ class WorldModel(nn.Module, abc.ABC):
             last = policy.act(state.observed(), draw)[1].value
         return builder.finish(last)
 
-    def _next(
-        self,
-        z: Tensor,
-        hidden: Tensor,
-        memory: tuple[Tensor, ...],
-        before: WorldState,
-        actions: Tensor,
-        taken: Tensor,
-        doubt: Tensor,
-    ) -> tuple[WorldState, Prediction]:
-        """What the heads say of the new latent."""
-        logits, log_counts, savings = self.foretold(hidden, before.legal, actions)
-        mask = logits > 0
-        counts = torch.exp2(log_counts).sub(1).round().clamp(1, MAX_LOCATIONS).to(torch.int64)
-        legal = Legal(F.pad(mask, (0, 1), value=True), counts * mask, savings.clamp(-1, 1))
-        costs, falls = self.paid(before.costs, taken)
-        state = WorldState(z, hidden, memory, legal, self.situation(legal), costs)
-        reward = falls @ self.reward_slopes + self.reward_head(hidden).squeeze(-1) * self.reward_std
-        done = self.done_head(hidden).squeeze(-1).sigmoid()
-        return state, Prediction(reward, done, doubt)
-
     def _head_losses(self, hidden: Tensor, before: Legal, sequences: Sequences) -> dict[str, Tensor]:
-        """Of reward, done, mask, counts and savings; `hidden` [V, H] and `before` of real steps only."""
+        """Losses of the predictions that all models make alike.
+
+        Args:
+            hidden: [V, H], after the actions of the V real steps in the sequences.
+            before: what was legal before these steps.
+            sequences: what really happened.
+        """
         valid = sequences.valid
-        mask_logits, log_counts, savings = self.foretold(hidden, before, sequences.actions[valid])
+        mask_logits, log_counts, savings = self.predict_legal(hidden, before, sequences.actions[valid])
         after = sequences.legal((slice(None), slice(1, None))).at(valid)
         legal, counts = after.mask[:, :-1], after.num_locations.clamp(max=MAX_LOCATIONS)
-        falls = self.paid(sequences.costs[valid], sequences.taken[valid])[1]
+        falls = self.pay(sequences.costs[valid], sequences.taken[valid])[1]
         reward = (sequences.rewards[valid] - falls @ self.reward_slopes) / self.reward_std
         over = sequences.terminated[valid].to(hidden.dtype)
         mask_loss = F.binary_cross_entropy_with_logits(mask_logits, legal.to(hidden.dtype), reduction="none")
