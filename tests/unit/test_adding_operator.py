@@ -149,7 +149,7 @@ def test_written_and_read_again_it_is_the_same(name: str) -> None:
     def content(value: onnx_ir.Value) -> object:
         return None if value.const_value is None else value.const_value.numpy()
 
-    form = typed_form(node, opsets.NEWEST, content)  # type: ignore[arg-type]  # arrays, as it wants them
+    form = typed_form(node, content)  # type: ignore[arg-type]  # arrays, as it wants them
     assert form is not None
     assert form.op == name
     given = {**TABLE[name]["attrs"], **CALLS[name][1]}

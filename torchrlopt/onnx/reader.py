@@ -133,7 +133,7 @@ class _Reader:
             raise ModelFormatError("a node has no name", where=where)
         if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and self._add_constant_node(node):
             return
-        form = typed_form(node, self.opset, self._content) if self._has_plain_outputs(node) else None
+        form = typed_form(node, self._content) if self._has_plain_outputs(node) else None
         if form is not None and self._add_typed(node, form, where):
             return
         self._add_opaque(node, where)

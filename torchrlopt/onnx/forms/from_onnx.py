@@ -63,16 +63,18 @@ CONSTANT_INPUTS: Mapping[str, tuple[tuple[int, str], ...]] = {
     **{f"Reduce{name}": ((1, "axes"),) for name in _REDUCTIONS},
 }
 
-# Attributes of ONNX that do not change what the first output is, in the forms the core takes.
-_IGNORED: Mapping[str, frozenset[str]] = {
+# Attributes that the core does not have; whatever their value, they do not change the first output of the
+# forms that the core takes.
+_HARMLESS: Mapping[str, frozenset[str]] = {
     "BatchNormalization": frozenset({"momentum"}),
     "MaxPool": frozenset({"storage_order"}),
     "Conv": frozenset({"kernel_shape"}),
     "ConvTranspose": frozenset({"kernel_shape"}),
     "Dropout": frozenset({"ratio", "seed"}),
 }
-# Attributes that the core does not have, harmless with this value.
-_ONLY: Mapping[str, Mapping[str, Any]] = {
+# Attributes that the core does not have; with this value they change nothing, with another one the node is
+# opaque.
+_HARMLESS_VALUES: Mapping[str, Mapping[str, Any]] = {
     "BatchNormalization": {"training_mode": 0},
     "LayerNormalization": {"stash_type": 1},
     "RMSNormalization": {"stash_type": 1},
@@ -83,15 +85,13 @@ _ONLY: Mapping[str, Mapping[str, Any]] = {
 }
 _SCALARS = frozenset({"k", "axis", "min", "max", "value"})
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
-_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 
 
-def typed_form(node: onnx_ir.Node, opset: int, constants: Constants) -> TypedForm | None:
+def typed_form(node: onnx_ir.Node, constants: Constants) -> TypedForm | None:
     """The operator of the core that a node is.
 
     Args:
-        node: a node of the default domain or of ours.
-        opset: version of its domain.
+        node: a node of the default domain, at an opset that is read, or of ours.
         constants: gives the content of constant values.
 
     Returns:
@@ -103,12 +103,12 @@ def typed_form(node: onnx_ir.Node, opset: int, constants: Constants) -> TypedFor
     if info is None or info["domain"] != domain or not info["is_typed"]:
         return None
     try:
-        return _typed(node, name, opset, constants)
+        return _typed(node, name, constants)
     except _Opaque:
         return None
 
 
-def _typed(node: onnx_ir.Node, name: str, opset: int, constants: Constants) -> TypedForm:
+def _typed(node: onnx_ir.Node, name: str, constants: Constants) -> TypedForm:
     info = OPERATORS[name]
     attrs: dict[str, Any] = {}
     for key, attribute in node.attributes.items():
@@ -125,7 +125,7 @@ def _typed(node: onnx_ir.Node, name: str, opset: int, constants: Constants) -> T
         value = node.inputs[slot] if slot < len(node.inputs) else None
         if value is not None:
             attrs[key] = _content(name, key, value, constants)
-    _complete(node, name, opset, attrs, constants)
+    _complete(node, name, attrs, constants)
     taken = {slot for slot, _ in inputs_as_attributes}
     if node.op_type == "Dropout":
         taken = {1, 2}
@@ -143,23 +143,21 @@ def _typed(node: onnx_ir.Node, name: str, opset: int, constants: Constants) -> T
 
 
 def _is_harmless(node: onnx_ir.Node, key: str, value: Any) -> bool:
-    if key in _IGNORED.get(node.op_type, ()):
+    if key in _HARMLESS.get(node.op_type, ()):
         return True
     if key in ("auto_pad", "axes", "split", "num_outputs", "noop_with_empty_axes", "dtype", "value"):
         return True  # looked at below
-    only = _ONLY.get(node.op_type, {})
+    only = _HARMLESS_VALUES.get(node.op_type, {})
     return key in only and bool(value == only[key])
 
 
-def _complete(node: onnx_ir.Node, name: str, opset: int, attrs: dict[str, Any], constants: Constants) -> None:
+def _complete(node: onnx_ir.Node, name: str, attrs: dict[str, Any], constants: Constants) -> None:
     """Whatever an operator needs beyond copying: old forms, defaults that depend on the node."""
     if name in _WINDOWED and _text(node, "auto_pad", "NOTSET") != "NOTSET":
         attrs["pads"] = _auto_pads(node, name, _text(node, "auto_pad", "NOTSET"))
     if name in _WINDOWED:
         _canonical_window(attrs)
     if name.startswith("Reduce") and not attrs.get("axes") and _number(node, "noop_with_empty_axes"):
-        raise _Opaque
-    if name in _FLATTENING and opset < 13:
         raise _Opaque
     if name in ("ArgMax", "ArgMin", "Shape", "Trilu", "CumSum"):
         return
