@@ -1,4 +1,4 @@
-"""torchrlopt: a torch.compile backend that rewrites the graph by proven substitutions.
+"""torchrlopt: a torch.compile backend that rewrites the graph by proved or tested substitutions.
 
 `torch.compile(model, backend="rlopt")` needs no import of this package; `optimise` and `optimise_onnx` are
 for those who want the report or a file, `explain` says what is rewritten for which executor. Importing it

@@ -15,7 +15,9 @@ from torchrlopt.api.cli.models import HELP
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Rewrite models by proven substitutions.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Rewrite models by proved or tested substitutions."
+)
 app.add_typer(substitutions.app, name="substitutions")
 
 

@@ -1,0 +1,277 @@
+"""Numbers in the pages are those of the library and of the raw measurements, and each has its command."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import torchrlopt
+from baselines import agent_gap, fidelity, search_gap
+from baselines.models import NAMES as MODELS
+from baselines.search_gap import Point
+from baselines.table import geometric_mean, markdown
+from tests.docs.pages import PAGES, ROOT, Section, name_of, prose, sections
+from torchrlopt import _C
+from torchrlopt.api.cli import app
+from torchrlopt.substitutions import fires, load_library
+from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, state_of, texts_of
+
+README, MEASURING, AGENT = (ROOT / path for path in ("README.md", "docs/measuring.md", "docs/agent.md"))
+RESULTS = ROOT / "baselines" / "results"
+LIBRARY = load_library(with_generated=True, allow_assumed=True)
+STATES = {name: state_of(LIBRARY, name, axioms_hash()) for name in LIBRARY.names}
+TESTED = [name for name in LIBRARY.names if STATES[name] != "proved"]
+
+
+def _count(states: Mapping[str, str], state: str) -> int:
+    return sum(each == state for each in states.values())
+
+
+#: Sentences about the library, and what has to stand in their place of the number.
+FACTS: dict[str, int] = {
+    r"(\d[\d,]*) substitutions\b": len(LIBRARY.names),
+    r"[Pp]eople wrote (\d[\d,]*)": sum(origin_of(name) == "hand" for name in LIBRARY.names),
+    r"(\d[\d,]*) generated substitutions": sum(origin_of(name) == "generated" for name in LIBRARY.names),
+    r"(\d[\d,]*) are proved": _count(STATES, "proved"),
+    r"(\d[\d,]*) are tested only": _count(STATES, "tested"),
+    r"library has (\d[\d,]*) texts": len(texts_of(LIBRARY)),
+    r"(\d[\d,]*) tested texts": sum(members[0] in TESTED for members in texts_of(LIBRARY).values()),
+    r"(\d[\d,]*) of \d[\d,]* substitutions fire": sum(bool(models) for models in fires().values()),
+    r"at least one model, (\d[\d,]*) of them generated": sum(
+        bool(models) and origin_of(name) == "generated" for name, models in fires().items()
+    ),
+    r"(\d[\d,]*) ONNX operators": sum(bool(op["is_typed"]) for op in _C.ops()),
+    r"(?:of|the|same) (\d[\d,]*) models": len(MODELS),
+}
+
+
+def wrong_facts(text: str) -> list[str]:
+    """Sentences with another number than the library has."""
+    return [
+        f"{match[0]!r}: expected {expected}"
+        for pattern, expected in FACTS.items()
+        for match in re.finditer(pattern, text)
+        if int(match[1].replace(",", "")) != expected
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_counts_are_the_librarys(page: Path) -> None:
+    assert wrong_facts(prose(page)) == []
+
+
+def test_a_wrong_count_is_seen() -> None:
+    assert wrong_facts("the library of 12 substitutions") == [
+        f"'12 substitutions': expected {len(LIBRARY.names)}"
+    ]
+
+
+def test_every_count_is_stated() -> None:
+    """A pattern that is in no page checks nothing."""
+    everything = " ".join(prose(page) for page in PAGES)
+    assert [pattern for pattern in FACTS if not re.search(pattern, everything)] == []
+
+
+def test_nothing_says_that_all_is_proved() -> None:
+    assert TESTED, "all are proved: the pages may say so, and this test goes"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
+    texts["pyproject.toml"] = project["description"]
+    texts["torchrlopt --help"] = CliRunner().invoke(app, ["--help"]).stdout
+    texts["torchrlopt"] = torchrlopt.__doc__ or ""
+    for place, text in texts.items():
+        assert not re.search(r"\b(proven|proved) substitutions", text), place
+
+
+def _is_figure(cell: str) -> bool:
+    return re.search(r"\d\.\d", cell) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_table_of_figures_has_its_command(page: Path) -> None:
+    for section in sections(page):
+        for table in section.tables:
+            if sum(_is_figure(cell) for row in table[1:] for cell in row) >= 3:
+                assert any(block.language == "sh" for block in section.blocks), (
+                    f"{name_of(page)}, {section.heading!r}: which command makes the table of {table[0]}?"
+                )
+
+
+def _section(page: Path, heading: str) -> Section:
+    return next(section for section in sections(page) if section.heading == heading)
+
+
+# ---- speed
+
+COLUMNS = {
+    "inductor": "inductor",
+    "inductor, freezing": "inductor_freezing",
+    "ONNX Runtime": "onnxruntime",
+    "OpenVINO": "openvino",
+    "torchrlopt, `eager`, frozen": "torchrlopt/eager",
+    "torchrlopt, `auto`, frozen": "torchrlopt/auto",
+}
+FILES = {
+    "float32, batch 1": "cpu_batch1_float32",
+    "bfloat16, batch 1": "cpu_batch1_bfloat16",
+    "bfloat16, batch 1 (AVX512-BF16)": "cpu_batch1_bfloat16",
+    "float32, batch 16": "cpu_batch16_float32",
+}
+
+
+def _table(name: str) -> list[dict[str, str]]:
+    """The table of a CSV file, by its own columns; the last row has the geometric means."""
+    lines = markdown(RESULTS / f"{name}.csv").splitlines()
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def _speeds(name: str, column: str) -> list[float]:
+    """Speed-ups over eager PyTorch, of the models that have one."""
+    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["median_ms"]]
+    eager = {row["model"]: float(row["median_ms"]) for row in rows if row["peer"] == "eager"}
+    return [
+        eager[row["model"]] / float(row["median_ms"])
+        for row in rows
+        if "/".join(filter(None, (row["peer"], row["executor"]))) == column
+    ]
+
+
+def test_speeds_in_the_readme() -> None:
+    header, *rows = _section(README, "Results").tables[0]
+    assert [row[0] for row in rows] == ["float32, batch 1", "bfloat16, batch 1", "float32, batch 16"]
+    for row in rows:
+        for heading, cell in zip(header[1:], row[1:], strict=True):
+            speeds = _speeds(FILES[row[0]], COLUMNS[heading])
+            told = "-"
+            if speeds:
+                assert len(speeds) == len(MODELS)
+                told = f"{geometric_mean(speeds):.2f}x ({min(speeds):.2f} to {max(speeds):.2f})"
+            assert cell == told, (row[0], heading)
+
+
+def test_speeds_of_all_models() -> None:
+    (header, *rows), *_ = _section(MEASURING, "float32, batch 1").tables
+    assert [dict(zip(header, row, strict=True)) for row in rows] == _table("cpu_batch1_float32")
+
+
+def test_speeds_in_bfloat16_and_at_batch_16() -> None:
+    (header, *rows), *_ = _section(MEASURING, "bfloat16 at batch 1, and float32 at batch 16").tables
+    for row in rows:
+        means = _table(FILES[row[0]])[-1]
+        assert [means.get(name, "-").strip("*") for name in header[1:]] == row[1:], row[0]
+
+
+def test_what_the_plan_brings() -> None:
+    (_, *rows), *_ = _section(MEASURING, "What the plan brings by itself").tables
+    for executor, mean, smallest in rows:
+        name = executor.strip("`")
+        table = _table("plan_inductor" if name == "inductor" else "plan_onnxruntime_openvino")
+        column = [row[f"torchrlopt/{name} / without a plan"] for row in table]
+        gains = [float(cell.rstrip("x")) for cell in column[:-1] if cell != "-"]
+        assert (mean, smallest) == (column[-1].strip("*"), f"{min(gains):.2f}"), name
+
+
+# ---- prices and plans
+
+
+def test_how_true_the_prices_are() -> None:
+    (_, *rows), *_ = _section(MEASURING, "How true the prices are").tables
+    for executor, *cells in rows:
+        name = executor.split("`")[1]
+        found = fidelity.fidelity(fidelity.read_csv(RESULTS / f"fidelity_{name}.csv"))
+        assert cells == [
+            f"{100 * found.median_error:.1f} %",
+            f"{100 * found.p90_error:.1f} %",
+            f"{found.spearman:.3f}",
+            f"{found.kendall:.2f}",
+        ], name
+
+
+def _points(name: str) -> list[Point]:
+    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return [
+            Point(
+                row["model"],
+                row["searcher"],
+                int(row["seed"]),
+                int(row["steps"]),
+                float(row["seconds"]),
+                float(row["cost_ms"]),
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+@pytest.mark.parametrize("name", ["search_full", "search_primitives_only"])
+def test_what_planning_can_win(name: str) -> None:
+    text = " ".join(_section(MEASURING, "What planning can win").lines)
+    gaps = search_gap.gaps(_points(name))
+    left = {model: row["greedy"] for model, row in gaps.items() if row["greedy"] > search_gap.CLOSE}
+    assert f"{len(gaps) - len(left)} of {len(gaps)} models" in " ".join(text.split())
+    for model, gap in left.items():
+        told = re.findall(rf"{model} \(([\d.]+) %\)", text)
+        assert any(abs(float(each) - 100 * gap) <= (0.05 if "." in each else 0.5) for each in told), model
+
+
+# ---- agents
+
+SEARCHERS = {"TASO": "taso_1.05", "random network": "random_network"}
+RUNS = {"suite": "agent_suite", "held out": "agent_held_out_primitives_only"}
+
+
+def test_agents_at_equal_time() -> None:
+    """The files have each searcher's results limit by limit, in the order of `agent_gap.limits`."""
+    (header, *rows), *_ = _section(AGENT, "At equal time and at equal expansions").tables
+    settings = agent_gap.Settings(seconds=(0.1, 0.3, 1.0))
+    for run, file in RUNS.items():
+        found = agent_gap.gaps(_with_limits(_points(file), settings))
+        for label, *cells in rows:
+            kind, _, limit = label.partition(", ")
+            if kind == run:
+                told = [f"{100 * found[limit, SEARCHERS.get(name, name)].mean:.2f}" for name in header[1:]]
+                assert cells == told, label
+
+
+def _with_limits(points: list[Point], settings: agent_gap.Settings) -> list[agent_gap.Result]:
+    names = agent_gap.limits(settings)
+    results: list[agent_gap.Result] = []
+    counts: dict[tuple[str, str, int], int] = {}
+    for point in points:
+        key = (point.model, point.searcher, point.seed)
+        number = counts[key] = counts.get(key, -1) + 1
+        if point.searcher == search_gap.BEST_KNOWN:
+            limit = ""
+        else:  # TASO's long run comes behind its limits
+            limit = names[number] if number < len(names) else f"{agent_gap.TASO_STEPS} steps"
+        results.append(agent_gap.Result(limit, point))
+    return results
+
+
+def test_agents_on_held_out_graphs() -> None:
+    card = (ROOT / "torchrlopt" / "agent" / "shipped" / "CARD.md").read_text(encoding="utf-8")
+    (header, *rows), *_ = _section(AGENT, "On graphs that training never saw").tables
+    for label, *cells in rows:
+        part = card.split(f"40 held-out graphs, {'the ' if label.startswith('full') else ''}{label}")[1]
+        scores = dict(re.findall(r"^\| (\w+) \| [\d.]+ \| ([\d.]+) \|", part.split("\n40 ")[0], re.MULTILINE))
+        for name, cell in zip(header[1:], cells, strict=True):
+            score = float(scores[name.lower().replace(" ", "_")])  # four digits, rounded once already
+            assert abs(float(cell) - score) <= 0.00051, (label, name)
+
+
+def test_what_the_world_models_foretell() -> None:
+    card = (ROOT / "torchrlopt" / "agent" / "shipped" / "CARD.md").read_text(encoding="utf-8")
+    (_, *rows), *_ = _section(AGENT, "What the world models are worth").tables
+    for row, graphs, *cells in rows:
+        kind = graphs.replace(" of known", ", known")
+        pattern = rf"^\| {row.strip('`')} \| {kind} \|(.*)\|$"
+        found = re.search(pattern, card, re.MULTILINE)
+        assert found, (row, kind)
+        assert [f"{float(cell):.3f}" for cell in found[1].split("|")] == cells
