@@ -112,7 +112,7 @@ def _parse(command: Any, arguments: Sequence[str]) -> None:
         raise CommandError(f"{command.name} {shlex.join(arguments)}: {error}") from error
 
 
-class _Parsed(Exception):
+class _Parsed(Exception):  # noqa: N818 - it ends a program where it should end
     """The arguments are read: what would come next is the work itself."""
 
 

@@ -40,7 +40,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What stands between two headings: the lines outside code blocks, tables by rows of cells, and blocks."""
+    """What stands between two headings: the lines outside code blocks, and the blocks."""
 
     page: Path
     heading: str
