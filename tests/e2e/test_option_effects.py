@@ -10,6 +10,7 @@ import torch
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
 from torchrlopt import optimise
 from torchrlopt.compile import backend, check, timing
+from torchrlopt.executors import registry
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import profile_store
 from torchrlopt.plan import planning, search
@@ -192,3 +193,22 @@ def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(planning, "_installation", lambda: "a file has changed")
     assert optimised()[1] == 1
     assert optimised(verify=False)[1:] == (0, 0)
+
+
+def test_a_verdict_holds_for_one_layout_and_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    plain_search = planning.search_plan
+    monkeypatch.setattr(planning, "search_plan", lambda *a: searched.append(1) or plain_search(*a))
+    model, x = build(ConvNorm), torch.randn(2, 3, 9, 9)
+
+    def searches(inputs: torch.Tensor) -> int:
+        torch._dynamo.reset()
+        searched.clear()
+        optimise(model, inputs, **{**STRICT, "cache": True})
+        return len(searched)
+
+    assert [searches(x), searches(x)] == [1, 0]
+    last = x.to(memory_format=torch.channels_last)
+    assert [searches(last), searches(last)] == [1, 0]
+    monkeypatch.setattr(registry, "version", lambda name: "of tomorrow")
+    assert [searches(x), searches(x)] == [1, 0]

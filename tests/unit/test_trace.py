@@ -1,0 +1,146 @@
+"""The one door for tracing, and what is known of a traced graph: torchrlopt/capture/{trace,aten,job}.py."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchrlopt.capture.aten import content_key
+from torchrlopt.capture.job import graph_of, jobs_of
+from torchrlopt.capture.trace import RECORDS_GRADIENTS, Traced, trace, visit
+from torchrlopt.errors import CaptureError, UnsupportedError
+
+
+def traced(model: Any, *inputs: Any) -> Traced:
+    """The only graph of a call."""
+    found: list[Traced] = []
+    visit(model, inputs, found.append, pytest.fail)
+    (only,) = found
+    return only
+
+
+def key_with(constant: torch.Tensor) -> str:
+    """The content key of a graph that holds a constant."""
+    held = constant.clone()
+    return traced(lambda x: x + held, torch.zeros(())).content
+
+
+class Weighed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return torch.relu(self.linear(x)) * scale
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_constants_are_known_by_content(size: int) -> None:
+    values = torch.randn(size)
+    assert key_with(values) == key_with(values.clone())
+    values[-1] += 1
+    changed = key_with(values)
+    values[-1] -= 1
+    assert changed != key_with(values)
+
+
+def test_what_nobody_can_see_is_equal_to_nothing() -> None:
+    graph = torch.fx.Graph()
+    node = graph.get_attr("held")
+    node.meta["val"] = None
+    graph.output((node,))
+    for held in (object(), torch.empty(3, device="meta")):
+        root = nn.Module()
+        root.held = held  # type: ignore[assignment]
+        module = torch.fx.GraphModule(root, graph)
+        assert content_key(module, ()) != content_key(module, ())
+
+
+def test_strides_are_part_of_the_content() -> None:
+    conv = nn.Conv2d(3, 4, 3).eval()
+    x = torch.randn(1, 3, 8, 8)
+    plain, last = traced(conv, x), traced(conv, x.to(memory_format=torch.channels_last))
+    assert plain.content != last.content
+
+
+def test_a_traced_graph_says_what_it_was_traced_for() -> None:
+    model, x = Weighed().eval(), torch.randn(5, 4)
+    found = traced(model, x)
+    weights = [found.inputs[i] for i in found.static]
+    assert {id(each) for each in weights} == {id(each) for each in model.parameters()}
+    assert (found.device, found.sizes, found.num_lifted) == (torch.device("cpu"), {}, 0)
+    torch.testing.assert_close(found.aten(*found.inputs)[0], model(x))
+
+
+def test_inputs_that_are_written_to_are_copied_when_asked_for() -> None:
+    buffer, x = torch.zeros(3), torch.ones(3)
+
+    def step(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        state.add_(x)
+        return state * 2
+
+    found = traced(step, buffer, x)
+    (position,) = found.mutated
+    before = found.inputs[position].clone()
+    copies = found.own_inputs()
+    copies[position].fill_(7)
+    torch.testing.assert_close(found.inputs[position], before)
+    assert found.inputs[1 - position] is copies[1 - position]
+
+
+def test_reasons_to_leave_a_graph_alone_are_told() -> None:
+    reasons: list[str] = []
+    visit(lambda x: x + torch.rand(3), (torch.ones(3),), lambda _: pytest.fail("traced"), reasons.append)
+    assert "random" in reasons[0]
+    with pytest.raises(CaptureError, match="random"):
+        jobs_of(lambda x: x + torch.rand(3), (torch.ones(3),))
+
+
+def test_a_graph_that_records_gradients_is_left_alone() -> None:
+    reasons: list[str] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: list[Any]) -> Any:
+        return trace(gm, examples, lambda _: pytest.fail("traced"), reasons.append)
+
+    x = torch.ones(3, requires_grad=True)
+    torch.compile(lambda x: x * 2, backend=backend)(x).sum().backward()
+    assert reasons == [RECORDS_GRADIENTS]
+    torch.testing.assert_close(x.grad, torch.full((3,), 2.0))
+
+
+def test_a_module_in_training_mode_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="training mode"):
+        jobs_of(Weighed(), (torch.randn(2, 4),))
+
+
+def test_arguments_by_name_and_a_lone_tensor() -> None:
+    model, x = Weighed().eval(), torch.randn(2, 4)
+    hashes = {graph_of(model, each).canonical_text() for each in ((x,), {"x": x}, x)}
+    assert len(hashes) == 1
+
+
+def test_a_model_of_several_graphs_is_not_one() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(x)
+        torch._dynamo.graph_break()
+        return torch.tanh(x)
+
+    assert len(jobs_of(broken, (torch.randn(3),))) == 2
+    with pytest.raises(CaptureError, match="2 graphs"):
+        graph_of(broken, (torch.randn(3),))
+
+
+def test_nothing_of_ours_keeps_the_inputs_alive() -> None:
+    x = torch.randn(3)
+    alive = weakref.ref(x)
+    model = Weighed().eval()
+    traced(model, torch.randn(2, 4))
+    visit(lambda x: x * 2, (x,), lambda _: None, pytest.fail)
+    del x
+    gc.collect()
+    assert alive() is None
