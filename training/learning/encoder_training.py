@@ -46,7 +46,7 @@ class _Watcher:
 
 
 class _Questions(nn.Module):
-    """The heads that read the embedding: what is legal, at how many locations, cost, best saving of a step."""
+    """The heads that read the embedding: what is legal, at how many locations, cost, best saving."""
 
     def __init__(self, width: int, num_substitutions: int) -> None:
         super().__init__()
