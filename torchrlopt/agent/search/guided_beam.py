@@ -132,7 +132,7 @@ class GuidedBeam(Explorer):
         return offers
 
     def _scores(self, states: Observation, ways: Tensor, values: Tensor) -> Tensor:
-        """[C]: log-likelihood of the way, plus the promise of its graph by weight; -inf for graphs seen before."""
+        """[C]: log-likelihood of the way plus weighted promise of its graph; -inf for graphs seen before."""
         promise = self._value_weight * (values - states.column("global", "cost"))
         is_visited = states.column("candidate", "is_visited") > 0
         return (ways + promise[states.candidate_episode]).masked_fill(is_visited, -torch.inf)
