@@ -1,4 +1,4 @@
-"""Episodes of a latent policy: the likeliest one first, then drawn ones, as many as there is time for."""
+"""A search by episodes: a latent policy plays its likeliest one, then draws others while there is time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A beam in the order that policy and value suggest."""
+"""A beam search that takes the steps first that policy and value rate highest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 
 ILLEGAL = -1  # an action that changes nothing
-MIN_ALIKE = 3  # graphs with equal costs that are followed; a wider beam follows more
-OFFERS = 4  # times the width of the beam: what many offers lead to is known already
+MIN_ALIKE = 3  # of the graphs with equal costs at least so many are kept, or as many as the beam is wide
+# So many steps are rated for each graph that the beam can hold: many of them lead to graphs seen before.
+OFFERS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,7 @@ class GuidedBeam(Explorer):
             cost_us = float(outcomes[slot, OUTCOMES["cost_after_us"]])
             if cost_us < found.cost_us:
                 found.note(cost_us, self._env.steps(slot))
-            # Graphs with the same costs in all respects are mostly images of each other: a few are enough.
+            # Graphs with equal time, flops, bytes and launches mostly differ by symmetry: a few are enough.
             alike = tuple(round(float(outcomes[slot, column]) * 1e3) for column in columns)
             key = self._env.hash(slot)
             is_new = key not in self._seen and not outcomes[slot, OUTCOMES["terminated"]]
@@ -131,7 +132,7 @@ class GuidedBeam(Explorer):
         return offers
 
     def _scores(self, states: Observation, ways: Tensor, values: Tensor) -> Tensor:
-        """[C]: likelihood of the way, plus what the graph it comes from still promises; seen ones last."""
+        """[C]: log-likelihood of the way plus weighted promise of its graph; -inf for graphs seen before."""
         promise = self._value_weight * (values - states.column("global", "cost"))
         is_visited = states.column("candidate", "is_visited") > 0
         return (ways + promise[states.candidate_episode]).masked_fill(is_visited, -torch.inf)

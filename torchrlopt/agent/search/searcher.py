@@ -1,4 +1,7 @@
-"""The search that an agent guides: greedy first, then what its networks suggest."""
+"""The search that an agent guides: greedy first, then explorations that the agent's networks lead.
+
+Each exploration is twice as wide as the one before, and may begin at the best plan so far.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ from torchrlopt.plan.search import Plan
 
 logger = logging.getLogger("torchrlopt")
 
-FIRST_WIDTH = 1  # a narrow search reaches the end of a long plan, a wide one would not
+FIRST_WIDTH = 1  # within a small budget only a narrow search reaches the end of a long plan
 MAX_WIDTH = 64
-#: In turns: where the policy is sure of itself and wrong, only a value that counts for more leads elsewhere.
+#: How much the predicted further improvement counts against the likelihood of the steps, in one exploration
+#: after another. With the larger weight the search leaves steps that the policy is sure of, but wrong about.
 VALUE_WEIGHTS = (20.0, 60.0)
 
 
@@ -35,10 +39,8 @@ class AgentSearcher:
     Args:
         agent: the networks; an untrained one makes the control of a comparison.
         name: what plans are signed with.
-        value_weights: how much the predicted further improvement counts against the likelihood of the steps,
-            in one exploration after another.
-        partner: another agent, whose networks take turns with those of the first: what one is blind to, the
-            other may see.
+        value_weights: see `VALUE_WEIGHTS`.
+        partner: another agent, which leads every other exploration: it may find what the first overlooks.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class AgentSearcher:
         self._turns = [(each, weight) for weight in value_weights for each in agents]
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-        """Greedy's plan, or a cheaper one. If the networks fail, the core's beam takes over."""
+        """Greedy's plan, or a cheaper one. If the networks fail, the core's beam searches instead."""
         begin = time.perf_counter()
         greedy = _classic("greedy", graph, library, cost, options)
         deadline = begin + options.budget_ms / 1000
@@ -136,7 +138,7 @@ class AgentSearcher:
 
 
 class SearcherWithoutAgent:
-    """Greedy, then beam with the rest of the budget: what is left where no agent can be had."""
+    """Greedy, then beam with the rest of the budget: used where no agent can be loaded."""
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `torchrlopt.plan.search.Searcher`."""
@@ -172,7 +174,7 @@ def _classic(name: str, graph: _C.Graph, library: _C.Library, cost: _C.CostModel
 def _plan_of(
     found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
 ) -> Plan:
-    """Replays the steps for the costs in between."""
+    """The plan; the steps are replayed for the costs in between."""
     state = _C.RewriteState(graph, library, cost, exact_only=options.numerics == "strict")
     before, costs = state.metrics["time_us"], []
     for name, location in found.steps:
