@@ -84,6 +84,10 @@ def test_profile_fills_the_profile_and_goes_on(model_file: Path) -> None:
         (("profile", "resnet50"), "no model 'resnet50'"),
         (("profile", "torch:nothing_there"), "cannot find torch:nothing_there"),
         (("profile", "tests.unit.test_profiling:small", "--executor", "egaer"), "did you mean 'eager'"),
+        (
+            ("profile", "tests.unit.test_profiling:small", "--executor", "auto"),
+            "a profile is of one executor",
+        ),
         (("device", "--device", "toaster"), "no such device"),
     ],
 )

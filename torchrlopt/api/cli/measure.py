@@ -117,6 +117,10 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
         RlOptError: a model cannot be loaded, captured or lowered.
     """
     Options(executor=executor)  # refuses an unknown one, naming the nearest
+    if executor not in names():
+        raise OptionsError(
+            "a profile is of one executor", expected=f"one of {', '.join(names())}", got=executor
+        )
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
