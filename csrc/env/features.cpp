@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "env/observation.h"
 
@@ -51,135 +52,135 @@ const TensorType& type_of(const NodeView& v) { return v.node.types->front(); }
 const TensorType& type_of(const EdgeView& v) { return graph_of(v.episode).type(v.value); }
 const std::vector<Use>& uses_of(const NodeView& v) { return graph_of(v.episode).uses(v.id); }
 
-/// A row of a table: a feature of one column, or of several, numbered from 0.
-template <class View>
-struct Feature {
-  Feature(const char* name, float (*value)(const View&)) : name(name), value(value) {}
-  Feature(const char* name, int count, void (*write)(const View&, float*))
-      : name(name), count(count), write(write) {}
+/// A row of a table: a feature of one column. The tables are tuples of the functions themselves, so that
+/// writing a row of numbers calls nothing through a pointer.
+template <class F>
+struct One {
+  const char* name;
+  F value;
 
-  std::string name;
-  int count = 1;
-  float (*value)(const View&) = nullptr;
-  void (*write)(const View&, float*) = nullptr;
+  template <class View>
+  float* write(const View& view, float* row) const {
+    *row = value(view);
+    return row + 1;
+  }
+  std::vector<std::string> columns() const { return {name}; }
 };
-template <class View>
-using Features = std::vector<Feature<View>>;
+template <class F>
+One(const char*, F) -> One<F>;
 
-const Features<NodeView>& node_features() {
-  using V = const NodeView&;
-  static const Features<NodeView> features{
-      {"log_dim_", kNumDims, [](V v, float* row) { write_dims(type_of(v), row); }},
-      {"rank", [](V v) { return static_cast<float>(type_of(v).rank()); }},
-      {"is_float", [](V v) { return flag(is_floating(type_of(v).dtype)); }},
-      {"is_integer", [](V v) { return flag(is_integer(type_of(v).dtype)); }},
-      {"log_item_bytes", [](V v) { return log_of(dtype_bytes(type_of(v).dtype)); }},
-      {"log_num_outputs", [](V v) { return log_of(v.node.num_outputs()); }},
-      {"log_attr_", kNumAttrs, [](V v, float* row) { write_attrs(*v.node.attrs, row); }},
-      {"is_weight", [](V v) { return flag(v.node.op == Op::Weight); }},
-      {"is_constant", [](V v) { return flag(v.node.op == Op::Constant); }},
-      {"is_static", [](V v) { return flag(v.node.is_static); }},
-      {"is_input", [](V v) { return flag(v.node.op == Op::Input); }},
-      {"is_output",
-       [](V v) {
-         const std::vector<Use>& uses = uses_of(v);
-         return flag(std::any_of(uses.begin(), uses.end(), [](const Use& use) { return use.node < 0; }));
-       }},
-      {"cost_share", [](V v) { return ratio(v.price.time_us, v.episode.initial.time_us); }},
-      {"log_flops", [](V v) { return log_of(v.price.flops); }},
-      {"log_bytes", [](V v) { return log_of(v.price.bytes); }},
-      {"log_in_degree", [](V v) { return log_size(v.node.inputs.size()); }},
-      {"log_out_degree", [](V v) { return log_size(uses_of(v).size()); }},
-      {"depth", [](V v) { return static_cast<float>(v.depth); }},
-  };
-  return features;
-}
+/// A feature of several columns, numbered from 0.
+template <class F>
+struct Several {
+  const char* name;
+  int count;
+  F fill;
 
-const Features<EdgeView>& edge_features() {
-  using V = const EdgeView&;
-  static const Features<EdgeView> features{
-      {"log_dim_", kNumDims, [](V v, float* row) { write_dims(type_of(v), row); }},
-      {"log_slot", [](V v) { return log_size(v.slot); }},
-      {"log_bytes", [](V v) { return log_of(type_of(v).num_bytes()); }},
-      {"is_static", [](V v) { return flag(graph_of(v.episode).is_static(v.value)); }},
-  };
-  return features;
-}
-
-const Features<GlobalView>& global_features() {
-  using V = const GlobalView&;
-  static const Features<GlobalView> features{
-      {"cost", [](V v) { return ratio(v.episode.state->cost_us(), v.episode.initial.time_us); }},
-      {"best_cost", [](V v) { return ratio(v.episode.best_us, v.episode.initial.time_us); }},
-      {"log_num_nodes", [](V v) { return log_size(v.episode.order.size()); }},
-      {"log_num_edges", [](V v) { return log_size(v.episode.num_edges); }},
-      {"log_num_candidates", [](V v) { return log_size(v.episode.table->size()); }},
-      {"steps_left", [](V v) { return static_cast<float>(v.episode.steps_left); }},
-      {"device_log_flops_per_us", [](V v) { return log_of(v.device.flops_per_us); }},
-      {"device_log_bytes_per_us", [](V v) { return log_of(v.device.bytes_per_us); }},
-      {"device_log_cache_bytes_per_us", [](V v) { return log_of(v.device.cache_bytes_per_us); }},
-      {"device_log_cache_bytes", [](V v) { return log_of(v.device.cache_bytes); }},
-      {"device_log_launch_us", [](V v) { return log_of(v.device.launch_us); }},
-      {"device_log_contraction_launch_us", [](V v) { return log_of(v.device.contraction_launch_us); }},
-      {"device_log_view_us", [](V v) { return log_of(v.device.view_us); }},
-      {"device_views_are_free", [](V v) { return flag(v.device.views_are_free); }},
-  };
-  return features;
-}
-
-const Features<CandidateView>& candidate_features() {
-  using V = const CandidateView&;
-  static const Features<CandidateView> features{
-      {"cost_delta", [](V v) { return ratio(v.action.delta.time_us, v.episode.initial.time_us); }},
-      {"flops_delta", [](V v) { return ratio(v.action.delta.flops, v.episode.initial.flops); }},
-      {"bytes_delta", [](V v) { return ratio(v.action.delta.bytes, v.episode.initial.bytes); }},
-      {"launches_delta", [](V v) { return ratio(v.action.delta.launches, v.episode.initial.launches); }},
-      {"log_num_added", [](V v) { return log_of(v.action.num_added); }},
-      {"log_num_removed", [](V v) { return log_of(v.action.num_removed); }},
-      {"is_macro", [](V v) { return flag(v.action.is_macro()); }},
-      {"log_num_members", [](V v) { return log_size(v.action.members.size()); }},
-      {"is_visited", [](V v) { return flag(v.action.is_visited); }},
-  };
-  return features;
-}
-
-template <class View>
-void write_all(const Features<View>& features, const View& view, float* row) {
-  for (const Feature<View>& each : features) {
-    if (each.value != nullptr) {
-      *row = each.value(view);
-    } else {
-      each.write(view, row);
-    }
-    row += each.count;
+  template <class View>
+  float* write(const View& view, float* row) const {
+    fill(view, row);
+    return row + count;
   }
+  std::vector<std::string> columns() const {
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.push_back(name + std::to_string(i));
+    return names;
+  }
+};
+template <class F>
+Several(const char*, int, F) -> Several<F>;
+
+constexpr std::tuple kNodeFeatures{
+    Several{"log_dim_", kNumDims, [](const NodeView& v, float* row) { write_dims(type_of(v), row); }},
+    One{"rank", [](const NodeView& v) { return static_cast<float>(type_of(v).rank()); }},
+    One{"is_float", [](const NodeView& v) { return flag(is_floating(type_of(v).dtype)); }},
+    One{"is_integer", [](const NodeView& v) { return flag(is_integer(type_of(v).dtype)); }},
+    One{"log_item_bytes", [](const NodeView& v) { return log_of(dtype_bytes(type_of(v).dtype)); }},
+    One{"log_num_outputs", [](const NodeView& v) { return log_of(v.node.num_outputs()); }},
+    Several{"log_attr_", kNumAttrs, [](const NodeView& v, float* row) { write_attrs(*v.node.attrs, row); }},
+    One{"is_weight", [](const NodeView& v) { return flag(v.node.op == Op::Weight); }},
+    One{"is_constant", [](const NodeView& v) { return flag(v.node.op == Op::Constant); }},
+    One{"is_static", [](const NodeView& v) { return flag(v.node.is_static); }},
+    One{"is_input", [](const NodeView& v) { return flag(v.node.op == Op::Input); }},
+    One{"is_output",
+        [](const NodeView& v) {
+          const std::vector<Use>& uses = uses_of(v);
+          return flag(std::any_of(uses.begin(), uses.end(), [](const Use& use) { return use.node < 0; }));
+        }},
+    One{"cost_share", [](const NodeView& v) { return ratio(v.price.time_us, v.episode.initial.time_us); }},
+    One{"log_flops", [](const NodeView& v) { return log_of(v.price.flops); }},
+    One{"log_bytes", [](const NodeView& v) { return log_of(v.price.bytes); }},
+    One{"log_in_degree", [](const NodeView& v) { return log_size(v.node.inputs.size()); }},
+    One{"log_out_degree", [](const NodeView& v) { return log_size(uses_of(v).size()); }},
+    One{"depth", [](const NodeView& v) { return static_cast<float>(v.depth); }}};
+
+constexpr std::tuple kEdgeFeatures{
+    Several{"log_dim_", kNumDims, [](const EdgeView& v, float* row) { write_dims(type_of(v), row); }},
+    One{"log_slot", [](const EdgeView& v) { return log_size(v.slot); }},
+    One{"log_bytes", [](const EdgeView& v) { return log_of(type_of(v).num_bytes()); }},
+    One{"is_static", [](const EdgeView& v) { return flag(graph_of(v.episode).is_static(v.value)); }}};
+
+constexpr std::tuple kGlobalFeatures{
+    One{"cost",
+        [](const GlobalView& v) { return ratio(v.episode.state->cost_us(), v.episode.initial.time_us); }},
+    One{"best_cost", [](const GlobalView& v) { return ratio(v.episode.best_us, v.episode.initial.time_us); }},
+    One{"log_num_nodes", [](const GlobalView& v) { return log_size(v.episode.order.size()); }},
+    One{"log_num_edges", [](const GlobalView& v) { return log_size(v.episode.num_edges); }},
+    One{"log_num_candidates", [](const GlobalView& v) { return log_size(v.episode.table->size()); }},
+    One{"steps_left", [](const GlobalView& v) { return static_cast<float>(v.episode.steps_left); }},
+    One{"device_log_flops_per_us", [](const GlobalView& v) { return log_of(v.device.flops_per_us); }},
+    One{"device_log_bytes_per_us", [](const GlobalView& v) { return log_of(v.device.bytes_per_us); }},
+    One{"device_log_cache_bytes_per_us",
+        [](const GlobalView& v) { return log_of(v.device.cache_bytes_per_us); }},
+    One{"device_log_cache_bytes", [](const GlobalView& v) { return log_of(v.device.cache_bytes); }},
+    One{"device_log_launch_us", [](const GlobalView& v) { return log_of(v.device.launch_us); }},
+    One{"device_log_contraction_launch_us",
+        [](const GlobalView& v) { return log_of(v.device.contraction_launch_us); }},
+    One{"device_log_view_us", [](const GlobalView& v) { return log_of(v.device.view_us); }},
+    One{"device_views_are_free", [](const GlobalView& v) { return flag(v.device.views_are_free); }}};
+
+constexpr std::tuple kCandidateFeatures{
+    One{"cost_delta",
+        [](const CandidateView& v) { return ratio(v.action.delta.time_us, v.episode.initial.time_us); }},
+    One{"flops_delta",
+        [](const CandidateView& v) { return ratio(v.action.delta.flops, v.episode.initial.flops); }},
+    One{"bytes_delta",
+        [](const CandidateView& v) { return ratio(v.action.delta.bytes, v.episode.initial.bytes); }},
+    One{"launches_delta",
+        [](const CandidateView& v) { return ratio(v.action.delta.launches, v.episode.initial.launches); }},
+    One{"log_num_added", [](const CandidateView& v) { return log_of(v.action.num_added); }},
+    One{"log_num_removed", [](const CandidateView& v) { return log_of(v.action.num_removed); }},
+    One{"is_macro", [](const CandidateView& v) { return flag(v.action.is_macro()); }},
+    One{"log_num_members", [](const CandidateView& v) { return log_size(v.action.members.size()); }},
+    One{"is_visited", [](const CandidateView& v) { return flag(v.action.is_visited); }}};
+
+template <class Table, class View>
+void write_all(const Table& table, const View& view, float* row) {
+  std::apply([&](const auto&... each) { ((row = each.write(view, row)), ...); }, table);
 }
 
-template <class View>
-void add_columns(const std::string& array, const Features<View>& features,
-                 std::vector<FeatureColumn>& columns) {
-  for (const Feature<View>& each : features) {
-    if (each.value != nullptr) columns.push_back({array, each.name});
-    for (int i = 0; i < each.count && each.value == nullptr; ++i) {
-      columns.push_back({array, each.name + std::to_string(i)});
-    }
-  }
+template <class Table>
+void add_columns(const char* array, const Table& table, std::vector<FeatureColumn>& columns) {
+  const auto add = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) columns.push_back({array, name});
+  };
+  std::apply([&](const auto&... each) { (add(each.columns()), ...); }, table);
 }
 
 }  // namespace
 
-void write_features(const NodeView& view, float* row) { write_all(node_features(), view, row); }
-void write_features(const EdgeView& view, float* row) { write_all(edge_features(), view, row); }
-void write_features(const GlobalView& view, float* row) { write_all(global_features(), view, row); }
-void write_features(const CandidateView& view, float* row) { write_all(candidate_features(), view, row); }
+void write_features(const NodeView& view, float* row) { write_all(kNodeFeatures, view, row); }
+void write_features(const EdgeView& view, float* row) { write_all(kEdgeFeatures, view, row); }
+void write_features(const GlobalView& view, float* row) { write_all(kGlobalFeatures, view, row); }
+void write_features(const CandidateView& view, float* row) { write_all(kCandidateFeatures, view, row); }
 
 const std::vector<FeatureColumn>& feature_columns() {
   static const std::vector<FeatureColumn> columns = [] {
     std::vector<FeatureColumn> all;
-    add_columns("node", node_features(), all);
-    add_columns("edge", edge_features(), all);
-    add_columns("global", global_features(), all);
-    add_columns("candidate", candidate_features(), all);
+    add_columns("node", kNodeFeatures, all);
+    add_columns("edge", kEdgeFeatures, all);
+    add_columns("global", kGlobalFeatures, all);
+    add_columns("candidate", kCandidateFeatures, all);
     return all;
   }();
   return columns;
