@@ -26,7 +26,7 @@ from baselines.peers import DTYPES, OURS, PEERS, Case, installed_peers
 from baselines.table import failures, machine, render, write_csv, write_plot
 from torchrlopt.executor_table import choices as executor_choices
 from torchrlopt.options import Weights
-from torchrlopt.searcher_table import NAMES as SEARCHERS
+from torchrlopt.searcher_table import names as searcher_names
 
 #: Characters that the table needs, for output that has no width of its own.
 _PLAIN_WIDTH = 200
@@ -197,7 +197,7 @@ def compare(
     chosen_peers = choose(peers, PEERS, "peer", installed_peers())
     chosen_peers = [PEERS[0], *(peer for peer in chosen_peers if peer != PEERS[0])]
     executors = choose(executor, executor_choices(), "executor")
-    searchers = choose(searcher or "agent", SEARCHERS, "searcher")
+    searchers = choose(searcher or "agent", searcher_names(), "searcher")
     for path in (csv, plot):
         if path is not None and not path.parent.is_dir():
             raise typer.BadParameter(f"no folder {str(path.parent)!r} to write {path.name!r} into")

@@ -14,10 +14,8 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from torchrlopt import executor_table
+from torchrlopt import executor_table, searcher_table
 from torchrlopt.errors import OptionsError
-from torchrlopt.searcher_table import AGENT_NAMES
-from torchrlopt.searcher_table import NAMES as SEARCHERS
 
 Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
@@ -98,8 +96,8 @@ class Options:
         """Validate every field; raises OptionsError."""
         for name, hint in _hints().items():
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
-        if self.searcher not in SEARCHERS:
-            raise _no_such_value("searcher", self.searcher, SEARCHERS)
+        if self.searcher not in searcher_table.names():
+            raise _no_such_value("searcher", self.searcher, searcher_table.names())
         if self.executor not in executor_table.choices():
             raise _no_such_value("executor", self.executor, executor_table.choices())
         for name, minimum, maximum in _RANGES:
@@ -117,11 +115,11 @@ class Options:
                 expected="measure=True",
                 got="executor='auto', measure=False",
             )
-        if self.agent is not None and self.searcher not in AGENT_NAMES:
+        if self.agent is not None and self.searcher not in searcher_table.agent_names():
             # Ignored in silence it would look as if the agent had chosen the plan.
             raise OptionsError(
                 "option agent has no effect on this searcher",
-                expected=f"one of the searchers {', '.join(AGENT_NAMES)}",
+                expected=f"one of the searchers {', '.join(searcher_table.agent_names())}",
                 got=f"searcher={self.searcher!r}, agent={self.agent!r}",
                 todo="leave agent out",
             )
@@ -153,7 +151,7 @@ class Options:
 
     def with_searcher(self, name: str) -> Options:
         """The same with another searcher; `agent` stays where that one follows an agent."""
-        agent = self.agent if name in AGENT_NAMES else None
+        agent = self.agent if name in searcher_table.agent_names() else None
         return dataclasses.replace(self, searcher=name, agent=agent)
 
     def search_key(self) -> dict[str, Any]:

@@ -46,8 +46,16 @@ ROWS: tuple[SearcherRow, ...] = (
     SearcherRow("best_known", _CORE, "unites them all; worth a budget of minutes"),
     SearcherRow("none", _CORE, "changes nothing"),
 )
-NAMES: tuple[str, ...] = tuple(row.name for row in ROWS)
-AGENT_NAMES: tuple[str, ...] = tuple(row.name for row in ROWS if row.follows_agent)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all searchers: the values of `Options.searcher`."""
+    return tuple(row.name for row in ROWS)
+
+
+def agent_names() -> tuple[str, ...]:
+    """The names of those that follow an agent."""
+    return tuple(row.name for row in ROWS if row.follows_agent)
 
 
 def module_of(name: str) -> Any:

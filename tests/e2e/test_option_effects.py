@@ -15,7 +15,7 @@ from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import profile_store
 from torchrlopt.plan import planning, search
 from torchrlopt.report import Report
-from torchrlopt.searcher_table import AGENT_NAMES
+from torchrlopt.searcher_table import agent_names
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.proof.records import origin_of
 
@@ -31,7 +31,7 @@ def report_of(**options: Any) -> Report:
     return optimised.report
 
 
-@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random", *AGENT_NAMES])
+@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "random", *agent_names()])
 def test_searcher(searcher: str, caplog: pytest.LogCaptureFixture) -> None:
     report = report_of(searcher=searcher, budget_ms=100)
     assert report.searcher == searcher

@@ -19,7 +19,7 @@ from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
 from torchrlopt.options import Options
-from torchrlopt.searcher_table import AGENT_NAMES
+from torchrlopt.searcher_table import agent_names
 
 GOLDEN = Path(__file__).with_name("agent_golden.json")
 MAX_BYTES = 8 * 2**20
@@ -51,7 +51,7 @@ def test_golden_opinions() -> None:
         assert mine["value"] == pytest.approx(expected["value"], abs=1e-3)
 
 
-@pytest.mark.parametrize("name", AGENT_NAMES)
+@pytest.mark.parametrize("name", agent_names())
 def test_every_agent_is_there_small_and_says_where_it_comes_from(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,7 @@ from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.options import Options
 from torchrlopt.plan import planning
-from torchrlopt.searcher_table import AGENT_NAMES
+from torchrlopt.searcher_table import agent_names
 
 SMALL = ControllerConfig(width=16, rounds=2)
 
@@ -75,7 +75,7 @@ def test_without_an_agent_greedy_and_beam_plan(tmp_path: Path, caplog: pytest.Lo
         )
 
 
-@pytest.mark.parametrize("name", AGENT_NAMES)
+@pytest.mark.parametrize("name", agent_names())
 def test_searchers_that_follow_an_agent_take_one(name: str) -> None:
     given = Options.from_dict({"searcher": name, "agent": "a.safetensors"})
     assert given.with_searcher("plan").agent == "a.safetensors"

@@ -13,7 +13,7 @@ from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.errors import AgentError
 from torchrlopt.options import Options
 from torchrlopt.plan.search import Searcher
-from torchrlopt.searcher_table import AGENT_NAMES
+from torchrlopt.searcher_table import agent_names
 
 logger = logging.getLogger("torchrlopt")
 
@@ -44,7 +44,7 @@ def paths_of(options: Options) -> tuple[Path, ...]:
 
 def digest(options: Options) -> str:
     """The manifests (with the SHA-256) of the checkpoints that are meant; empty where one is missing."""
-    if options.searcher not in AGENT_NAMES:
+    if options.searcher not in agent_names():
         return ""
     try:
         manifests = (checkpoint.manifest_path(path) for path in paths_of(options))
