@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
-_FENCE = re.compile(r"^```(.*)$")
+_FENCE = re.compile(r"^ *```(.*)$")
 _HEADING = re.compile(r"^#+ (.*)$")
 
 
@@ -83,7 +84,7 @@ def sections(page: Path) -> list[Section]:
         if fence is not None:
             if match and not match[1]:
                 start, words = fence
-                text = "\n".join(inside) + "\n"
+                text = textwrap.dedent("\n".join(inside) + "\n")
                 blocks.append(Block(page, start, words[0] if words else "", tuple(words[1:]), text))
                 fence, inside = None, []
             else:

@@ -32,11 +32,11 @@ NOT_RUN = {
 TEXTS = {
     "output": "compared with what the block above prints",
     "library": "a text of the library",
-    "file": "written for the commands below: the next word is its name",
     "diagram": "a picture",
 }
-#: Behind any other language: the lines stand in the sources.
-QUOTE = "quote"
+#: Words behind any language: the lines stand in the sources; the block is written for what follows, and the
+#: next word is its name.
+QUOTE, FILE = "quote", "file"
 
 ALL = [block for page in PAGES for block in blocks(page)]
 
@@ -50,7 +50,9 @@ def kind_of(block: Block) -> str:
         return {"run": "sh", "fails": "fails"}.get(word, "check")
     if block.language == "text" and word in TEXTS:
         return word
-    return QUOTE if word == QUOTE and block.language not in ("", "sh", "text") else ""
+    if word == QUOTE and block.language not in ("", "text"):
+        return QUOTE
+    return FILE if word == FILE and len(block.words) == 2 else ""
 
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
@@ -64,7 +66,9 @@ def test_says_how_it_is_treated(block: Block) -> None:
         *(f"text {word}" for word in TEXTS),
     ]
     got = " ".join((block.language, *block.words))
-    assert kind_of(block), f"{block.place}: expected one of {', '.join(known)} or LANGUAGE quote; got {got!r}"
+    assert kind_of(block), (
+        f"{block.place}: expected one of {', '.join(known)}, ANY quote, ANY file NAME; got {got!r}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             library = load_library(with_generated=True)
             for name in _C.Library(block.text).names:
                 assert _text(block.text) == _text(library.text(name)), block.place
-        elif kind == "file":
+        elif kind == FILE:
             Path(block.words[1]).write_text(block.text, encoding="utf-8")
         elif kind == QUOTE:
             _stands_in_the_sources(block)
@@ -188,6 +192,7 @@ def _enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     onnx.save(graph, folder / "model.onnx")
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
     monkeypatch.delenv("TORCHRLOPT_AGENT", raising=False)
 
 

@@ -179,6 +179,13 @@ def test_what_the_plan_brings() -> None:
         assert (mean, smallest) == (column[-1].strip("*"), f"{min(gains):.2f}"), name
 
 
+def test_where_the_plan_brings_little() -> None:
+    column = [row["torchrlopt/onnxruntime / without a plan"] for row in _table("plan_onnxruntime_openvino")]
+    little = sum(float(cell.rstrip("x")) <= 1.02 for cell in column[:-1])
+    for page in (README, MEASURING):
+        assert f"gains 2 % or less on {little} of the {len(MODELS)} models" in " ".join(prose(page).split())
+
+
 # ---- prices and plans
 
 

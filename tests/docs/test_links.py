@@ -13,7 +13,7 @@ from tests.docs.pages import PAGES, ROOT, anchors, code_words, links, name_of
 _PLACES = tuple(f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in ("build",))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in links(page):
         if re.match(r"https?:", target):
