@@ -14,7 +14,8 @@ from functorch.compile import aot_function, make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
-from torchrlopt.capture import Captured, capture
+from torchrlopt.capture.captured import Captured
+from torchrlopt.capture.graph_to_onnx import capture
 
 
 @dataclasses.dataclass

@@ -1,6 +1,6 @@
 """What an elementwise operator needs, and that it needs no more: docs/adding.md, "an operator".
 
-Every elementwise operator of one operand in `csrc/ops.def` is followed through the stages. A new one needs a
+Every elementwise operator of one operand in `csrc/core/ops.def` is followed through the stages. A new one needs a
 line in `CALLS` here; everything else that a test fails for is what is still to be written.
 """
 
@@ -24,7 +24,7 @@ from tests.unit.onnx_text import model_of
 from torchrlopt import _C
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.executors.lowering.converters.table import CONVERTERS
-from torchrlopt.executors.lowering.lower import lower_model
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.onnx import opsets
 from torchrlopt.onnx.attributes import make_attribute
 from torchrlopt.onnx.forms.from_onnx import typed_form
@@ -211,9 +211,9 @@ def test_four_files_name_the_last_operator_that_was_added() -> None:
         for path in (ROOT / folder).rglob(f"*.{kind}")
     )
     named = [path for path in files if re.search(rf"\b{newest}\b", path.read_text(encoding="utf-8"))]
-    assert sorted(path.name for path in named) == [
-        "elementwise.py",
-        "elementwise.py",
-        "ops.def",
-        "reference_elementwise.cpp",
+    assert sorted(path.relative_to(ROOT).as_posix() for path in named) == [
+        "csrc/core/ops.def",
+        "csrc/tools/reference/elementwise.cpp",
+        "torchrlopt/capture/translate/elementwise.py",
+        "torchrlopt/executors/lowering/converters/elementwise.py",
     ]

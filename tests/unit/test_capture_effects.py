@@ -14,7 +14,7 @@ import torchrlopt
 from tests.unit.capture_calls import Capture, capture_function
 from torchrlopt import _C
 from torchrlopt.capture.aten import reason_to_leave_alone
-from torchrlopt.executors.lowering.lower import lower_captured
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 from torchrlopt.substitutions import load_library

@@ -95,7 +95,7 @@ PRODUCT = """
 import json, sys
 import torch
 import torchrlopt
-from torchrlopt import cli
+from torchrlopt.api import cli
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
 x = torch.randn(2, 8)
 with torch.no_grad():

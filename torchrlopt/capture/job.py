@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable
 
 from torchrlopt import _C
-from torchrlopt.capture import Captured, capture
+from torchrlopt.capture.captured import Captured
+from torchrlopt.capture.graph_to_onnx import capture
 from torchrlopt.capture.trace import ExampleInputs, Traced, visit
 from torchrlopt.errors import CaptureError
 from torchrlopt.onnx.program import Program

@@ -31,7 +31,7 @@ from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 
 class InductorExecutor:

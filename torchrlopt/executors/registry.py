@@ -17,7 +17,7 @@ from torchrlopt.errors import OptionsError
 if TYPE_CHECKING:
     import onnx_ir
 
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
     from torchrlopt.options import Options
 
 Lowered = Callable[..., tuple[Any, ...]]

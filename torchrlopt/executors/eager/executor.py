@@ -23,7 +23,7 @@ from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 
 class EagerExecutor:

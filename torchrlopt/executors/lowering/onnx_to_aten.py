@@ -23,7 +23,7 @@ from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of
 from torchrlopt.onnx import opsets
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
 

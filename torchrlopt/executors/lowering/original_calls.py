@@ -15,7 +15,7 @@ import onnx_ir
 from torch import fx
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 
 def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:

@@ -22,7 +22,7 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 # The precision to compute in, by the type of the weights: for float32 models OpenVINO itself takes bfloat16
 # on processors that have it.

@@ -24,7 +24,7 @@ from torchrlopt.options import Options
 from torchrlopt.storage.directory import default_directory
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
     from torchrlopt.executors.tensorrt.build import EngineMaker
 
 

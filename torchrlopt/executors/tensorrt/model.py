@@ -24,7 +24,7 @@ from torchrlopt.onnx.standard import standardise
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
 
 _LARGEST = 2**31 - 1  # size that TensorRT can count
 

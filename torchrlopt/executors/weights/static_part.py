@@ -15,7 +15,7 @@ from torch import fx
 from torchrlopt.executors.lowering.fx_values import is_pure
 
 if TYPE_CHECKING:
-    from torchrlopt.capture import Captured
+    from torchrlopt.capture.captured import Captured
     from torchrlopt.options import Options
 
 Node = TypeVar("Node", bound=Hashable)

@@ -1,0 +1,113 @@
+"""Capture: the inference ATen graph of AOTAutograd becomes a weightless ONNX model.
+
+Every tensor of the ATen graph that survives keeps its name, so that the eager executor can put original ATen
+calls back for what was not rewritten. Weights stay inputs: neither their values nor their bytes are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torchrlopt.capture.captured import Captured
+from torchrlopt.capture.cleanup import clean
+from torchrlopt.capture.names import relate_names
+from torchrlopt.capture.opaque import DOMAIN
+from torchrlopt.capture.walk import Walker
+from torchrlopt.errors import CaptureError
+from torchrlopt.onnx import opsets
+
+
+def capture(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], static_indices: Collection[int]
+) -> Captured:
+    """Captures the graph that AOTAutograd hands to its inference compiler.
+
+    Args:
+        gm: the functional ATen graph with fake values in `meta["val"]`; it is not changed.
+        example_inputs: its inputs, real, fake or symbolic; only their number is looked at.
+        static_indices: positions of the inputs that are weights.
+
+    Returns:
+        The captured graph.
+
+    Raises:
+        CaptureError: the graph writes to its inputs, carries no fake values, or has a dtype without an
+            ONNX name.
+    """
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    if len(placeholders) != len(example_inputs):
+        raise CaptureError(
+            "the graph and its example inputs differ in number",
+            expected=len(placeholders),
+            got=len(example_inputs),
+        )
+    # Constants made under AOTAutograd's fake mode would be fake themselves.
+    with _disable_current_modes(), _no_garbage_collection():
+        walker = Walker(gm)
+        model = _model(walker, gm)
+        cleaned = clean(model)
+        names = relate_names(gm, walker, model, cleaned)
+    static = frozenset(placeholders[index].name for index in static_indices)
+    return Captured(
+        model=model,
+        aten=gm,
+        static_inputs=static,
+        constants={name: walker.constants[name] for name in walker.constants if name in names.inputs},
+        values=names.values,
+        origins=names.origins,
+        opaque=tuple(dict.fromkeys(node.op_type for node in model.graph if node.domain == DOMAIN)),
+        fx_values=names.fx_values,
+        groups=names.groups,
+    )
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    # Thousands of small objects are made here, all of them needed: collections triggered by that would scan
+    # the heap of the whole process in vain, for longer than the capture itself takes.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:
+    outputs: list[ir.Value] = []
+    (output,) = [node for node in gm.graph.nodes if node.op == "output"]
+    for node in output.all_input_nodes:
+        if node.op == "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        value = walker.environment.get(node.name)
+        if not isinstance(value, ir.Value):
+            raise CaptureError("an output of the graph has no value", where=node.name)
+        outputs.append(value)
+    if walker.token is not None:
+        outputs.append(walker.token)
+    builder = walker.builder
+    graph = ir.Graph(
+        _by_first_use(builder.inputs, [*builder.nodes], outputs),
+        outputs,
+        nodes=[*builder.constants, *builder.nodes],
+        opset_imports={"": opsets.NATIVE, DOMAIN: 1},
+        name="captured",
+    )
+    return ir.Model(graph, ir_version=opsets.IR_VERSION, producer_name="torchrlopt")
+
+
+def _by_first_use(
+    inputs: Sequence[ir.Value], nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """The inputs in the order in which nodes read them; those that no node reads come last."""
+    read = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
+    order = {value: place for place, value in enumerate((*read, *outputs))}
+    return sorted(inputs, key=lambda value: order.get(value, len(order)))
