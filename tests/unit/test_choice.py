@@ -195,3 +195,17 @@ def test_other_attempts_are_booked_as_such() -> None:
     found = choice.first_that_pays(attempt, ("tensorrt", "eager"), Options(), known).report
     assert list(found.phases_ms) == ["capture", "lower", "other attempts"]
     assert found.phases_ms["other attempts"] >= 29.0
+
+
+def test_what_won_once_and_wins_no_more_is_not_the_end() -> None:
+    """The executor that an earlier process chose fails, or is slower than the original now."""
+    auto = Options(executor="auto")
+
+    def chosen(**after_ms: float) -> Any:
+        duel = lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3)  # noqa: E731 - the first of two equals stays
+        return choice.fastest(gains(**after_ms), duel, auto, Report(), {"graph": "turns"}, WHERE)
+
+    assert chosen(eager=1.9, inductor=0.5).lowered == "inductor"
+    assert chosen(eager=1.0, inductor=3.0).lowered == "eager"
+    assert chosen(eager=1.0).lowered == "eager"
+    assert chosen(inductor=0.5).lowered == "inductor"

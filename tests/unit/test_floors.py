@@ -30,14 +30,18 @@ FLOORS = floors()
 # On the ground floor the others use errors and the core.
 BASEMENT = ("errors", "_C", "_tools", "storage", "searcher_table", "executor_table", "options", "report")
 
-# Third-party packages that only one place may import.
+# They name modules of upper floors, which are imported when somebody asks for a row.
+TABLES = ("searcher_table.py", "executor_table.py")
+
+# What only some places may import.
 CONFINED = {
-    "z3": "torchrlopt/substitutions/",
-    "tensorrt": "torchrlopt/executors/",
-    "onnxruntime": "torchrlopt/executors/",
-    "openvino": "torchrlopt/executors/",
-    "torch_geometric": "training/",
-    "ray": "training/",
+    "torchrlopt._tools": ("torchrlopt/substitutions/", "torchrlopt/api/cli/"),
+    "z3": ("torchrlopt/substitutions/",),
+    "tensorrt": ("torchrlopt/executors/tensorrt/",),
+    "onnxruntime": ("torchrlopt/executors/onnx_runtimes/onnxruntime.py",),
+    "openvino": ("torchrlopt/executors/onnx_runtimes/openvino.py",),
+    "torch_geometric": ("training/",),
+    "ray": ("training/",),
 }
 
 # Folders of csrc: a file includes only files of its own folder and of folders with a smaller number.
@@ -60,18 +64,28 @@ def unit_of(path: Path) -> str:
 
 
 def imported_names(path: Path) -> list[str]:
-    """Absolute dotted names that a file imports, also inside functions; not those for type checkers only."""
+    """Absolute dotted names that a file imports, also inside functions and for type checkers, or names."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
     names = []
-    todo: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while todo:
-        node = todo.pop()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            todo += ast.iter_child_nodes(node)
+        elif (
+            isinstance(node, ast.Constant)
+            and id(node) not in docstrings
+            and path.name not in TABLES
+            and re.fullmatch(r"torchrlopt(\.\w+)+", str(node.value))
+        ):
+            names.append(str(node.value))  # for importlib
     return names
 
 
@@ -124,9 +138,19 @@ def test_nothing_in_the_package_imports_baselines_or_training() -> None:
 def test_confined_packages() -> None:
     folders = [ROOT / name for name in ("torchrlopt", "training") if (ROOT / name).exists()]
     for path in (file for folder in folders for file in python_files(folder)):
+        place = path.relative_to(ROOT).as_posix()
         for name in imported_names(path):
-            home = CONFINED.get(name.split(".")[0])
-            assert home is None or str(path.relative_to(ROOT)).startswith(home), f"{path} imports {name}"
+            for confined, homes in CONFINED.items():
+                if f"{name}.".startswith(f"{confined}."):
+                    assert place.startswith(homes), f"{path} imports {name}"
+
+
+def test_the_package_does_not_compile_with_itself() -> None:
+    """A backend by name would be an import that no test of floors can see."""
+    for path in python_files(PACKAGE):
+        assert not re.search(r"""^[^#`"]*backend=["']rlopt["']""", path.read_text("utf-8"), re.MULTILINE), (
+            path
+        )
 
 
 def source_files() -> list[Path]:
@@ -156,7 +180,7 @@ def csrc_folder(name: str) -> str:
 
 
 @pytest.mark.parametrize("path", csrc_files(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_includes_go_up(path: Path) -> None:
+def test_includes_go_down(path: Path) -> None:
     folder = csrc_folder(path.relative_to(ROOT / "csrc").as_posix())
     assert folder in CSRC_FOLDERS, f"csrc/{folder} is no folder of the design"
     for kind, name in re.findall(r'^#include ([<"])([^>"]+)', path.read_text(encoding="utf-8"), re.MULTILINE):
@@ -164,7 +188,7 @@ def test_includes_go_up(path: Path) -> None:
             assert (ROOT / "csrc" / name).is_file(), f"{path.name} includes {name}: not named from csrc"
             other = csrc_folder(name)
             above = other == folder or CSRC_FOLDERS[other] < CSRC_FOLDERS[folder]
-            assert above, f"{path.name} includes {name}, which is further down"
+            assert above, f"{path.name} includes {name}, which stands on a higher floor"
         elif not folder.endswith("bindings"):
             forbidden = ("pybind11", "Python.h", "torch", "ATen", "c10", "google", "onnx")
             assert not name.startswith(forbidden), f"{path.name} includes <{name}>"

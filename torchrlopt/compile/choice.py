@@ -12,8 +12,8 @@ import functools
 import gc
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
 
 import torch
 
@@ -91,8 +91,8 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
         own = report if is_last and kept is None else copy.deepcopy(report)
         own.executor = name
         try:
-            found = attempt(dataclasses.replace(options, executor=cast(Any, name)), own)
-        except RlOptError as error:
+            found = attempt(dataclasses.replace(options, executor=name), own)
+        except (RlOptError, MemoryError) as error:
             if is_last and kept is None:
                 raise
             logger.info("rlopt goes on without %s: %s", name, error)
@@ -150,14 +150,17 @@ def fastest(
             "executors": versions(available),
         }
     )
-    variants = _remembered(key, options) or _all_variants(options, where)
+    everything = _all_variants(options, where)
+    remembered = _remembered(key, options)
+    todo = deque(remembered or everything)
     start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
     choices: list[Choice] = []
     best: Attempt | None = None
     first: Report | None = None
     failures = 0
     reason: RlOptError | MemoryError | None = None
-    for variant in variants:
+    while todo:
+        variant = todo.popleft()
         if choices and time.perf_counter() - start > options.autotune_s:
             choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "the time was over"))
             continue
@@ -180,8 +183,10 @@ def fastest(
         if found.lowered is not None and (best is None or _is_faster(found, best, duel)):
             best = found
         del found
-        if len(variants) > 1:
+        if todo or len(choices) > 1:
             gc.collect()  # the graph that has lost lies in cycles, with its packed weights
+        if remembered and best is None:  # what won once does not any more: the others are tried as well
+            todo, remembered = deque(each for each in everything if each not in remembered), []
     assert first is not None, "eager PyTorch is always there to try"
     if reason is not None and failures == len(choices):
         raise reason
@@ -215,7 +220,7 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
     """Quick ones first: what is out of time is left out."""
     variants = []
     for name in registry.available(where.type):
-        planned = dataclasses.replace(options, executor=cast(Any, name))
+        planned = dataclasses.replace(options, executor=name)
         variants.append(planned)
         # The original graph may suit another executor better than any plan for it.
         if name != "eager" and options.searcher != "none":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, cast
 
 from torchrlopt import _C
 from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
@@ -58,7 +57,7 @@ class Explainer:
         self.graphs.append(GraphView(0, (), "", (), reason))
 
     def _for(self, executor: str) -> Options:
-        return dataclasses.replace(self._options, executor=cast(Any, executor))
+        return dataclasses.replace(self._options, executor=executor)
 
     def _executor(self, name: str, job: Job, base: Steps) -> ExecutorView:
         options, subject = self._for(name), subject_of(job)
