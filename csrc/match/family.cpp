@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "match/matcher.h"
+#include "match/backtracking.h"
 
 namespace rlopt {
 

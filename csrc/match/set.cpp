@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "match/matcher.h"
+#include "match/backtracking.h"
 
 namespace rlopt {
 
