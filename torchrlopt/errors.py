@@ -110,7 +110,3 @@ class EnvError(RlOptError):
 
 class AgentError(RlOptError):
     """A checkpoint is missing, damaged or made for another layout of the observation."""
-
-
-class CacheError(RlOptError):
-    """The plan store could not be read or written."""

@@ -24,6 +24,10 @@ class ExecutorRow:
         package: the package that it needs beside PyTorch; None where it needs none.
         devices: types of the devices that it runs on; empty for all.
         preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch.
+        holds_for_all_weights: whether what was checked with random weights holds for every set of weights:
+            lowering looks at no value of a weight, and another set means no other compilation.
+        needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
+            others rest in between.
         prices: how its `DeviceModel` differs from that of eager PyTorch. The times are those of the CPU: a
             launch on a GPU costs the same from every executor.
     """
@@ -34,6 +38,8 @@ class ExecutorRow:
     package: str | None = None
     devices: tuple[str, ...] = ()
     preferred_on: tuple[str, ...] = ()
+    holds_for_all_weights: bool = False
+    needs_settling: bool = True
     prices: Mapping[str, float | bool] = dataclasses.field(default_factory=dict)
 
 
@@ -43,7 +49,13 @@ _FOLDER = "torchrlopt.executors"
 # build quickly. What a launch takes in an executor other than eager is assumed, not measured; a profile
 # replaces it. None of them runs Python between two calls.
 ROWS: tuple[ExecutorRow, ...] = (
-    ExecutorRow("eager", f"{_FOLDER}.eager.executor", "PyTorch itself, one ATen call after the other"),
+    ExecutorRow(
+        "eager",
+        f"{_FOLDER}.eager.executor",
+        "PyTorch itself, one ATen call after the other",
+        holds_for_all_weights=True,
+        needs_settling=False,
+    ),
     ExecutorRow(
         "onnxruntime",
         f"{_FOLDER}.onnx_runtimes.onnxruntime",
@@ -107,6 +119,9 @@ ROWS: tuple[ExecutorRow, ...] = (
         },
     ),
 )
+
+#: The executor that runs everywhere: what the others are compared with, and what is left where none can.
+BASELINE = ROWS[0].name
 
 
 def names() -> tuple[str, ...]:

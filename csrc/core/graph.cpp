@@ -142,7 +142,7 @@ uint64_t Graph::identity_of(Value value) const {
                                      : hash_mix(producer.identity, static_cast<uint64_t>(value.index) + 2);
 }
 
-/// What a node adds to the sum: which value it computes, and how.
+/// The node's share of the graph hash: identity, operator, attributes and inputs.
 uint64_t Graph::term_of(NodeId id) const {
   const Node& each = node(id);
   uint64_t hash =

@@ -46,7 +46,7 @@ class Shared {
 
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
-  /// Several threads may copy one object at once, so the flag is atomic; it is written only where it changes.
+  /// Several threads may copy one object at once, so the flag is atomic. Write only if the value differs.
   void give_up() const {
     if (is_own_.load(kRelaxed)) is_own_.store(false, kRelaxed);
   }

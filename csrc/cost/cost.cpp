@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/shapes.h"
+#include "cost/contractions.h"
 
 namespace rlopt {
 

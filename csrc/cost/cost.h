@@ -75,8 +75,7 @@ class CostModel {
   /// `node(graph, id).time_us`; quick where the price was measured.
   double time_us(const Graph& graph, NodeId id) const;
   NodeMetrics total(const Graph& graph) const;
-  /// Whether the price of a node depends on more of its neighbours than the types, the static flags and the
-  /// operators of what it reads: on what reads it, and on how many others read what it reads.
+  /// True if a price depends on the node's readers or on other readers of its inputs.
   bool looks_at_neighbours() const {
     return table_ != nullptr || device_.fuses_elementwise || device_.fuses_epilogues;
   }

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "cost/cost.h"
-#include "cost/shapes.h"
+#include "cost/contractions.h"
 
 namespace rlopt {
 

@@ -87,7 +87,7 @@ struct PatternPlan {
   std::vector<PatternStep> before;
   std::vector<PatternStep> member;
   std::vector<PatternStep> after;
-  std::vector<int> final_checks;  // all that no step decides, those of whole families among them
+  std::vector<int> final_checks;  // checks left for the end, such as those over a whole family
   int start = 0;                  // line
 };
 

@@ -240,8 +240,7 @@ class Applier {
     if (!changes) throw Refusal{"nothing would change"};
   }
 
-  /// A cycle can only close through a redirected output, and with one output there is none: what replaces it
-  /// depends on what it depended on.
+  /// The replacement depends only on what the pattern depended on, so one output cannot close a cycle.
   bool closes_cycle() const {
     if (redirected_.size() < 2) return false;
     const Graph& graph = edit_.graph();

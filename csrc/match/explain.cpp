@@ -1,7 +1,7 @@
 // Why a substitution did not fire.
 #include <algorithm>
 
-#include "match/matcher.h"
+#include "match/backtracking.h"
 
 namespace rlopt {
 

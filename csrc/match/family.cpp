@@ -1,8 +1,8 @@
-// Families: their members one by one where an operator orders them, or all that share the unstarred tensors.
+// Families: ordered by an operator, or found through the tensor that all members share.
 #include <algorithm>
 #include <map>
 
-#include "match/matcher.h"
+#include "match/backtracking.h"
 
 namespace rlopt {
 

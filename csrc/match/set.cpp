@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "match/matcher.h"
+#include "match/backtracking.h"
 
 namespace rlopt {
 
@@ -50,8 +50,7 @@ std::vector<Value> key_of(const CompiledPattern& pattern, const Match& match) {
   return key;
 }
 
-/// False where no member of a family can depend on another: all that they read comes before all that they
-/// give.
+/// False if every input of the family comes before every output in topological order.
 bool may_conflict(const Graph& graph, const TopologicalOrder& order, const CompiledPattern& pattern,
                   const Match& match) {
   double first = std::numeric_limits<double>::infinity();

@@ -20,8 +20,7 @@ const std::vector<std::vector<std::string>> kWaves{{"normalise"},
                                                    {"epilogue", "hoist"}};
 constexpr int kNormalForm = 0;
 
-/// What was generated sees two operands where people wrote for any number: it has a wave of its own, right
-/// before the one that hides, or after all others.
+/// Generated rules have fixed arity. They form their own wave, just before the hiding wave or last.
 enum class Generated { BeforeHiding, Last };
 
 int wave_of(const std::string& family, Generated generated) {

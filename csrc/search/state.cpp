@@ -68,8 +68,7 @@ uint64_t hash_type(const TensorType& type) {
   return hash;
 }
 
-/// Two matches of one class have equal operators, attributes and types, in them and next to them, and equal
-/// prices: nothing that is observed of one tells it from the other but where it is.
+/// Matches of one class look alike to the agent: equal operators, attributes, types, neighbours and prices.
 uint64_t symmetry_class(const Graph& graph, const Match& match, const Evaluation& evaluation) {
   uint64_t hash =
       hash_mix(static_cast<uint64_t>(match.substitution), static_cast<uint64_t>(match.num_members));

@@ -111,8 +111,8 @@ inline void RewriteState::evaluate() {
   evaluate([] { return false; });
 }
 
-/// Of some candidates of one class, in canonical order, those that can all be taken one after another without
-/// one changing what another does: their deltas add up.
+/// A subset of equal candidates that do not influence each other, so their savings add up; `alike` holds
+/// candidates of one class in canonical order.
 std::vector<Candidate> independent(const std::vector<Candidate>& alike);
 
 }  // namespace rlopt

@@ -116,7 +116,7 @@ int search_greedily(SearchTree& tree, int start, bool with_chains = false);
 void search_beam(SearchTree& tree, int start, int width);
 /// TASO (SOSP 2019), Algorithm 1, from several starts.
 void search_backtracking(SearchTree& tree, const std::vector<int>& starts, double alpha);
-/// Metropolis walk: dearer graphs are accepted ever more rarely.
+/// Draws each step by its cost; dearer ones ever more rarely.
 void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_temperature,
                       double end_fraction);
 /// Uniform random steps from the start, again and again.

@@ -25,7 +25,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.docs.pages import ROOT
-from torchrlopt.api.cli import app
+from torchrlopt.api.cli.app import app
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 

@@ -18,7 +18,7 @@ from baselines.search_gap import Point
 from baselines.table import geometric_mean, markdown
 from tests.docs.pages import PAGES, ROOT, Section, name_of, prose, sections
 from torchrlopt import _C
-from torchrlopt.api.cli import app
+from torchrlopt.api.cli.app import app
 from torchrlopt.substitutions import fires, load_library
 from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, state_of, texts_of
 

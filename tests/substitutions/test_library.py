@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from torchrlopt import _C, _tools, substitutions
+from torchrlopt import _C, _tools
 from torchrlopt.errors import SubstitutionError
-from torchrlopt.substitutions import library_files, library_text, load_library
+from torchrlopt.substitutions import library_files, library_text, load, load_library
 from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, state_of
 
 LIBRARY = load_library(with_generated=True)
@@ -71,7 +71,7 @@ def test_malformed_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "a_good.txt").write_text("substitution drop\n  y = Neg(x)\n=>\n  y = x\n", encoding="utf-8")
     wrong = "# family: clean\nsubstitution wrong\n  y = Nge(x)\n=>\n  y = x\n"
     (tmp_path / "b_bad.txt").write_text(wrong, encoding="utf-8")
-    monkeypatch.setattr(substitutions, "_FOLDER", tmp_path)
+    monkeypatch.setattr(load, "_FOLDER", tmp_path)
     load_library.cache_clear()
     try:
         with pytest.raises(SubstitutionError, match=r"unknown operator 'Nge'.*line 3.*b_bad\.txt"):

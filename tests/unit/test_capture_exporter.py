@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.unit.capture_calls import assert_captured_right, capture_function
-from torchrlopt.capture import exporter
+from torchrlopt.capture import exporter_private
 from torchrlopt.onnx import opsets
 
 
@@ -33,21 +33,21 @@ def without_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise ImportError(name)
         return real(name, package)
 
-    exporter.registry.cache_clear()
+    exporter_private.registry.cache_clear()
     monkeypatch.setattr(importlib, "import_module", missing)
     yield
     monkeypatch.undo()
-    exporter.registry.cache_clear()
+    exporter_private.registry.cache_clear()
 
 
 def test_registry_of_this_torch_is_complete() -> None:
-    found = exporter.registry()
+    found = exporter_private.registry()
     assert found is not None
     assert found.opset.version == opsets.NATIVE
 
 
 def test_registry_is_built_once() -> None:
-    assert exporter.registry() is exporter.registry()
+    assert exporter_private.registry() is exporter_private.registry()
 
 
 def test_opset_keeps_attention_gelu_and_rms_normalisation_whole() -> None:
@@ -78,7 +78,7 @@ def test_inaccurate_translation_of_the_registry_is_not_used() -> None:
 
 @pytest.mark.usefixtures("without_registry")
 def test_missing_registry_is_none() -> None:
-    assert exporter.registry() is None
+    assert exporter_private.registry() is None
 
 
 @pytest.mark.usefixtures("without_registry")

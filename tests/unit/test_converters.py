@@ -18,8 +18,8 @@ from onnx.reference import ReferenceEvaluator
 from tests.unit.onnx_text import model_of
 from torchrlopt import _C, _tools
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters import CONVERTERS, SUBJECTS
-from torchrlopt.executors.lowering.converters.table import converts
+from torchrlopt.executors.lowering.converters.convert import SUBJECTS
+from torchrlopt.executors.lowering.converters.table import CONVERTERS, converts
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write

@@ -99,6 +99,7 @@ def test_rows_are_sound(row: ExecutorRow) -> None:
     model = device_model("eager")
     assert all(hasattr(model, name) for name in row.prices), "prices are fields of the device model"
     assert row.does
+    assert row.needs_settling or row.package is None, "a runtime of its own has threads of its own"
 
 
 def test_names_are_distinct_and_eager_comes_first() -> None:

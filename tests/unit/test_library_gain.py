@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from baselines import compare, library_gain, models
 from baselines.library_gain import COLUMNS, ModelGain
 from torchrlopt import _C
-from torchrlopt.api.cli import app as cli
+from torchrlopt.api.cli.app import app as cli
 from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import foundation_text, hand_written_text, load_library
 

@@ -11,7 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 from torchrlopt import _C
-from torchrlopt.api.cli import app, measure
+from torchrlopt.api.cli import measure
+from torchrlopt.api.cli.app import app
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.machine.cost import cost_model, device_model, machine_profile, profile_store
 from torchrlopt.machine.cost.cuda_probe import FIELDS, LIBRARY, probe_cuda

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "shipped"
 VARIABLE = "TORCHRLOPT_AGENT"
 #: The row that the searcher "agent" follows: the one that did best on graphs that training never saw.
 DEFAULT_ROW = "plan"
-#: Its networks take turns with those, or with the user's own: it finds chains that "plan" overlooks.
+#: Partner of the default: 'mf' finds chains that 'plan' misses.
 PARTNER_ROW = "mf"
 
 

@@ -44,7 +44,7 @@ class Rollout:
 
     @property
     def returns(self) -> Tensor:
-        """[B], sum of the rewards in each place: of its episode, or of all that followed each other there."""
+        """[B], sum of rewards per row; with `begins_anew` over several episodes."""
         return (self.rewards * self.active).sum(0)
 
 

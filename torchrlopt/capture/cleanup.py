@@ -43,7 +43,7 @@ _RANDOM = frozenset(
 )
 
 
-# Their result may be memory of their input: what the caller gets from them it shares with others.
+# These may return a view: their output can share memory with their input.
 _VIEWS = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Split", "Flatten"}
 )

@@ -1,8 +1,9 @@
 """Calls that are made for what they do, not for what they return: assertions, operators marked as impure.
 
-Nothing reads their result, or it is not all that they are for. Each becomes an opaque node that makes one
-more value, its *token*, and reads the token of the call before it; the last token is an output of the model.
-So no stage takes such a call for dead, and they stay in order. A token holds nothing: lowering drops it.
+Their result is unused, or using it is not the only purpose of the call. Each becomes an opaque node that
+makes one more value, its *token*, and reads the token of the call before it; the last token is an output of
+the model. So no stage takes such a call for dead, and they stay in order. A token holds nothing: lowering
+drops it.
 """
 
 from __future__ import annotations

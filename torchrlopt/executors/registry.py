@@ -65,7 +65,7 @@ def defaults(device_type: str) -> tuple[str, ...]:
         device_type: as in `available`.
     """
     preferred = (row.name for row in _available(device_type) if device_type in row.preferred_on)
-    return (*preferred, "eager")
+    return (*preferred, executor_table.BASELINE)
 
 
 def version(name: str) -> str:

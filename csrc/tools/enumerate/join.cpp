@@ -151,7 +151,7 @@ class Joiner {
         if (p.letter != q.letter || !same_operands(p, q, a, b)) continue;
         // Both end with it: without it the pair holds as well, of its operands.
         if (is_last(left, i) && is_last(right, j)) return true;
-        // Both compute it from inputs: if they are equal whatever it computes, a smaller pair says so.
+        // If the pair holds for any function, a smaller pair already states it.
         if (reads_inputs(p) && reads_inputs(q) && left.num_ops + right.num_ops > 2 &&
             holds_with_fresh(left, i, right, j))
           return true;

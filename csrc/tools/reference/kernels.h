@@ -87,8 +87,8 @@ bool eval_gather(const Call& call);
 /// Makes `data` the activation of itself (fused operators).
 template <class A>
 void activate(const Node& node, std::vector<typename A::T>& data);
-/// Softmax of `n` elements that are `stride` apart. A row of nothing but -inf becomes `empty` (0 / 0 by
-/// default).
+/// Softmax of `n` elements that are `stride` apart. A row of nothing but -inf gives zeros if `empty_is_zero`,
+/// else 0 / 0.
 template <class A>
 void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_zero);
 

@@ -1,6 +1,6 @@
-"""Controllers: a pointer over all candidates of a graph, and the two-stage head of the dissertation.
+"""The controller that points at one of all candidates of a graph, and what every controller is: `Policy`.
 
-Both are policies in the sense of `Policy`: one PPO trains either, in the real environment or in imagination.
+One PPO trains any `Policy`, in the real environment or in imagination.
 """
 
 from __future__ import annotations

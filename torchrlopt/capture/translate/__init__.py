@@ -3,6 +3,24 @@
 Importing the package fills the table.
 """
 
-from torchrlopt.capture.translate import elementwise, index, layout, linear, nn, reduce, symbolic
+from torchrlopt.capture.translate import (
+    contraction,
+    elementwise,
+    index,
+    layout,
+    normalisation_pool,
+    reduce,
+    resample,
+    symbolic,
+)
 
-__all__ = ["elementwise", "index", "layout", "linear", "nn", "reduce", "symbolic"]
+__all__ = [
+    "contraction",
+    "elementwise",
+    "index",
+    "layout",
+    "normalisation_pool",
+    "reduce",
+    "resample",
+    "symbolic",
+]

@@ -1,4 +1,4 @@
-"""Direct translations of reductions, cumulative sums, selection by order, and indexing."""
+"""Direct translations of reductions, cumulative sums and selection by order."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from torch import fx
 
 from torchrlopt.executors.eager.inplace import is_elementwise
 from torchrlopt.executors.eager.kernels import packing
-from torchrlopt.executors.eager.kernels.convolution import insert_after
+from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters import convert
+from torchrlopt.executors.lowering.converters.convert import convert
 from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
 from torchrlopt.executors.lowering.fx_values import ORIGIN

@@ -7,12 +7,11 @@ of that.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from torchrlopt import _C
+from torchrlopt.capture.garbage import no_garbage_collection
 from torchrlopt.executors.device_clock import Clock, clock_of
 from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.executors.registry import Lowered
@@ -100,7 +100,8 @@ def run_times(
     """
     clock = clock_of(device)
     times: list[list[int]] = [[] for _ in callables]
-    with torch.no_grad(), _no_garbage():
+    gc.collect()
+    with torch.no_grad(), no_garbage_collection():
         deadline = time.perf_counter() + seconds
         while len(times[0]) < min_rounds or time.perf_counter() < deadline:
             for run, own in zip(callables, times, strict=True):
@@ -129,7 +130,8 @@ def _rounds(
     calls: list[list[int]] = []
     runs: list[int] = []
     plain: list[int] = []
-    with torch.no_grad(), _no_garbage():
+    gc.collect()
+    with torch.no_grad(), no_garbage_collection():
         for _ in range(_WARM_UP):
             lowered(*inputs)
             stamped(inputs)
@@ -142,19 +144,6 @@ def _rounds(
             calls.append(each)
             runs.append(run)
     return calls, runs, plain
-
-
-@contextlib.contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Keeps Python's garbage collector out of what is timed."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _reading_us(clock: Clock) -> float:

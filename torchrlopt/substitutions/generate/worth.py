@@ -92,27 +92,27 @@ def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs
 
 
 def serves(pair: Pair) -> bool:
-    """Whether a model may have the pattern, and a search a use for it.
-
-    Every substitution costs the searches time, so what no model has stays out: literal ones, and of the
-    larger patterns those about scales, enlarged kernels and sums over axes. Of those with three operators on
-    both sides only what saves a product stays, and the geometry of concat, of elements and functions too.
-    """
+    """Keeps only patterns that occur in models and help a search: each costs every search time."""
     inputs = world_inputs(pair.before.world)
     before = [line.op for line in pair.before.lines("t")]
     after = [line.op for line in pair.after.lines("u")]
+    # Patterns about literal numbers occur in no model.
     if any(inputs[i].number is not None for i in pair.before.inputs):
         return False
+    # Nor do larger ones with enlarged kernels, sums over axes or scales; a scale beside a concat does.
     if pair.size > 4:
         is_scale = any(inputs[i].shape == (1,) for i in pair.before.inputs)
         if {"Pad", "ReduceSum"} & set(before) or (is_scale and "Concat" not in before):
             return False
     num_products = [sum(op in ("MatMul", "Conv") for op in side) for side in (before, after)]
-    return (
-        pair.size <= 5
-        or num_products[1] < num_products[0]
-        or ("Concat" in before and set(before) <= {"Concat", *ELEMENTWISE, FUNCTION})
-    )
+    # Small patterns are cheap to look for.
+    if pair.size <= 5:
+        return True
+    # A large one is worth it if it saves a product,
+    if num_products[1] < num_products[0]:
+        return True
+    # or if it holds nothing but concats, elementwise operators and functions.
+    return "Concat" in before and set(before) <= {"Concat", *ELEMENTWISE, FUNCTION}
 
 
 def is_movement(pair: Pair) -> bool:

@@ -80,7 +80,7 @@ class Questions:
         return total
 
     def integer_facts(self, names: Iterable[str]) -> list[Any]:
-        """What is known of these symbols and of those that it is known with."""
+        """All facts about these symbols and about symbols that occur with them."""
         scope = self.scope
         everything = [
             *((scope.norm(each), "==") for each in scope.equal),

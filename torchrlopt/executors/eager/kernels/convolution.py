@@ -15,8 +15,8 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
-    ORIGIN,
     arguments,
     ints,
     shape_key,
@@ -57,12 +57,11 @@ def select_convolutions(
         The packed calls, each channels_last whatever the original was; the caller restores layouts.
     """
     packed: dict[Any, fx.Node] = {}
-    calls = []
-    for node in list(graph.nodes):
-        site = _site(node, static)
-        if site is not None and _pays(site):
-            calls.append(_rewrite(graph, site, packed, finite))
-    return calls
+
+    def rewrite(site: _Site) -> fx.Node:
+        return _rewrite(graph, site, packed, finite)
+
+    return select(graph, lambda node: _site(node, static), _pays, rewrite)
 
 
 def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
@@ -177,36 +176,3 @@ def _packed_weight(graph: fx.Graph, site: _Site, packed: dict[Any, fx.Node]) -> 
     if key not in packed:
         packed[key] = insert_after(graph, site.weight, target, (site.weight, *window))
     return packed[key]
-
-
-def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """Insert a call that reads `node`, as early as possible, with the fake value and origin of `node`."""
-    if node.op == "placeholder":
-        first = next(each for each in graph.nodes if each.op != "placeholder")
-        with graph.inserting_before(first):
-            call = graph.call_function(target, args)
-    else:
-        with graph.inserting_after(node):
-            call = graph.call_function(target, args)
-    call.meta["val"] = node.meta.get("val")
-    if ORIGIN in node.meta:
-        call.meta[ORIGIN] = node.meta[ORIGIN]
-    return call
-
-
-def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """Replace the chain of nodes from `first` to `last`, which nobody else reads, by one call; returns it."""
-    with graph.inserting_before(last):
-        call = graph.call_function(target, args)
-    call.meta.update(last.meta)
-    last.replace_all_uses_with(call)
-    chain = [last]
-    for node in chain:
-        if node is not first:
-            chain.extend(each for each in node.all_input_nodes if set(each.users) <= set(chain))
-    origins = (name for node in reversed(chain) for name in node.meta.get(ORIGIN, ()))
-    call.meta[ORIGIN] = tuple(dict.fromkeys(origins))
-    for node in dict.fromkeys(chain):
-        if not node.users and node.op == "call_function":
-            graph.erase_node(node)
-    return call

@@ -15,8 +15,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import packing
-from torchrlopt.executors.eager.kernels.convolution import insert_after, replace
 from torchrlopt.executors.eager.kernels.epilogues import added_value, fused_activation
+from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     dim_key,
@@ -65,12 +65,11 @@ def select_linears(
         The packed calls; each result is contiguous, as the original's was.
     """
     packed: dict[Any, fx.Node] = {}
-    calls = []
-    for node in list(graph.nodes):
-        site = _site(node, static)
-        if site is not None and _pays(site):
-            calls.append(_rewrite(graph, site, static, packed, finite))
-    return calls
+
+    def rewrite(site: _Site) -> fx.Node:
+        return _rewrite(graph, site, static, packed, finite)
+
+    return select(graph, lambda node: _site(node, static), _pays, rewrite)
 
 
 def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:

@@ -1,4 +1,4 @@
-"""Direct translations of normalisation, pooling, resizing and softmax."""
+"""Direct translations of normalisation, softmax and pooling."""
 
 from __future__ import annotations
 
@@ -247,21 +247,6 @@ def _adaptive_avg_pool(g: GraphBuilder, target: Target, x: ir.Value, output_size
     require(all(a % b == 0 for a, b in zip(sizes, wanted, strict=True)), "adaptive pooling of uneven windows")
     window = [a // b for a, b in zip(sizes, wanted, strict=True)]
     return g.op("AveragePool", x, dims=target.dims, kernel_shape=window, strides=window)
-
-
-@translation("grid_sampler_2d.default", "grid_sampler_3d.default")
-def _grid_sampler(
-    g: GraphBuilder, target: Target, x: ir.Value, grid: ir.Value, mode: int, padding: int, align: bool
-) -> ir.Value:
-    return g.op(
-        "GridSample",
-        x,
-        grid,
-        dims=target.dims,
-        mode=("linear", "nearest", "cubic")[mode],
-        padding_mode=("zeros", "border", "reflection")[padding],
-        align_corners=int(align),
-    )
 
 
 @translation("glu.default")

@@ -1,4 +1,4 @@
-#include "cost/shapes.h"
+#include "cost/contractions.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 """Operators that we have no translation of: torch's exporter translates the node, we splice in what it made.
 
-The exporter gives a model of that node alone (`exporter.py`). It is inlined and simplified here, every value
-in it is given a type, and its nodes become nodes of the graph under construction.
+The exporter gives a model of that node alone (`exporter_private.py`). It is inlined and simplified here,
+every value in it is given a type, and its nodes become nodes of the graph under construction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 import torch
 
-from torchrlopt.capture import exporter
+from torchrlopt.capture import exporter_private
 from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
 from torchrlopt.capture.translate.table import Target, require
@@ -67,7 +67,7 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
     values = [value for value in inputs if isinstance(value, ir.Value)]
     if len(values) != len(inputs):
         return None
-    model = exporter.translate_node(target.node, values)
+    model = exporter_private.translate_node(target.node, values)
     if model is None or len(model.graph.outputs) != len(target.types):
         return None
     return _splice(g, target, _simplified(model, target), values)

@@ -1,0 +1,104 @@
+"""The command line: `torchrlopt optimise-onnx`, `device`, `profile`, `substitutions ...`, `version`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from torchrlopt.api.cli import substitutions
+from torchrlopt.api.cli.models import HELP
+from torchrlopt.api.optimise import optimise_onnx as rewrite
+from torchrlopt.errors import OptionsError, RlOptError
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Rewrite models by proved or tested substitutions."
+)
+app.add_typer(substitutions.app, name="substitutions")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(metadata.version("torchrlopt"))
+
+
+@app.command()
+def optimise_onnx(
+    path_in: Annotated[Path, typer.Argument(help="The ONNX model.", exists=True, dir_okay=False)],
+    path_out: Annotated[Path, typer.Argument(help="Where the rewritten model goes.", dir_okay=False)],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", "-o", help="name=value of an option, such as searcher=beam; may be repeated."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Rewrite an ONNX file; the result holds standard operators only."""
+    report = rewrite(path_in, path_out, **_parsed(option or []))
+    typer.echo(report.to_json() if as_json else str(report))
+
+
+@app.command()
+def device(
+    again: Annotated[bool, typer.Option("--again", help="Probe although it is known.")] = False,
+    where: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:1.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Probe this machine (once, under 2 seconds) and print what plans are priced by.
+
+    From then on plans are priced by what was found instead of by a typical machine's numbers; the option
+    prices=typical turns that off.
+    """
+    from torchrlopt.api.cli import measure  # heavy
+
+    found = measure.look(where, again)
+    typer.echo(json.dumps(found, indent=2) if as_json else measure.render(found))
+
+
+@app.command()
+def profile(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help=HELP),
+    ],
+    seconds: Annotated[float, typer.Option(min=0, help="Time for each model.")] = 60.0,
+    executor: Annotated[str, typer.Option(help="What runs the graphs.")] = "eager",
+    seed: Annotated[int, typer.Option(help="Of the walks to other graphs.")] = 0,
+) -> None:
+    """Time the operators of models, and those that substitutions would put in their place.
+
+    What was timed is kept at once: Ctrl-C loses nothing, and the next run goes on where this one ended. From
+    then on plans are priced by it; the option prices=typical turns that off.
+    """
+    from torchrlopt.api.cli import measure  # heavy
+
+    measure.fill(models, executor, seconds, seed)
+
+
+def _parsed(assignments: list[str]) -> dict[str, Any]:
+    """Options from `name=value` texts: values are read as JSON where they are JSON, else as text."""
+    options: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise OptionsError("an option has no value", expected="name=value", got=assignment)
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def main() -> None:
+    """Run the command line; errors of ours end in one line and exit status 1."""
+    try:
+        app()
+    except RlOptError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,70 @@
+"""Where nodes of a graph give way to a kernel's call: places are found, calls put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import fx
+
+from torchrlopt.executors.lowering.fx_values import ORIGIN
+
+_Site = TypeVar("_Site")
+
+
+def select(
+    graph: fx.Graph,
+    site: Callable[[fx.Node], _Site | None],
+    pays: Callable[[_Site], bool],
+    rewrite: Callable[[_Site], fx.Node],
+) -> list[fx.Node]:
+    """Replace what pays by calls of a kernel, in place.
+
+    Args:
+        graph: an ATen graph.
+        site: the place at a node where the kernel can stand; None where it cannot.
+        pays: whether it is quicker there.
+        rewrite: puts the call there and returns it.
+
+    Returns:
+        The calls.
+    """
+    calls = []
+    for node in list(graph.nodes):
+        found = site(node)
+        if found is not None and pays(found):
+            calls.append(rewrite(found))
+    return calls
+
+
+def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+    """Insert a call that reads `node`, as early as possible, with the fake value and origin of `node`."""
+    if node.op == "placeholder":
+        first = next(each for each in graph.nodes if each.op != "placeholder")
+        with graph.inserting_before(first):
+            call = graph.call_function(target, args)
+    else:
+        with graph.inserting_after(node):
+            call = graph.call_function(target, args)
+    call.meta["val"] = node.meta.get("val")
+    if ORIGIN in node.meta:
+        call.meta[ORIGIN] = node.meta[ORIGIN]
+    return call
+
+
+def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+    """Replace the chain of nodes from `first` to `last`, which nobody else reads, by one call; returns it."""
+    with graph.inserting_before(last):
+        call = graph.call_function(target, args)
+    call.meta.update(last.meta)
+    last.replace_all_uses_with(call)
+    chain = [last]
+    for node in chain:
+        if node is not first:
+            chain.extend(each for each in node.all_input_nodes if set(each.users) <= set(chain))
+    origins = (name for node in reversed(chain) for name in node.meta.get(ORIGIN, ()))
+    call.meta[ORIGIN] = tuple(dict.fromkeys(origins))
+    for node in dict.fromkeys(chain):
+        if not node.users and node.op == "call_function":
+            graph.erase_node(node)
+    return call

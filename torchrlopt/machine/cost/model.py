@@ -1,0 +1,155 @@
+"""Makes the cost model that a search uses for an executor on this machine.
+
+It takes the best prices that there are: measured times of the nodes (`torchrlopt profile`), else rates and
+overheads that the probe found (`torchrlopt device`), else constants of a typical machine. Nothing is measured
+here, so on a machine where neither command was run, plans follow the constants.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from torchrlopt import _C, executor_table
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.machine.cost.prices import scales, table
+from torchrlopt.machine.cost.store import Price, ProfileStore, digest_of
+from torchrlopt.machine.device import fingerprint
+from torchrlopt.storage.directory import default_directory
+
+#: Cost class of every operator.
+COST_CLASSES: dict[str, str] = {str(op["name"]): str(op["cost_class"]) for op in _C.ops()}
+
+# Taken from matrix products and streaming kernels on Zen 4 server cores. They fix the ratio of arithmetic to
+# memory to dispatch; plans depend on ratios only.
+_FLOPS_PER_US_AND_THREAD = 120e3
+_CACHE_BYTES_PER_US_AND_THREAD = 50e3
+
+
+def device_model(
+    executor: str, device_type: str = "cpu", probe: Mapping[str, Any] | None = None
+) -> _C.DeviceModel:
+    """Rates and overheads of an executor on a device.
+
+    Args:
+        executor: name of the executor that will run the graph.
+        device_type: "cpu" or "cuda", where the user's inputs live.
+        probe: what the probe found on the device; without it, those of a typical machine.
+
+    Returns:
+        Rates per microsecond and overheads in microseconds.
+
+    Raises:
+        UnsupportedError: no prices are known for the executor.
+    """
+    row = executor_table.row_of(executor)
+    if row is None:
+        raise UnsupportedError(
+            "no prices for this executor",
+            expected=f"one of {', '.join(executor_table.names())}",
+            got=executor,
+        )
+    model = _C.DeviceModel()
+    if device_type == "cuda":
+        # Launches bind there: eager CUDA kernels cost about 5 us each to dispatch, products 10.
+        model.flops_per_us = 20e6
+        model.bytes_per_us = 1.5e6
+        model.cache_bytes_per_us = 4e6
+        model.launch_us = 5.0
+        model.contraction_launch_us = 10.0
+        model.view_us = 1.5
+    else:
+        threads = torch.get_num_threads()
+        model.flops_per_us = _FLOPS_PER_US_AND_THREAD * threads
+        model.cache_bytes_per_us = _CACHE_BYTES_PER_US_AND_THREAD * threads
+    for name, value in (probe or {}).get("model", {}).items():
+        if hasattr(model, name):
+            setattr(model, name, float(value))
+    for name, value in row.prices.items():
+        if device_type == "cpu" or isinstance(value, bool):
+            setattr(model, name, value)
+    return model
+
+
+def cost_model(
+    executor: str, device_type: str = "cpu", sizes: Mapping[str, int] | None = None
+) -> _C.CostModel:
+    """The analytic cost model of a typical machine: the same plan everywhere.
+
+    Args:
+        executor: name of the executor.
+        device_type: "cpu" or "cuda".
+        sizes: example sizes of symbols.
+    """
+    return _C.CostModel(device_model(executor, device_type), sizes=dict(sizes or {}))
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineProfile:
+    """What is known about an executor on this machine.
+
+    Attributes:
+        executor: its name.
+        device_type: "cpu" or "cuda".
+        prices: measured prices.
+        probe: what the probe found; None where it has not run.
+    """
+
+    executor: str
+    device_type: str
+    prices: tuple[Price, ...] = ()
+    probe: Mapping[str, Any] | None = None
+
+    @property
+    def digest(self) -> str:
+        """Names all of it: part of the key of plans; empty where nothing was measured."""
+        if not self.prices and self.probe is None:
+            return ""
+        text = f"{digest_of(self.prices)} {json.dumps(self.probe, sort_keys=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def cost_model(self, sizes: Mapping[str, int] | None = None) -> _C.CostModel:
+        """Measured prices where there are any, else the analytic model brought to their level.
+
+        Args:
+            sizes: example sizes of symbols.
+        """
+        return _C.CostModel(self.device_model(), table(self.prices), self.factors(), dict(sizes or {}))
+
+    def device_model(self) -> _C.DeviceModel:
+        """Rates and overheads, those that the probe found where it has run."""
+        return device_model(self.executor, self.device_type, self.probe)
+
+    def factors(self) -> dict[str, float]:
+        """On the analytic price of what was not measured, by operator."""
+        return scales(self.prices, COST_CLASSES) if self.prices else {}
+
+
+def machine_profile(executor: str, device: torch.device, store: ProfileStore | None = None) -> MachineProfile:
+    """What a profile knows about an executor on a device; nothing is measured here.
+
+    Args:
+        executor: name of the executor.
+        device: where the user's inputs live.
+        store: the profile; None for that of this user.
+    """
+    store = store if store is not None else profile_store()
+    where = fingerprint(device)
+    prices = tuple(store.prices(where, executor).values())
+    return MachineProfile(executor, device.type, prices, store.probe(where))
+
+
+def profile_store() -> ProfileStore:
+    """The profile of this user."""
+    return _store_in(str(default_directory()))
+
+
+@functools.cache
+def _store_in(_: str) -> ProfileStore:
+    return ProfileStore()

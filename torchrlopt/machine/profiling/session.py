@@ -1,0 +1,181 @@
+"""Fills the profile: times the nodes of a model, and those that substitutions put into it.
+
+The original graph is timed first, then the one that greedy search finds, then graphs on random walks that
+hold nodes that were not timed yet. The prices are stored after every graph, so a run may be stopped at any
+moment, and the next run continues from there. Where an executor runs a graph in one piece, whole graphs are
+timed, and a fit divides their times among the nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+from torchrlopt import _C
+from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
+from torchrlopt.machine.device import fingerprint
+from torchrlopt.machine.profiling.fitting import fitted_prices
+from torchrlopt.machine.profiling.sources import Source
+from torchrlopt.machine.profiling.timing import run_times, time_nodes
+from torchrlopt.machine.profiling.walks import walk
+
+logger = logging.getLogger("torchrlopt")
+
+_GRAPH_S = 0.5  # of running for each graph, besides its lowering
+_REFERENCE_S = 0.1  # of running the original after each
+_MAX_STEPS = 32  # of a walk
+_MIN_UNKNOWN = 8  # nodes not timed yet that make a graph worth its lowering
+_MAX_IDLE_WALKS = 3  # in a row that end without enough of them: the model is known well
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """One graph that was timed.
+
+    Attributes:
+        what: "original", "greedy" or "walk".
+        num_nodes: nodes that run at every call.
+        num_new: those of them whose context had not been timed before.
+        run_us: median time of a run, in microseconds.
+    """
+
+    what: str
+    num_nodes: int
+    num_new: int
+    run_us: float
+
+
+def profile(
+    source: Source,
+    executor: str,
+    library: _C.Library,
+    store: ProfileStore,
+    seconds: float,
+    seed: int = 0,
+    report: Callable[[Timed], None] = lambda _: None,
+) -> int:
+    """Time the nodes of a graph and of graphs around it.
+
+    Args:
+        source: the graph.
+        executor: what runs it.
+        library: substitutions that lead to other graphs.
+        store: where the prices go.
+        seconds: about how long it may take; at least the original graph is timed.
+        seed: of the walks.
+        report: is told of every graph that was timed.
+
+    Returns:
+        The number of graphs timed.
+
+    Raises:
+        LoweringError: the executor cannot run the original graph.
+    """
+    session = _Session(source, executor, library, store)
+    deadline = time.monotonic() + seconds
+    count = 0
+    for what, graph in session.candidates(seed):
+        if count and time.monotonic() > deadline:
+            break
+        unknown = session.num_unknown(graph)
+        try:
+            run_us = session.time(graph)
+        except LoweringError as error:
+            if what == "original":
+                raise
+            logger.debug("a graph cannot be lowered: %s", error)
+            continue
+        count += 1
+        num_nodes = sum(not graph.node(id_)["is_static"] for id_ in graph.topological_order())
+        report(Timed(what, num_nodes, unknown, run_us))
+    return count
+
+
+class _Session:
+    """One call of `profile`: what is known so far, and where to look for more."""
+
+    def __init__(self, source: Source, executor: str, library: _C.Library, store: ProfileStore) -> None:
+        self.source = source
+        self.executor = executor
+        self.library = library
+        self.store = store
+        self._device = fingerprint(source.device)
+        self._analytic = cost_model(executor, source.device.type, source.sizes)
+        self._cost: _C.CostModel | None = None
+        self._reference: Lowered | None = None
+        self._reference_us: list[float] = []
+        self._whole: list[tuple[_C.Graph, float]] = []
+
+    @property
+    def cost(self) -> _C.CostModel:
+        """Prices with all that was timed so far."""
+        if self._cost is None:
+            known = machine_profile(self.executor, self.source.device, self.store)
+            self._cost = known.cost_model(self.source.sizes)
+        return self._cost
+
+    def num_unknown(self, graph: _C.Graph) -> int:
+        """Nodes whose time among their neighbours is not known."""
+        return sum(not self.cost.is_measured(graph, id_) for id_ in graph.topological_order())
+
+    def time(self, graph: _C.Graph) -> float:
+        """Time a graph, and remember the prices; microseconds of a run."""
+        lowered = self.source.lower(graph, self.executor)
+        try:
+            timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
+        except UnsupportedError:  # it runs in one piece
+            run_us = run_times([lowered], self.source.inputs, self.source.device, _GRAPH_S)[0]
+            self._whole.append((graph, run_us * self._drift(lowered)))
+            prices = fitted_prices(self._whole, self._analytic)
+            self.store.add(self._device, self.executor, prices, replace=True)
+        else:
+            run_us, drift = timed.run_us, self._drift(lowered)
+            prices = [
+                dataclasses.replace(price, us=price.us * drift, warm_us=price.warm_us * drift)
+                for price in timed.prices
+            ]
+            self.store.add(self._device, self.executor, prices)
+        self._cost = None
+        return run_us
+
+    def _drift(self, lowered: Lowered) -> float:
+        """The usual time of the first graph over its time now: times are multiplied by it.
+
+        A machine gets slower and faster in the course of minutes. The first graph is timed again after each
+        graph, so its time says how fast the machine is at that moment.
+        """
+        self._reference = self._reference or lowered
+        self._reference_us += run_times(
+            [self._reference], self.source.inputs, self.source.device, _REFERENCE_S, min_rounds=5
+        )
+        return statistics.median(self._reference_us) / self._reference_us[-1]
+
+    def candidates(self, seed: int) -> Iterator[tuple[str, _C.Graph]]:
+        """The original, the graph of greedy search, then graphs on walks from either that have new nodes."""
+        original = self.source.program.graph
+        yield "original", original
+        greedy = _C.search(original, self.library, self.cost, searcher="greedy", budget_ms=5000)["graph"]
+        if greedy.hash() != original.hash():
+            yield "greedy", greedy
+        num_idle = 0
+        for round_ in itertools.count():
+            start = greedy if round_ % 2 else original
+            found = self._unknown_on_walk(start, seed * 1_000_003 + round_)
+            num_idle = num_idle + 1 if found is None else 0
+            if found is not None:
+                yield "walk", found
+            elif num_idle == _MAX_IDLE_WALKS:
+                return
+
+    def _unknown_on_walk(self, start: _C.Graph, seed: int) -> _C.Graph | None:
+        """A graph along a walk that is worth its lowering."""
+        graph = start
+        for step in itertools.islice(walk(start, self.library, seed), _MAX_STEPS):
+            graph = step
+        return graph if self.num_unknown(graph) >= _MIN_UNKNOWN else None

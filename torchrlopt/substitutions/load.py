@@ -1,0 +1,105 @@
+"""Reads the text files of the library, and has the core parse them once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from torchrlopt import _C
+from torchrlopt.errors import SubstitutionError
+
+_FOLDER = Path(__file__).parent / "library"
+_GENERATED = Path(__file__).parent / "generated"
+_COMPOSITE = "composite"
+_ENUMERATED = {"algebra", "convolution", "merge", "movement"}
+FIRES = Path(__file__).parent / "fires.json"
+
+
+def library_files(with_generated: bool = True) -> tuple[Path, ...]:
+    """The files of the library, in the order in which they are read."""
+    folders = (_FOLDER, _GENERATED) if with_generated else (_FOLDER,)
+    files = (path for folder in folders for path in folder.glob("*.txt"))
+    return tuple(sorted(files, key=lambda path: path.name))
+
+
+def generated_folder() -> Path:
+    """Where the generator keeps what it found."""
+    return _GENERATED
+
+
+def hand_written_text() -> str:
+    """The text of the files that people wrote."""
+    return library_text(with_generated=False)
+
+
+def foundation_text() -> str:
+    """What people wrote, without the families that say what the generator can find: its own start."""
+    library = _C.Library(hand_written_text())
+    return _text_of(library, [name for name in library.names if library.family(name) not in _ENUMERATED])
+
+
+def library_text(with_generated: bool = True) -> str:
+    """The text of all files, one after another."""
+    return "".join(_read(path) for path in library_files(with_generated))
+
+
+@cache
+def load_library(
+    *, primitives_only: bool = False, allow_assumed: bool = False, with_generated: bool = False
+) -> _C.Library:
+    """The parsed library, the same object at every call.
+
+    Args:
+        primitives_only: leave out the substitutions marked `# composite`.
+        with_generated: also the generated substitutions, all of them proved. The default leaves them out:
+            on the models measured they hardly find more than the others, and matching them takes time.
+        allow_assumed: also the substitutions that are neither proved nor tested, only assumed.
+
+    Raises:
+        SubstitutionError: a substitution is malformed; the message names the file and the line in it.
+    """
+    if primitives_only:
+        return _primitives_of(load_library(allow_assumed=allow_assumed, with_generated=with_generated))
+    try:
+        return _C.Library(library_text(with_generated), allow_assumed)
+    except SubstitutionError as error:
+        path, line = _place(error.line, with_generated)
+        raise SubstitutionError(error.reason, name=error.name, line=line, file=path.name) from error
+
+
+def is_composite(library: _C.Library, name: str) -> bool:
+    """Whether the library marks a substitution as a bundle of others."""
+    return _COMPOSITE in library.doc(name).splitlines()
+
+
+def _primitives_of(library: _C.Library) -> _C.Library:
+    return _C.Library(_text_of(library, [name for name in library.names if not is_composite(library, name)]))
+
+
+def _text_of(library: _C.Library, names: Sequence[str]) -> str:
+    return "".join(f"# family: {library.family(name)}\n{library.text(name)}\n" for name in names)
+
+
+def fires() -> Mapping[str, tuple[str, ...]]:
+    """Models of the suite on which each substitution fires; `baselines/compare.py --library` finds them."""
+    found = json.loads(FIRES.read_text(encoding="utf-8"))
+    return {name: tuple(models) for name, models in found.items()}
+
+
+def _read(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _place(line: int, with_generated: bool) -> tuple[Path, int]:
+    """File and line in it of a line of `library_text(with_generated)`."""
+    before = 0
+    files = library_files(with_generated)
+    for path in files:
+        count = _read(path).count("\n")
+        if line <= before + count:
+            return path, line - before
+        before += count
+    return files[-1], line - before
