@@ -1,0 +1,1 @@
+"""What the commands of `baselines/` have in common: arguments, rounds of measurement, tables, files, plots."""
