@@ -19,14 +19,13 @@ from baselines.models import NAMES
 from baselines.peers.case import DTYPES, OURS, PEERS, Case
 from baselines.peers.registry import installed_peers
 from baselines.shared import terminal
-from baselines.shared.arguments import CsvFile, Models, PlotFile, Rounds, choose, one
+from baselines.shared.arguments import SEARCHERS, CsvFile, Models, PlotFile, Rounds, choose, one
 from baselines.shared.comparison import render
 from baselines.shared.comparison_plot import write_plot
 from baselines.shared.rounds import Settings
 from baselines.shared.suite import conclude, measure_suite
 from torchrlopt import executor_table
 from torchrlopt.options import Weights
-from torchrlopt.searcher_table import NAMES as SEARCHERS
 
 WEIGHTS: tuple[str, ...] = typing.get_args(Weights)
 

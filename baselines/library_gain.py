@@ -19,13 +19,12 @@ from rich.table import Table
 from baselines.graphs import graph_of
 from baselines.models import NAMES
 from baselines.shared import csv_files, terminal
-from baselines.shared.arguments import CsvFile, Models, choose, one
+from baselines.shared.arguments import SEARCHERS, CsvFile, Models, choose, one
 from torchrlopt import _C
 from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options
 from torchrlopt.plan.search import Plan, search
-from torchrlopt.searcher_table import NAMES as SEARCHERS
 from torchrlopt.substitutions import FIRES, foundation_text, hand_written_text, load_library
 
 #: Without a limit of time that could cut a search short, a plan is the same on every machine.

@@ -35,9 +35,9 @@ class TorchPeer:
         self._model, self._inputs = build_case(case)
         self._callable = self._model
         if case.peer == "inductor_freezing":
-            import torch._inductor.config  # eager's process is measured without it
+            from torch._inductor import config  # eager's process is measured without it
 
-            torch._inductor.config.freezing = True
+            config.freezing = True
         if case.peer != "eager":
             # Imports, and what a compiler prepares once on a machine (inductor: 10 s for a C++ header), are
             # no part of this model's first call.

@@ -9,7 +9,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from torchrlopt import executor_table
+from torchrlopt import executor_table, searcher_table
+
+SEARCHERS: tuple[str, ...] = tuple(row.name for row in searcher_table.ROWS)
 
 _Number = TypeVar("_Number", int, float)
 

@@ -87,7 +87,7 @@ def test_complete_models_are_not_measured_again(tmp_path: Path, monkeypatch: pyt
     fidelity.run(["resnet18", "nasrnn"], Settings(variants=2), path, plot)
     assert measured == ["nasrnn"]
     assert {p.model for p in fidelity.read_csv(path)} == {"resnet18", "nasrnn"}
-    assert plot.stat().st_size > 1000
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_table_has_a_row_for_each_model_and_one_for_all() -> None:
@@ -103,7 +103,7 @@ def test_table_has_a_row_for_each_model_and_one_for_all() -> None:
 def test_a_small_model_for_real() -> None:
     points = fidelity.measure("ensemble_mlp", Settings(variants=2, profile_s=1, threads=1))
     assert [p.variant for p in points] == [0, 1, 2]
-    assert all(p.measured_ms > 0 and math.isfinite(p.estimated_ms) for p in points)
+    assert all(p.measured_ms > 0 and 0 < p.estimated_ms < math.inf for p in points)
+    assert [p.steps > 0 for p in points] == [False, True, True]
     assert points[0].measured_share == pytest.approx(1), "the original was profiled"
     # No assertion on accuracy: tests run beside each other.
-    assert all(p.estimated_ms < 100 * p.measured_ms for p in points)
