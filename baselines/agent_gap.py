@@ -280,11 +280,11 @@ def verdicts(results: Sequence[Result], settings: Settings) -> Iterable[str]:
         if dearer:
             yield f"{limit}: greedy is cheaper than the agent on {dearer} models"
     limit = f"{TASO_STEPS // 100} steps"
-    mine, taso = found[limit, "agent"].by_model, found[f"{TASO_STEPS} steps", TASO].by_model
-    close = sum(1 + mine[model] <= 1.01 * (1 + taso[model]) for model in mine)
+    own, taso = found[limit, "agent"].by_model, found[f"{TASO_STEPS} steps", TASO].by_model
+    close = sum(1 + own[model] <= 1.01 * (1 + taso[model]) for model in own)
     yield (
         f"{limit}: the agent's plan costs at most 1 % more than that of {TASO} after {TASO_STEPS} steps "
-        f"on {close} of {len(mine)} models"
+        f"on {close} of {len(own)} models"
     )
 
 

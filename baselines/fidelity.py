@@ -158,7 +158,7 @@ def read_csv(path: Path) -> list[Point]:
     """The points of a file that `write_csv` wrote; none where there is no file.
 
     Raises:
-        ValueError: the file is another table.
+        typer.BadParameter: the file is another table.
     """
     if not path.exists():
         return []

@@ -24,17 +24,14 @@ def main(
 
     Example: python -m baselines.table baselines/results/cpu_batch1_float32.csv
     """
-    try:
-        typer.echo(markdown(file))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    typer.echo(markdown(file))
 
 
 def markdown(path: Path) -> str:
     """The tables of a file that `comparison.write_csv` wrote: one for each batch size and type.
 
     Raises:
-        ValueError: The file is another table.
+        typer.BadParameter: The file is another table.
     """
     groups: dict[str, list[dict[str, str]]] = {}
     for line in csv_files.read(path, CSV_COLUMNS, LATER_COLUMNS):

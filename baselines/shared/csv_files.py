@@ -6,6 +6,8 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import typer
+
 
 def write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Writes a file that is complete or as it was at any moment: it is written aside and moved into place.
@@ -32,12 +34,14 @@ def read(path: Path, columns: Sequence[str], later: Sequence[str] = ()) -> list[
         later: Those of them that older files lack; they are read as empty.
 
     Raises:
-        ValueError: The file is another table.
+        typer.BadParameter: The file is another table.
     """
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         found = reader.fieldnames or []
         old = [name for name in columns if name not in later]
         if list(found) not in (list(columns), old):
-            raise ValueError(f"{path}: expected the columns {', '.join(columns)}, got {', '.join(found)}")
+            raise typer.BadParameter(
+                f"{path}: expected the columns {', '.join(columns)}, got {', '.join(found)}"
+            )
         return [dict.fromkeys(later, "") | row for row in reader]

@@ -255,7 +255,9 @@ def test_older_files_can_be_read(name: str) -> None:
 def test_another_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_text("model,us\nresnet18,1\n")
-    with pytest.raises(ValueError, match=r"other\.csv: expected the columns model, peer.*, got model, us"):
+    with pytest.raises(
+        typer.BadParameter, match=r"other\.csv: expected the columns model, peer.*, got model, us"
+    ):
         markdown(path)
 
 

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("scipy", reason="rank correlations come from scipy")
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
+import typer
 from rich.console import Console
 
 from baselines import fidelity
@@ -70,7 +71,7 @@ def test_csv_round_trip(tmp_path: Path) -> None:
 def test_another_table_is_not_taken_for_ours(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("model,peer\nresnet18,eager\n")
-    with pytest.raises(ValueError, match="expected the columns"):
+    with pytest.raises(typer.BadParameter, match="expected the columns"):
         fidelity.read_csv(path)
 
 
