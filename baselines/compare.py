@@ -19,7 +19,7 @@ from baselines.models import NAMES
 from baselines.peers.case import DTYPES, OURS, PEERS, Case
 from baselines.peers.registry import installed_peers
 from baselines.shared import terminal
-from baselines.shared.arguments import SEARCHERS, CsvFile, Models, PlotFile, Rounds, choose, one
+from baselines.shared.arguments import CsvFile, Models, PlotFile, Rounds, choose, one, searchers
 from baselines.shared.comparison import render
 from baselines.shared.comparison_plot import write_plot
 from baselines.shared.rounds import Settings
@@ -79,7 +79,7 @@ def main(
     settings_of_ours = itertools.product(
         choose(executor, executor_table.choices(), "executor"),
         choose(weights, WEIGHTS, "treatment of weights"),
-        choose(searcher, SEARCHERS, "searcher"),
+        choose(searcher, searchers(), "searcher"),
     )
     own: dict[str, list[tuple[Any, ...]]] = {OURS: list(settings_of_ours)}
     groups = [

@@ -19,7 +19,7 @@ from rich.table import Table
 from baselines.graphs import graph_of
 from baselines.models import NAMES
 from baselines.shared import csv_files, terminal
-from baselines.shared.arguments import SEARCHERS, CsvFile, Models, choose, one
+from baselines.shared.arguments import CsvFile, Models, choose, one, searchers
 from torchrlopt import _C
 from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.machine.cost import cost_model
@@ -39,7 +39,7 @@ COLUMNS = (
 def main(
     models: Models = "all",
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
-    searcher: Annotated[str, typer.Option(help=f"What plans: {', '.join(SEARCHERS)}.")] = "greedy",
+    searcher: Annotated[str, typer.Option(help=f"What plans: {', '.join(searchers())}.")] = "greedy",
     csv: CsvFile = None,
     write_fires: Annotated[
         bool,
@@ -57,7 +57,7 @@ def main(
 
     Example: python -m baselines.library_gain --models nasrnn,bert_base --csv library.csv
     """
-    searcher = one(searcher, SEARCHERS, "searcher")
+    searcher = one(searcher, searchers(), "searcher")
     chosen = choose(models, NAMES, "model")
     if write_fires and set(chosen) != set(NAMES):
         raise typer.BadParameter("--write-fires needs all models")

@@ -11,8 +11,6 @@ import typer
 
 from torchrlopt import executor_table, searcher_table
 
-SEARCHERS: tuple[str, ...] = tuple(row.name for row in searcher_table.ROWS)
-
 _Number = TypeVar("_Number", int, float)
 
 
@@ -71,6 +69,11 @@ def numbers(text: str, kind: Callable[[str], _Number], what: str, least: float, 
             f"expected {what} separated by commas, each from {least:g} to {most:g}, got {text!r}"
         )
     return found
+
+
+def searchers() -> tuple[str, ...]:
+    """The names of torchrlopt's searchers, as the table has them now."""
+    return tuple(row.name for row in searcher_table.ROWS)
 
 
 def writable(path: Path | None) -> Path | None:
