@@ -15,7 +15,7 @@ from baselines.shared.comparison import CSV_COLUMNS, LATER_COLUMNS, gains_of_pla
 
 
 def main(
-    file: Annotated[Path, typer.Argument(help="A CSV file that a comparison wrote.", exists=True)],
+    file: Annotated[Path, typer.Argument(help="A CSV file that a comparison wrote.")],
 ) -> None:
     """Print the table of a comparison of peers for a page of text.
 
@@ -31,7 +31,7 @@ def markdown(path: Path) -> str:
     """The tables of a file that `comparison.write_csv` wrote: one for each batch size and type.
 
     Raises:
-        typer.BadParameter: The file is another table.
+        typer.BadParameter: There is no such file, or it is another table.
     """
     groups: dict[str, list[dict[str, str]]] = {}
     for line in csv_files.read(path, CSV_COLUMNS, LATER_COLUMNS):

@@ -34,8 +34,10 @@ def read(path: Path, columns: Sequence[str], later: Sequence[str] = ()) -> list[
         later: Those of them that older files lack; they are read as empty.
 
     Raises:
-        typer.BadParameter: The file is another table.
+        typer.BadParameter: There is no such file, or it is another table.
     """
+    if not path.is_file():
+        raise typer.BadParameter(f"there is no file {path}")
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         found = reader.fieldnames or []

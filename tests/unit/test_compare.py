@@ -254,6 +254,8 @@ def test_older_files_can_be_read(name: str) -> None:
 
 def test_another_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
+    with pytest.raises(typer.BadParameter, match=r"there is no file .*other\.csv"):
+        markdown(path)
     path.write_text("model,us\nresnet18,1\n")
     with pytest.raises(
         typer.BadParameter, match=r"other\.csv: expected the columns model, peer.*, got model, us"
