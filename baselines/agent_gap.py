@@ -1,27 +1,40 @@
 """What the agents win: best cost of every searcher at equal wall time and at equal expansions.
 
 Costs are those of the cost model; nothing is run. No model of the suite was in any agent's training.
-`python baselines/compare.py --agent`.
+`python -m baselines.agent_gap --help`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
+from matplotlib.figure import Figure
 from rich.progress import track
 from rich.table import Table
+from scipy import stats
 
-from baselines.search_gap import BEST_KNOWN, Point, curve, write_csv
-from baselines.search_gap import Settings as ClassicSettings
-from torchrlopt import _C
+from baselines.graphs import graph_of
+from baselines.models import NAMES
+from baselines.shared import curves, terminal
+from baselines.shared.arguments import (
+    CsvFile,
+    Models,
+    PlotFile,
+    PricesOf,
+    PrimitivesOnly,
+    choose,
+    numbers,
+    one,
+)
+from baselines.shared.curves import BEST_KNOWN, Point, curve
+from torchrlopt import _C, executor_table
 from torchrlopt.agent import catalogue
 from torchrlopt.agent.checkpoint import load, random_control
 from torchrlopt.agent.search.searcher import AgentSearcher
@@ -40,6 +53,28 @@ STEPS = (100, 500)
 #: The search that the agent is asked to reach with a hundredth of its expansions.
 TASO, TASO_STEPS = "taso_1.05", 50_000
 _NO_LIMIT_MS = 600_000.0
+
+
+def main(
+    models: Models = "all",
+    executor: PricesOf = "eager",
+    primitives_only: PrimitivesOnly = False,
+    seconds: Annotated[str, typer.Option(help="Wall times, separated by commas.")] = "0.1,0.3,1,10",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of what depends on a seed.")] = 5,
+    best_known_s: Annotated[
+        float, typer.Option(min=0.01, help="Seconds of best_known, and of TASO's long run, for each model.")
+    ] = 60.0,
+    csv: CsvFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Compare agents and searchers at equal time and steps, in predicted cost.
+
+    Example: python -m baselines.agent_gap --models nasrnn --seconds 0.3,1 --seeds 2 --csv agent.csv
+    """
+    executor = one(executor, executor_table.names(), "executor")
+    settings = Settings(executor, primitives_only, wall_times(seconds), best_known_s, seeds)
+    graphs = {model: functools.partial(graph_of, model) for model in choose(models, NAMES, "model")}
+    run(graphs, settings, csv, plot)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +110,9 @@ class Result:
     point: Point
 
 
-def numbers(text: str) -> list[float]:
-    """Seconds separated by commas; typer.BadParameter for anything else."""
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or not all(0.001 <= each <= 86_400 for each in found):
-        raise typer.BadParameter(f"expected seconds separated by commas, got {text!r}")
-    return found
+def wall_times(text: str) -> tuple[float, ...]:
+    """Seconds separated by commas, in ascending order; typer.BadParameter for anything else."""
+    return tuple(sorted(numbers(text, float, "seconds", 0.001, 86_400)))
 
 
 def limits(settings: Settings) -> list[str]:
@@ -94,7 +123,7 @@ def limits(settings: Settings) -> list[str]:
 def classic(model: str, graph: _C.Graph, searcher: str, seed: int, settings: Settings) -> list[Result]:
     """One run without networks, read off at every limit: its best cost only falls."""
     longest = max(settings.seconds)
-    run = ClassicSettings(settings.executor, settings.primitives_only, seconds=longest)
+    run = curves.Settings(settings.executor, settings.primitives_only, seconds=longest)
     points = curve(model, graph, searcher, seed, run)
     results = []
     for seconds in settings.seconds:
@@ -123,7 +152,7 @@ def guided(
 
 
 def _library(settings: Settings) -> _C.Library:
-    return load_library(primitives_only=True) if settings.primitives_only else load_library()
+    return load_library(primitives_only=settings.primitives_only)
 
 
 def agents_of(settings: Settings) -> dict[str, Searcher]:
@@ -162,7 +191,7 @@ def compare_model(
         for seed in range(settings.seeds if name in SEEDED else 1):
             yield from guided(model, graph, name, searcher, seed, settings)
     most = settings.best_known_seconds
-    run = ClassicSettings(settings.executor, settings.primitives_only, TASO_STEPS, most, most)
+    run = curves.Settings(settings.executor, settings.primitives_only, TASO_STEPS, most, most)
     yield Result(f"{TASO_STEPS} steps", curve(model, graph, TASO, 0, run)[-1])
     yield Result("", curve(model, graph, BEST_KNOWN, 0, run)[-1])
 
@@ -184,8 +213,6 @@ class Gap:
 
 def gaps(results: Sequence[Result]) -> dict[tuple[str, str], Gap]:
     """By limit and searcher."""
-    from scipy import stats
-
     best: dict[str, float] = {}
     for result in results:
         point = result.point
@@ -198,7 +225,7 @@ def gaps(results: Sequence[Result]) -> dict[tuple[str, str], Gap]:
             by_seed.setdefault(point.seed, {})[point.model] = point.cost_ms / best[point.model]
     found = {}
     for key, by_seed in ratios.items():
-        means = [math.exp(statistics.fmean(map(math.log, each.values()))) - 1 for each in by_seed.values()]
+        means = [statistics.geometric_mean(each.values()) - 1 for each in by_seed.values()]
         interval = 0.0
         if len(means) > 1:
             error = statistics.stdev(means) / math.sqrt(len(means))
@@ -220,17 +247,13 @@ def render(results: Sequence[Result], settings: Settings) -> list[Table]:
     """Mean gaps at every limit, then the gap of each model at 0.3 s, or the wall time nearest to it."""
     found = gaps(results)
     searchers = list(dict.fromkeys(searcher for _, searcher in found))
-    mean = Table(title="Cost above the best known plans, geometric mean, in %", box=box.SIMPLE)
-    mean.add_column("searcher", no_wrap=True)
-    for limit in limits(settings):
-        mean.add_column(limit, justify="right", no_wrap=True)
+    title = "Cost above the best known plans, geometric mean, in %"
+    mean = terminal.table(title, ["searcher"], limits(settings))
     for searcher in searchers:
         mean.add_row(searcher, *(_percent(found[limit, searcher]) for limit in limits(settings)))
     seconds = min(settings.seconds, key=lambda each: abs(each - 0.3))
-    each = Table(title=f"Cost above the best known plan at {seconds:g} s, in %", box=box.SIMPLE)
-    each.add_column("model", no_wrap=True)
-    for searcher in searchers:
-        each.add_column(searcher, justify="right", no_wrap=True)
+    title = f"Cost above the best known plan at {seconds:g} s, in %"
+    each = terminal.table(title, ["model"], searchers)
     columns = [found[f"{seconds:g} s", searcher].by_model for searcher in searchers]
     for model in columns[0]:
         each.add_row(model, *(f"{100 * column[model]:.2f}" for column in columns))
@@ -239,8 +262,6 @@ def render(results: Sequence[Result], settings: Settings) -> list[Table]:
 
 def verdicts(results: Sequence[Result], settings: Settings) -> Iterable[str]:
     """The agent against the same search with random networks (Wilcoxon, paired by model), limit by limit."""
-    from scipy import stats
-
     found = gaps(results)
     for limit in limits(settings):
         agent, control = found[limit, "agent"].by_model, found[limit, RANDOM_NETWORK].by_model
@@ -259,18 +280,16 @@ def verdicts(results: Sequence[Result], settings: Settings) -> Iterable[str]:
         if dearer:
             yield f"{limit}: greedy is cheaper than the agent on {dearer} models"
     limit = f"{TASO_STEPS // 100} steps"
-    mine, taso = found[limit, "agent"].by_model, found[f"{TASO_STEPS} steps", TASO].by_model
-    close = sum(1 + mine[model] <= 1.01 * (1 + taso[model]) for model in mine)
+    own, taso = found[limit, "agent"].by_model, found[f"{TASO_STEPS} steps", TASO].by_model
+    close = sum(1 + own[model] <= 1.01 * (1 + taso[model]) for model in own)
     yield (
         f"{limit}: the agent's plan costs at most 1 % more than that of {TASO} after {TASO_STEPS} steps "
-        f"on {close} of {len(mine)} models"
+        f"on {close} of {len(own)} models"
     )
 
 
 def write_plot(results: Sequence[Result], settings: Settings, path: Path) -> None:
     """Mean gap over wall time and over expansions, a line for each searcher."""
-    from matplotlib.figure import Figure
-
     found = gaps(results)
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
@@ -298,20 +317,21 @@ def run(
     graphs: Mapping[str, Callable[[], _C.Graph]], settings: Settings, csv: Path | None, plot: Path | None
 ) -> None:
     """Compare on graphs, made one by one; print the tables and write the files."""
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    library = "primitives only" if settings.primitives_only else "the full library"
-    console.print(
-        f"{library}, prices of {settings.executor}; predicted costs, nothing is run", highlight=False
-    )
+    console = terminal.console()
+    console.print(curves.heading(settings.executor, settings.primitives_only), highlight=False)
     agents = agents_of(settings)
     results: list[Result] = []
     for model in track(graphs, description="searching", console=console, transient=True):
         results += compare_model(model, graphs[model](), agents, settings)
         if csv is not None:
-            write_csv([result.point for result in results], csv)
+            curves.write_csv([result.point for result in results], csv)
     for table in render(results, settings):
         console.print(table)
     for line in verdicts(results, settings):
         console.print(line, highlight=False, soft_wrap=True)
     if plot is not None:
         write_plot(results, settings, plot)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -19,6 +19,7 @@ from rich.table import Table
 
 import torchrlopt
 from baselines.models import NAMES, build
+from baselines.shared.arguments import choose
 
 DEFAULT = ["squeezenet1_1", "resnet18", "repvgg_a0", "linear_attention", "heads_loop", "moe_loop"]
 ROUNDS = 15
@@ -69,11 +70,11 @@ def main(
     models: Annotated[list[str] | None, typer.Argument(help="Names of the suite.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch.", min=1)] = 2,
 ) -> None:
-    """Optimise real models with torchrlopt and compare them with eager PyTorch (batch 1, float32)."""
-    names = models or DEFAULT
-    for name in names:
-        if name not in NAMES:
-            raise typer.BadParameter(f"unknown model {name!r}; the suite has {', '.join(NAMES)}")
+    """Optimise real models with torchrlopt and compare them with eager PyTorch (batch 1, float32).
+
+    Example: python -m baselines.demo resnet18 moe_loop
+    """
+    names = choose(",".join(models or DEFAULT), NAMES, "model")
     torch.set_num_threads(threads)
     table = Table(title=f"torchrlopt, eager executor, batch 1, float32, {threads} threads")
     for column in ("model", "eager ms", "rlopt ms", "speed-up", "error", "optimise s", "kept", "most used"):

@@ -1,28 +1,26 @@
 """How fast the environment is: first match and step, on models and on long chains.
 
 A step is: apply the substitution, match what is around it anew, price the graph, and find for every candidate
-whether it is legal and what it would cost exactly. `python baselines/compare.py --env`.
+whether it is legal and what it would cost exactly. `python -m baselines.env_speed --help`.
 """
 
 from __future__ import annotations
 
-import csv as csv_files
 import dataclasses
-import os
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
+import typer
 from rich.progress import track
 from rich.table import Table
 
 from baselines.graphs import chain, graph_of
-from torchrlopt import _C, _tools
+from baselines.models import NAMES
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile, Models, PricesOf, choose, one
+from torchrlopt import _C, _tools, executor_table
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.substitutions import load_library
 
@@ -32,6 +30,33 @@ CHAINS = (10_000, 20_000)
 _STEPS = 400
 _SEEDS = 3
 _FIRST_MATCHES = 5
+
+
+def main(models: Models = "all", executor: PricesOf = "eager", csv: CsvFile = None) -> None:
+    """Time steps and the first match of the environment on models and on long chains.
+
+    Example: python -m baselines.env_speed --models resnet18 --csv env.csv
+    """
+    executor = one(executor, executor_table.names(), "executor")
+    chosen = choose(models, NAMES, "model")
+    console = terminal.console()
+    speeds = []
+    for model in track(chosen, description="stepping", console=console, transient=True):
+        speeds.append(measure(model, graph_of(model), executor))
+    speeds += [measure(f"chain_{length}", chain(length), executor) for length in CHAINS]
+    console.print(render(speeds))
+    short, long = speeds[-2:]
+    console.print(
+        f"step on a chain of {CHAINS[1]} over {CHAINS[0]}: {long.step / short.step:.2f}", highlight=False
+    )
+    graph = graph_of(chosen[0])
+    alone, together = (max(throughput(graph, threads) for _ in range(3)) for threads in (1, 2))
+    console.print(
+        f"{chosen[0]}: {alone:.0f} steps/s with one thread, {together:.0f} with two: {together / alone:.2f}x",
+        highlight=False,
+    )
+    if csv is not None:
+        write_csv(speeds, csv)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +119,8 @@ def throughput(graph: _C.Graph, num_threads: int, num_envs: int = 32, num_steps:
 
 def render(speeds: Sequence[Speed]) -> Table:
     """A row for each graph."""
-    table = Table(title="The environment on one core, in microseconds", box=box.SIMPLE)
-    table.add_column("graph", no_wrap=True)
-    for heading in ("operators", "first match", "first prices", "step", "90 %", "evaluated per step"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = ("operators", "first match", "first prices", "step", "90 %", "evaluated per step")
+    table = terminal.table("The environment on one core, in microseconds", ["graph"], columns)
     for each in speeds:
         table.add_row(
             each.model, str(each.num_operators), f"{each.first_match:.0f}", f"{each.first_evaluation:.0f}",
@@ -107,35 +130,14 @@ def render(speeds: Sequence[Speed]) -> Table:
 
 
 def write_csv(speeds: Sequence[Speed], path: Path) -> None:
-    """Two rows for each graph, with `CSV_COLUMNS`; the file is complete or absent at any moment."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, delete=False, newline="", encoding="utf-8"
-    ) as file:
-        writer = csv_files.writer(file)
-        writer.writerow(CSV_COLUMNS)
-        for each in speeds:
-            writer.writerow((each.model, "first_match", each.first_match))
-            writer.writerow((each.model, "step", each.step))
-    os.replace(file.name, path)
+    """Two rows for each graph, with `CSV_COLUMNS`."""
+    rows = [
+        (each.model, metric, us)
+        for each in speeds
+        for metric, us in (("first_match", each.first_match), ("step", each.step))
+    ]
+    csv_files.write(path, CSV_COLUMNS, rows)
 
 
-def run(models: Sequence[str], executor: str, csv: Path | None) -> None:
-    """Times all models and the chains; prints the table and writes the file."""
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    speeds = []
-    for model in track(models, description="stepping", console=console, transient=True):
-        speeds.append(measure(model, graph_of(model), executor))
-    speeds += [measure(f"chain_{length}", chain(length), executor) for length in CHAINS]
-    console.print(render(speeds))
-    short, long = speeds[-2:]
-    console.print(
-        f"step on a chain of {CHAINS[1]} over {CHAINS[0]}: {long.step / short.step:.2f}", highlight=False
-    )
-    graph = graph_of(models[0])
-    one, two = (max(throughput(graph, threads) for _ in range(3)) for threads in (1, 2))
-    console.print(
-        f"{models[0]}: {one:.0f} steps/s with one thread, {two:.0f} with two: {two / one:.2f}x",
-        highlight=False,
-    )
-    if csv is not None:
-        write_csv(speeds, csv)
+if __name__ == "__main__":
+    typer.run(main)

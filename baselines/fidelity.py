@@ -4,25 +4,34 @@ For each model the profile is filled first, from graphs of walks of its own. The
 second one from somewhere along greedy's plan: the price of the graph each ends in is looked up, and only then
 is it run. Each variant takes turns with the original graph, and what the machine drifted meanwhile is divided
 out. A model runs in a process of its own; one that is complete in the CSV file is not measured again.
+`python -m baselines.fidelity --help`.
 """
 
 from __future__ import annotations
 
-import csv
 import multiprocessing
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+import torch
+import typer
+from matplotlib.figure import Figure
 from rich.table import Table
+from scipy import stats
+
+from baselines.models import NAMES, build
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile, Models, PlotFile, PricesOf, choose, one
+from torchrlopt import _C, executor_table
+from torchrlopt.machine.cost import ProfileStore, machine_profile
+from torchrlopt.machine.profiling import profile, run_times, trace, variant
+from torchrlopt.substitutions import load_library
 
 CSV_COLUMNS = ("model", "variant", "executor", "estimated_ms", "measured_ms", "steps", "measured_share")
 
@@ -30,6 +39,23 @@ _MEASURE_S = 1.0  # for each variant and the original in turn
 _MIN_ROUNDS = 7
 _FIRST_SEED = 1_000_000  # of the walks that are measured; those of the profile begin at 0
 _MAX_STEPS = 64
+
+
+def main(
+    models: Models = "all",
+    executor: PricesOf = "eager",
+    variants: Annotated[int, typer.Option(min=1, help="Variants of each model.")] = 20,
+    profile_s: Annotated[float, typer.Option(min=1, help="Seconds for the profile of each model.")] = 40.0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the kernels.")] = 2,
+    csv: CsvFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Compare estimated with measured time after random substitutions.
+
+    Example: python -m baselines.fidelity --models resnet18 --executor eager --csv fidelity.csv
+    """
+    settings = Settings(one(executor, executor_table.names(), "executor"), variants, profile_s, threads)
+    run(choose(models, NAMES, "model"), settings, csv, plot)
 
 
 @dataclass(frozen=True)
@@ -84,14 +110,6 @@ def measure(model: str, settings: Settings) -> list[Point]:
         model: name in the suite.
         settings: what to measure.
     """
-    import torch
-
-    from baselines.models import build
-    from torchrlopt import _C
-    from torchrlopt.machine.cost import ProfileStore, machine_profile
-    from torchrlopt.machine.profiling import profile, run_times, trace, variant
-    from torchrlopt.substitutions import load_library
-
     torch.set_num_threads(settings.threads)
     library = load_library()
     source = trace(*build(model))[0]
@@ -140,42 +158,39 @@ def read_csv(path: Path) -> list[Point]:
     """The points of a file that `write_csv` wrote; none where there is no file.
 
     Raises:
-        ValueError: the file is another table.
+        typer.BadParameter: the file is another table.
     """
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != CSV_COLUMNS:
-            raise ValueError(
-                f"{path}: expected the columns {', '.join(CSV_COLUMNS)}, got {reader.fieldnames}"
-            )
-        return [
-            Point(
-                row["model"],
-                int(row["variant"]),
-                row["executor"],
-                float(row["estimated_ms"]),
-                float(row["measured_ms"]),
-                int(row["steps"]),
-                float(row["measured_share"]),
-            )
-            for row in reader
-        ]
+    return [
+        Point(
+            row["model"],
+            int(row["variant"]),
+            row["executor"],
+            float(row["estimated_ms"]),
+            float(row["measured_ms"]),
+            int(row["steps"]),
+            float(row["measured_share"]),
+        )
+        for row in csv_files.read(path, CSV_COLUMNS)
+    ]
 
 
 def write_csv(points: Sequence[Point], path: Path) -> None:
-    """Write the points; the file is complete or absent at any moment."""
-    aside = path.with_name(path.name + ".part")
-    with aside.open("w", newline="") as file:
-        writer = csv.DictWriter(file, CSV_COLUMNS)
-        writer.writeheader()
-        for point in points:
-            row = asdict(point)
-            for name in ("estimated_ms", "measured_ms", "measured_share"):
-                row[name] = f"{row[name]:.4f}"
-            writer.writerow(row)
-    aside.replace(path)
+    """All points, with `CSV_COLUMNS`."""
+    rows = [
+        (
+            point.model,
+            point.variant,
+            point.executor,
+            f"{point.estimated_ms:.4f}",
+            f"{point.measured_ms:.4f}",
+            point.steps,
+            f"{point.measured_share:.4f}",
+        )
+        for point in points
+    ]
+    csv_files.write(path, CSV_COLUMNS, rows)
 
 
 @dataclass(frozen=True)
@@ -196,16 +211,12 @@ class Fidelity:
 
 def kendall(points: Sequence[Point]) -> float:
     """Rank correlation (tau-b) of estimated and measured times; nan where all of either are equal."""
-    from scipy import stats
-
     estimated, measured = zip(*((p.estimated_ms, p.measured_ms) for p in points), strict=True)
     return float(stats.kendalltau(estimated, measured).statistic)
 
 
 def fidelity(points: Sequence[Point]) -> Fidelity:
     """Error and rank correlation of the points of one executor."""
-    from scipy import stats
-
     errors = [point.error for point in points]
     estimated, measured = zip(*((p.estimated_ms, p.measured_ms) for p in points), strict=True)
     within = [kendall(each) for each in by_model(points).values()]
@@ -227,11 +238,9 @@ def by_model(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 def render(points: Sequence[Point]) -> Table:
     """Error and rank correlation by model and, in the last rows, by executor."""
-    table = Table(title="Estimated against measured, after random substitutions", box=box.SIMPLE)
-    for heading in ("model", "executor"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("variants", "ms", "median error", "p90 error", "rank correlation", "measured share"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = ("variants", "ms", "median error", "p90 error", "rank correlation", "measured share")
+    title = "Estimated against measured, after random substitutions"
+    table = terminal.table(title, ("model", "executor"), columns)
     executors = list(dict.fromkeys(point.executor for point in points))
     for executor in executors:
         for model, own in by_model([p for p in points if p.executor == executor]).items():
@@ -257,10 +266,6 @@ def render(points: Sequence[Point]) -> Table:
 
 def write_plot(points: Sequence[Point], path: Path) -> None:
     """Estimated over measured times, one colour for each model; the ending of the path chooses the format."""
-    from matplotlib.figure import Figure
-
-    from baselines.table import machine
-
     figure = Figure(figsize=(7, 6.5), layout="constrained")
     axes = figure.add_subplot()
     for index, (model, own) in enumerate(by_model(points).items()):
@@ -277,7 +282,7 @@ def write_plot(points: Sequence[Point], path: Path) -> None:
     found = fidelity(points)
     axes.set_title(
         f"{points[0].executor}: median error {found.median_error:.1%}, "
-        f"90th percentile {found.p90_error:.1%}, Spearman {found.spearman:.3f}\n{machine()}",
+        f"90th percentile {found.p90_error:.1%}, Spearman {found.spearman:.3f}\n{terminal.machine()}",
         fontsize=8,
     )
     axes.legend(fontsize=7, ncols=2)
@@ -293,11 +298,10 @@ def run(models: Sequence[str], settings: Settings, csv_path: Path | None, plot: 
         csv_path: points so far are read from it, and all are written to it, after each model.
         plot: scatter plot to draw.
     """
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console = terminal.console()
     points = read_csv(csv_path) if csv_path is not None else []
     known = by_model([point for point in points if point.executor == settings.executor])
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with terminal.progress(console) as progress:
         task = progress.add_task("", total=len(models))
         for model in models:
             progress.update(task, description=model)
@@ -311,3 +315,7 @@ def run(models: Sequence[str], settings: Settings, csv_path: Path | None, plot: 
     console.print(render(chosen))
     if plot is not None:
         write_plot([point for point in chosen if point.executor == settings.executor], plot)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,20 +1,26 @@
-"""What the library brings on the suite, and what its generated part adds: plans, nothing is run or timed."""
+"""What the library brings on the suite, and what its generated part adds: plans, nothing is run or timed.
+
+`python -m baselines.library_gain --help`.
+"""
 
 from __future__ import annotations
 
-import csv as csv_files
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated
 
+import typer
 from rich import box
 from rich.table import Table
 
-from baselines import models
-from baselines.table import geometric_mean
+from baselines.graphs import graph_of
+from baselines.models import NAMES
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile, Models, choose, one, searchers
 from torchrlopt import _C
-from torchrlopt.capture.job import graph_of
 from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options
@@ -28,6 +34,47 @@ COLUMNS = (
     "model", "before_ms", "hand_ms", "all_ms", "hand_gain", "all_gain", "fires_hand", "fires_generated",
     "generated_used", "base_gain", "alone_gain",
 )  # fmt: skip
+
+
+def main(
+    models: Models = "all",
+    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
+    searcher: Annotated[str, typer.Option(help=f"What plans: {', '.join(searchers())}.")] = "greedy",
+    csv: CsvFile = None,
+    write_fires: Annotated[
+        bool,
+        typer.Option("--write-fires", help="Keep the counts for `substitutions list`; needs all models."),
+    ] = False,
+    alone: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder that `torchrlopt substitutions generate --alone --out` filled; how far its "
+            "substitutions replace what people wrote."
+        ),
+    ] = None,
+) -> None:
+    """Find which substitutions fire on the suite, and what the generated ones add: plans, no timing.
+
+    Example: python -m baselines.library_gain --models nasrnn,bert_base --csv library.csv
+    """
+    searcher = one(searcher, searchers(), "searcher")
+    chosen = choose(models, NAMES, "model")
+    if write_fires and set(chosen) != set(NAMES):
+        raise typer.BadParameter("--write-fires needs all models")
+    console = terminal.console()
+
+    def announce(gain: ModelGain) -> None:
+        cells = gain.cells()
+        console.print(f"{gain.model}: {cells['hand_gain']}x, {cells['all_gain']}x", highlight=False)
+
+    gains = measure_library(chosen, batch, searcher, announce, alone)
+    console.print(render(gains))
+    for line in summary(gains):
+        console.print(line, highlight=False, soft_wrap=True)
+    if csv is not None:
+        csv_files.write(csv, COLUMNS, [tuple(gain.cells().values()) for gain in gains])
+    if write_fires:
+        keep_fires(gains)
 
 
 def is_generated(name: str) -> bool:
@@ -114,7 +161,7 @@ def gain_of(
     alone: tuple[_C.Library, _C.Library] | None = None,
 ) -> ModelGain:
     """Plans one model with the hand-written part and with all of the library, by the same search."""
-    graph = graph_of(*models.build(model, batch))
+    graph = graph_of(model, batch)
     options = Options.from_dict({"searcher": searcher, "budget_ms": BUDGET_MS})
     cost = cost_model("eager")
     library = load_library(with_generated=True)
@@ -184,16 +231,12 @@ def summary(gains: Sequence[ModelGain]) -> list[str]:
     return lines
 
 
-def write_csv(gains: Sequence[ModelGain], path: Path) -> None:
-    """One row for each model."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv_files.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(gain.cells() for gain in gains)
-
-
-def write_fires(gains: Sequence[ModelGain]) -> None:
+def keep_fires(gains: Sequence[ModelGain]) -> None:
     """Keeps which substitution fires on which model, for `torchrlopt substitutions list`."""
     names = sorted(set().union(*(gain.fires for gain in gains)))
     found = {name: [gain.model for gain in gains if name in gain.fires] for name in names}
     FIRES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -6,7 +6,6 @@ compute the same function.
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,10 +89,3 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
         model = entry.make().eval()
         randomise(model, (entry.make_inputs(1),))
         return model, (entry.make_inputs(batch),)
-
-
-def __getattr__(name: str) -> Callable[[], tuple[nn.Module, tuple[Any, ...]]]:
-    """Every model also as a function of the module: `torchrlopt profile baselines.models:resnet50`."""
-    if name in _ENTRIES:
-        return functools.partial(build, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

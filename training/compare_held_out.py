@@ -3,7 +3,7 @@
     python -m training.compare_held_out --graphs 40 --csv held_out.csv --plot held_out.png
 
 The graphs are of families and block structures that are held out; tables, limits and files are those of
-`baselines/compare.py --agent`.
+`baselines.agent_gap`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ def compare(
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Compare the agents with every searcher on held-out graphs, in predicted cost."""
-    wall_times = tuple(sorted(agent_gap.numbers(seconds)))
     settings = agent_gap.Settings(
-        primitives_only=primitives_only, seconds=wall_times, best_known_seconds=best_known_s, seeds=seeds
+        primitives_only=primitives_only,
+        seconds=agent_gap.wall_times(seconds),
+        best_known_seconds=best_known_s,
+        seeds=seeds,
     )
     made = {f"held_out_{number}": functools.partial(_graph, number) for number in range(graphs)}
     agent_gap.run(made, settings, csv, plot)

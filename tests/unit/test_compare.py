@@ -1,16 +1,13 @@
-"""The comparison: its statistics and files on made-up rows, its processes on real peers."""
+"""The comparison on made-up rows: its statistics, tables and files; one model from the command line."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import math
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("typer", reason="the comparison's command line needs typer")
@@ -19,28 +16,14 @@ pytest.importorskip("transformers", reason="the suite's transformers come from t
 import typer
 from rich.console import Console
 
-from baselines.compare import choose
-from baselines.measure import (
-    PeerError,
-    Row,
-    Settings,
-    WorkerProcess,
-    error_limit,
-    measure_model,
-    relative_error,
-)
-from baselines.peers import PEERS, Case, make_peer
-from baselines.table import (
-    CSV_COLUMNS,
-    failures,
-    geometric_mean,
-    markdown,
-    ratios_by_peer,
-    render,
-    write_csv,
-    write_plot,
-)
-from baselines.worker import time_round
+from baselines.models import NAMES
+from baselines.peers.case import PEERS, Case
+from baselines.shared.arguments import choose, numbers, one, writable
+from baselines.shared.comparison import CSV_COLUMNS, failures, ratios_by_peer, render, write_csv
+from baselines.shared.comparison_plot import write_plot
+from baselines.shared.rounds import Row
+from baselines.shared.suite import conclude
+from baselines.table import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,9 +46,13 @@ def row(peer: str, ratio: float | None, model: str = "ensemble_mlp", reason: str
         peak_mb=300.0,
         first_call_s=1.5,
         max_error=1e-7,
-        eager_error=1e-7,
         reason=reason,
     )
+
+
+def ours(ratio: float, model: str = "ensemble_mlp", **own: str) -> Row:
+    of = dataclasses.replace(case("torchrlopt", model), **{"searcher": "agent", **own})
+    return dataclasses.replace(row("torchrlopt", ratio, model), case=of)
 
 
 ROWS = [
@@ -91,10 +78,29 @@ def test_choose_names_the_nearest() -> None:
         choose(" , ", PEERS, "peer")
 
 
-def test_geometric_mean() -> None:
-    assert math.isclose(geometric_mean([1.0, 4.0]), 2.0)
-    with pytest.raises(ValueError, match="positive"):
-        geometric_mean([1.0, 0.0])
+def test_one_is_one() -> None:
+    assert one("eager", PEERS, "peer") == "eager"
+    with pytest.raises(typer.BadParameter, match="one peer at a time; got 'eager,inductor'"):
+        one("eager,inductor", PEERS, "peer")
+
+
+def test_numbers_are_of_their_kind_and_in_their_range() -> None:
+    assert numbers("1, 16", int, "batch sizes", 1, 64) == [1, 16]
+    assert numbers("0.5,2", float, "seconds", 0.1, 2) == [0.5, 2.0]
+    for bad in ("", "0", "1,x", "-1", "65", "1.5"):
+        with pytest.raises(
+            typer.BadParameter, match="expected batch sizes separated by commas, each from 1 to"
+        ):
+            numbers(bad, int, "batch sizes", 1, 64)
+    with pytest.raises(typer.BadParameter, match="got 'nan'"):
+        numbers("nan", float, "seconds", 0.1, 2)
+
+
+def test_a_file_needs_its_folder(tmp_path: Path) -> None:
+    assert writable(None) is None
+    assert writable(tmp_path / "out.csv") == tmp_path / "out.csv"
+    with pytest.raises(typer.BadParameter, match=r"no folder .*none' to write 'out\.csv' into"):
+        writable(tmp_path / "none" / "out.csv")
 
 
 def test_only_good_rows_count() -> None:
@@ -117,16 +123,26 @@ def test_table_and_reasons() -> None:
     ]
 
 
+def test_a_comparison_without_any_result_fails() -> None:
+    console = Console(width=200)
+    with console.capture() as capture:
+        conclude(ROWS, console)
+        with pytest.raises(typer.Exit) as ended:
+            conclude([row("eager", None, reason="MemoryError")], console)
+    assert ended.value.exit_code == 1
+    assert "ensemble_mlp, eager: MemoryError" in capture.get()
+
+
 def test_csv_has_the_columns_and_no_number_that_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     write_csv(ROWS, path)
     lines = path.read_text().splitlines()
     assert lines[0] == (
-        "model,peer,executor,searcher,batch,dtype,threads,median_ms,q1_ms,q3_ms,peak_mb,first_call_s"
+        "model,peer,executor,weights,searcher,batch,dtype,threads,median_ms,q1_ms,q3_ms,peak_mb,first_call_s"
     )
-    assert lines[2] == "nasrnn,inductor,,,1,float32,1,4.0000,3.5000,4.5000,300.0000,1.5000"
-    assert lines[6] == "ensemble_mlp,onnxruntime,,,1,float32,1,,,,,"
-    assert lines[7] == "ensemble_mlp,torchrlopt,,,1,float32,1,,,,,"
+    assert lines[2] == "nasrnn,inductor,,,,1,float32,1,4.0000,3.5000,4.5000,300.0000,1.5000"
+    assert lines[6] == "ensemble_mlp,onnxruntime,,,,1,float32,1,,,,,"
+    assert lines[7] == "ensemble_mlp,torchrlopt,,,,1,float32,1,,,,,"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -135,100 +151,12 @@ def test_plot_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_relative_error() -> None:
-    expected = [np.array([1.0, -4.0]), np.array([np.nan, 2.0])]
-    assert relative_error([np.array([1.0, -4.0]), np.array([np.nan, 2.0])], expected) == 0.0
-    assert relative_error([np.array([2.0, -4.0]), np.array([np.nan, 2.0])], expected) == 0.25
-    assert relative_error([np.array([1.0, -4.0]), np.array([np.nan, 3.0])], expected) == 0.5
-    assert relative_error([np.array([0.0])], [np.array([0.0])]) == 0.0
-
-
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        [],
-        [np.zeros((2, 1))],
-        [np.array([1.0, np.nan])],
-    ],
-)
-def test_other_structure_is_infinitely_wrong(outputs: list[np.ndarray]) -> None:
-    assert relative_error(outputs, [np.array([1.0, 2.0])]) == math.inf
-
-
-def test_error_limit_follows_eager() -> None:
-    assert error_limit(1e-4, "float32") == pytest.approx(8e-4)
-    assert 1e-8 < error_limit(0.0, "float32") < error_limit(0.0, "bfloat16") < 0.1
-
-
-def test_a_round_has_enough_calls_and_ends() -> None:
-    class Counting:
-        num_calls = 0
-
-        def call(self) -> None:
-            self.num_calls += 1
-
-        def call_ms(self) -> float:
-            self.call()
-            return 0.001
-
-    few, many = Counting(), Counting()
-    assert len(time_round(few, seconds=0.0)) == 3  # type: ignore[arg-type]
-    assert few.num_calls > 3  # the others warm the caches
-    assert len(time_round(many, seconds=5.0)) == 200  # type: ignore[arg-type]
-
-
-def test_unknown_peer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no peer named 'tensorrt'"):
-        make_peer(case("tensorrt"), str(tmp_path))
-
-
-def test_ratios_need_eager(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'eager' among the cases"):
-        measure_model([case("inductor")], Settings(), tmp_path, lambda phase: None)
-
-
-def test_a_peer_that_hangs_fails_in_time(tmp_path: Path) -> None:
-    rows = measure_model([case("eager")], Settings(rounds=1, timeout_s=0.01), tmp_path, lambda phase: None)
-    assert rows == [Row(case("eager"), reason="no answer to 'prepare' within 0.01 s")]
-
-
-def test_a_peer_that_raises_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
-    cases = [case("eager"), case("tensorrt")]
-    good, bad = measure_model(cases, Settings(rounds=2, round_s=0.01), tmp_path, lambda phase: None)
-    assert good.reason == ""
-    assert good.ratio == 1.0
-    assert good.median_ms is not None
-    assert good.median_ms > 0
-    assert bad == Row(case("tensorrt"), reason=bad.reason)
-    assert bad.reason.startswith("ValueError: no peer named 'tensorrt'")
-
-
-def test_a_peer_that_dies_says_how(tmp_path: Path) -> None:
-    worker = WorkerProcess(case("eager"), tmp_path, tmp_path, timeout_s=30)
-    try:
-        os.kill(worker._process.pid, 9)
-        with pytest.raises(PeerError, match=r"killed by SIGKILL: it said nothing"):
-            worker.ask("prepare")
-    finally:
-        worker.close()
-
-
-def test_openvino_computes_in_the_precision_of_the_case(tmp_path: Path) -> None:
-    pytest.importorskip("openvino", reason="the peer openvino needs it")
-    errors = {}
-    for dtype in ("float32", "bfloat16"):
-        own = [dataclasses.replace(case(peer, "ensemble_mlp"), dtype=dtype) for peer in ("eager", "openvino")]
-        ours = measure_model(own, Settings(rounds=2, round_s=0.01), tmp_path, lambda phase: None)[1]
-        assert not ours.reason
-        errors[dtype] = ours.max_error
-    assert errors["float32"] < 1e-5 < errors["bfloat16"]
-
-
 def test_one_model_from_the_command_line(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the peer onnxruntime needs it")
     command = [
-        sys.executable, "baselines/compare.py", "--models", "ensemble_mlp", "--peers", "onnxruntime",
-        "--rounds", "2", "--threads", "1", "--csv", str(tmp_path / "rows.csv"),
+        sys.executable, "baselines/compare.py",
+        "--models", "ensemble_mlp", "--peers", "onnxruntime,torchrlopt",
+        "--weights", "check,frozen", "--rounds", "2", "--threads", "1", "--csv", str(tmp_path / "rows.csv"),
         "--plot", str(tmp_path / "plot.png"),
     ]  # fmt: skip
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -236,13 +164,15 @@ def test_one_model_from_the_command_line(tmp_path: Path) -> None:
     with (tmp_path / "rows.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == CSV_COLUMNS
-    assert [entry["peer"] for entry in rows] == ["eager", "onnxruntime"]
+    assert [(entry["peer"], entry["weights"]) for entry in rows] == [
+        ("eager", ""), ("onnxruntime", ""), ("torchrlopt", "check"), ("torchrlopt", "frozen"),
+    ]  # fmt: skip
     for entry in rows:
         assert 0 < float(entry["q1_ms"]) <= float(entry["median_ms"]) <= float(entry["q3_ms"])
         assert float(entry["peak_mb"]) > 10
         assert float(entry["first_call_s"]) > 0
-    assert (tmp_path / "plot.png").exists()
-    assert "geomean" in result.stdout
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert {"torchrlopt/eager", "torchrlopt/eager/frozen"} <= set(result.stdout.split("geomean")[0].split())
 
 
 def test_runs_as_a_module_and_refuses_by_name() -> None:
@@ -253,10 +183,9 @@ def test_runs_as_a_module_and_refuses_by_name() -> None:
 
 
 def test_the_markdown_table_of_a_csv_file(tmp_path: Path) -> None:
-    ours = dataclasses.replace(row("torchrlopt", 4.0, "nasrnn"), case=dataclasses.replace(
-        case("torchrlopt", "nasrnn"), executor="auto", searcher="agent"))  # fmt: skip
+    auto = ours(4.0, "nasrnn", executor="auto")
     path = tmp_path / "rows.csv"
-    write_csv([ROWS[0], ROWS[1], ours, ROWS[3], ROWS[4]], path)
+    write_csv([ROWS[0], ROWS[1], auto, ROWS[3], ROWS[4]], path)
     lines = markdown(path).splitlines()
     assert lines[0].startswith(
         "| model | eager ms | inductor | torchrlopt/auto | torchrlopt/auto / best peer |"
@@ -266,14 +195,81 @@ def test_the_markdown_table_of_a_csv_file(tmp_path: Path) -> None:
     assert lines[4].startswith("| **geomean** |  | **4.00x** | **4.00x** | **2.00x** |")
 
 
+def test_one_table_shows_default_options_and_max_autotune(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    write_csv(
+        [
+            row("eager", 1.0),
+            ours(2.0, executor="eager", weights="check"),
+            ours(3.0, executor="eager", weights="frozen"),
+            ours(4.0, executor="auto", weights="check"),
+            ours(5.0, executor="auto", weights="frozen"),
+        ],
+        path,
+    )
+    header, _, line, _ = markdown(path).splitlines()
+    assert header.startswith(
+        "| model | eager ms | torchrlopt/eager | torchrlopt/eager/frozen | torchrlopt/auto "
+        "| torchrlopt/auto/frozen | torchrlopt/eager / best peer |"
+    )
+    assert line.startswith("| ensemble_mlp | 8.0 | 2.00x | 3.00x | 4.00x | 5.00x | 2.00x | 3.00x |")
+
+
+def test_each_batch_size_and_type_has_a_table_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+
+    def in_batch(size: int, made: Row) -> Row:
+        return dataclasses.replace(made, case=dataclasses.replace(made.case, batch=size))
+
+    pairs = [(1, 2.0), (16, 4.0)]
+    write_csv(
+        [in_batch(n, each) for n, ratio in pairs for each in (row("eager", 1.0), row("inductor", ratio))],
+        path,
+    )
+    first, _, *_, second, _, header, _, line, _ = markdown(path).splitlines()
+    assert (first, second) == ("batch 1, float32", "batch 16, float32")
+    assert header.startswith("| model | eager ms | inductor |")
+    assert line.startswith("| ensemble_mlp | 8.0 | 4.00x |")
+    assert "| ensemble_mlp | 8.0 | 2.00x |" in markdown(path)
+
+
+def test_a_model_without_a_base_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    failed = row("eager", None, "nasrnn", reason="MemoryError")
+    write_csv([failed, row("inductor", 2.0, "nasrnn"), row("eager", 1.0), row("inductor", 4.0)], path)
+    assert "nasrnn" not in markdown(path)
+    assert "| ensemble_mlp | 8.0 | 4.00x |" in markdown(path)
+
+
+@pytest.mark.parametrize("name", ["cpu_batch1_float32", "cpu_batch16_float32", "plan_inductor"])
+def test_older_files_can_be_read(name: str) -> None:
+    path = ROOT / "baselines" / "results" / f"{name}.csv"
+    header, _, *lines, means = markdown(path).splitlines()
+    assert "torchrlopt/" in header
+    with path.open() as file:
+        models = {entry["model"] for entry in csv.DictReader(file)}
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == [n for n in NAMES if n in models]
+    assert means.startswith("| **geomean** |  | **")
+
+
+def test_another_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    with pytest.raises(typer.BadParameter, match=r"there is no file .*other\.csv"):
+        markdown(path)
+    path.write_text("model,us\nresnet18,1\n")
+    with pytest.raises(
+        typer.BadParameter, match=r"other\.csv: expected the columns model, peer.*, got model, us"
+    ):
+        markdown(path)
+
+
 def test_what_a_plan_brings_in_the_same_executor(tmp_path: Path) -> None:
-    def ours(searcher: str, ratio: float, model: str) -> Row:
-        own = dataclasses.replace(case("torchrlopt", model), executor="inductor", searcher=searcher)
-        return dataclasses.replace(row("torchrlopt", ratio, model), case=own)
+    def inductor(searcher: str, ratio: float, model: str) -> Row:
+        return ours(ratio, model, executor="inductor", searcher=searcher)
 
     rows = [
-        row("eager", 1.0, "nasrnn"), ours("none", 2.0, "nasrnn"), ours("agent", 4.0, "nasrnn"),
-        row("eager", 1.0), ours("none", 2.0, "ensemble_mlp"), ours("agent", 1.0, "ensemble_mlp"),
+        row("eager", 1.0, "nasrnn"), inductor("none", 2.0, "nasrnn"), inductor("agent", 4.0, "nasrnn"),
+        row("eager", 1.0), inductor("none", 2.0, "ensemble_mlp"), inductor("agent", 1.0, "ensemble_mlp"),
     ]  # fmt: skip
     path = tmp_path / "rows.csv"
     write_csv(rows, path)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("scipy", reason="rank correlations come from scipy")
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
+import typer
 from rich.console import Console
 
 from baselines import fidelity
@@ -70,7 +71,7 @@ def test_csv_round_trip(tmp_path: Path) -> None:
 def test_another_table_is_not_taken_for_ours(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("model,peer\nresnet18,eager\n")
-    with pytest.raises(ValueError, match="expected the columns"):
+    with pytest.raises(typer.BadParameter, match="expected the columns"):
         fidelity.read_csv(path)
 
 
@@ -87,7 +88,7 @@ def test_complete_models_are_not_measured_again(tmp_path: Path, monkeypatch: pyt
     fidelity.run(["resnet18", "nasrnn"], Settings(variants=2), path, plot)
     assert measured == ["nasrnn"]
     assert {p.model for p in fidelity.read_csv(path)} == {"resnet18", "nasrnn"}
-    assert plot.stat().st_size > 1000
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_table_has_a_row_for_each_model_and_one_for_all() -> None:
@@ -103,7 +104,7 @@ def test_table_has_a_row_for_each_model_and_one_for_all() -> None:
 def test_a_small_model_for_real() -> None:
     points = fidelity.measure("ensemble_mlp", Settings(variants=2, profile_s=1, threads=1))
     assert [p.variant for p in points] == [0, 1, 2]
-    assert all(p.measured_ms > 0 and math.isfinite(p.estimated_ms) for p in points)
+    assert all(p.measured_ms > 0 and 0 < p.estimated_ms < math.inf for p in points)
+    assert [p.steps > 0 for p in points] == [False, True, True]
     assert points[0].measured_share == pytest.approx(1), "the original was profiled"
     # No assertion on accuracy: tests run beside each other.
-    assert all(p.estimated_ms < 100 * p.measured_ms for p in points)

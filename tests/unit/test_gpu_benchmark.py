@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -13,29 +14,36 @@ pytest.importorskip("transformers", reason="the suite's transformers come from t
 import typer
 
 from baselines import gpu
-from baselines.cuda_peers import CUDA_PEERS, CudaPeer, installed_cuda_peers
-from baselines.measure import Settings, measure_model
-from baselines.peers import PEERS, Case, make_peer
-
-
-def test_batches() -> None:
-    assert gpu.batches("1, 16") == [1, 16]
-    for bad in ("", "0", "1,x", "-1"):
-        with pytest.raises(typer.BadParameter, match="positive"):
-            gpu.batches(bad)
+from baselines.peers.case import PEERS, Case, is_ours
+from baselines.peers.cuda import CUDA_PEERS, CudaPeer, installed_cuda_peers
+from baselines.peers.registry import make_peer
+from baselines.shared.rounds import Settings, measure_model
 
 
 def test_peers_are_known_by_name() -> None:
     assert CUDA_PEERS[0] == PEERS[0]
-    assert set(installed_cuda_peers()) <= set(CUDA_PEERS)
     with pytest.raises(ValueError, match="no peer named 'nothing'"):
         make_peer(Case("nasrnn", "nothing", 1, "float32", 1, device="cuda"), "")
+
+
+def test_a_peer_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert set(CUDA_PEERS) - set(installed_cuda_peers()) == {"torchrlopt_tensorrt"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert installed_cuda_peers() == CUDA_PEERS
+
+
+def test_all_settings_of_torchrlopt_are_ours() -> None:
+    """The best of the other peers is none of them."""
+    assert [peer for peer in CUDA_PEERS if not is_ours(peer)] == [
+        "eager", "inductor", "inductor_cudagraphs", "inductor_max_autotune",
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_without_a_device_it_says_so() -> None:
     with pytest.raises(typer.BadParameter, match="no CUDA device"):
-        gpu.compare(models="nasrnn")
+        gpu.main(models="nasrnn")
     with pytest.raises(ValueError, match="no CUDA device"):
         CudaPeer(Case("nasrnn", "eager", 1, "float32", 1, device="cuda"))
 
@@ -49,3 +57,4 @@ def test_peers_are_measured_against_each_other(tmp_path: Path) -> None:
     rows = measure_model(cases, Settings(rounds=2), tmp_path, lambda phase: None)
     assert [row.reason for row in rows] == ["", "", ""]
     assert all(row.median_ms and row.peak_mb for row in rows)
+    assert [row.over_best is None for row in rows] == [True, True, False]

@@ -1,4 +1,4 @@
-"""`compare.py --library`: plans with and without the generated substitutions, and what fires."""
+"""Plans with and without the generated substitutions, and what fires: baselines/library_gain.py."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import re
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
+
+import typer
 from typer.testing import CliRunner
 
-from baselines import compare, library_gain, models
+from baselines import library_gain
 from baselines.library_gain import COLUMNS, ModelGain
 from torchrlopt import _C
 from torchrlopt.api.cli.app import app as cli
 from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import foundation_text, hand_written_text, load_library
 
-app = compare.typer.Typer()
-app.command()(compare.compare)
+app = typer.Typer()
+app.command()(library_gain.main)
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_plans_of_one_model(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
-    result = CliRunner().invoke(app, ["--library", "--models", "nasrnn", "--csv", str(path)])
+    result = CliRunner().invoke(app, ["--models", "nasrnn", "--csv", str(path)])
     assert result.exit_code == 0, result.output
     assert re.search(r"\d+ of \d+ substitutions fire on at least one of 1 models", result.output)
     with path.open(encoding="utf-8") as file:
@@ -42,9 +46,13 @@ def test_firing_counts_what_the_plan_uses() -> None:
     assert gain.fires <= set(load_library(with_generated=True).names)
 
 
-def test_keeping_counts_needs_the_whole_suite() -> None:
-    result = CliRunner().invoke(app, ["--library", "--models", "nasrnn", "--write-fires"])
-    assert result.exit_code != 0
+def test_keeping_counts_needs_the_whole_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[object] = []
+    monkeypatch.setattr(library_gain, "measure_library", lambda *arguments: planned.append(arguments))
+    result = CliRunner().invoke(app, ["--models", "nasrnn", "--write-fires"])
+    assert result.exit_code == 2
+    assert "needs all models" in result.output
+    assert not planned, "it is refused before hours of planning"
 
 
 def test_summary_names_generated_ones() -> None:
@@ -61,12 +69,8 @@ def test_summary_names_generated_ones() -> None:
 
 def test_counts_are_kept_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_gain, "FIRES", tmp_path / "fires.json")
-    library_gain.write_fires([ModelGain("a", 1, 1, 1, {"x", "y"}), ModelGain("b", 1, 1, 1, {"x"})])
+    library_gain.keep_fires([ModelGain("a", 1, 1, 1, {"x", "y"}), ModelGain("b", 1, 1, 1, {"x"})])
     assert (tmp_path / "fires.json").read_text() == '{\n "x": [\n  "a",\n  "b"\n ],\n "y": [\n  "a"\n ]\n}\n'
-
-
-def test_known_models() -> None:
-    assert "nasrnn" in models.NAMES
 
 
 def test_what_the_generator_starts_from_lacks_what_it_can_find() -> None:
@@ -83,11 +87,12 @@ def test_alone(tmp_path: Path) -> None:
     arguments = ["substitutions", "generate", "--alone", "--depth", "2", "--world", "matrix"]
     result = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    compared = CliRunner().invoke(app, ["--library", "--models", "nasrnn", "--alone", str(tmp_path)])
+    compared = CliRunner().invoke(app, ["--models", "nasrnn", "--alone", str(tmp_path)])
     assert compared.exit_code == 0, compared.output
     base, alone = re.findall(r"(\d\.\d{3})x", compared.output.splitlines()[-1])
     assert 1.0 < float(base) <= float(alone)
-    assert CliRunner().invoke(cli, arguments).exit_code != 0, "it does not go into the library"
+    refused = CliRunner().invoke(cli, arguments)
+    assert isinstance(refused.exception, OptionsError | SystemExit), "it does not go into the library"
 
 
 def test_alone_needs_generated_substitutions(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The modes `--search` and `--env` of the comparison."""
+"""What each searcher finds on the suite: baselines/search_gap.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 pytest.importorskip("typer", reason="the comparison's command line needs typer")
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
+import typer
 from typer.testing import CliRunner
 
-from baselines import env_speed, search_gap
-from baselines.compare import compare
-from baselines.graphs import chain
-from baselines.search_gap import Point, gaps, verdict
+from baselines.search_gap import gaps, main, verdict
+from baselines.shared.curves import CSV_COLUMNS, SEARCHERS, Point
 
 
 def points() -> list[Point]:
@@ -43,54 +42,19 @@ def test_verdict_is_plain() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--primitives-only"]])
-def test_search_mode_writes_curves(tmp_path: Path, arguments: list[str]) -> None:
+def test_the_command_writes_curves(tmp_path: Path, arguments: list[str]) -> None:
     file, plot = tmp_path / "search.csv", tmp_path / "search.png"
-    command = [
-        "--search",
-        "--models",
-        "ensemble_mlp",
-        "--search-s",
-        "0.3",
-        "--best-known-s",
-        "0.6",
-        *arguments,
-    ]
-    result = CliRunner().invoke(_app(), [*command, "--csv", str(file), "--plot", str(plot)])
+    app = typer.Typer()
+    app.command()(main)
+    command = ["--models", "ensemble_mlp", "--search-s", "0.3", "--best-known-s", "0.6", *arguments]
+    result = CliRunner().invoke(app, [*command, "--csv", str(file), "--plot", str(plot)])
     assert result.exit_code == 0, result.output
     assert "above the best known plan" in result.output
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    assert tuple(rows[0]) == search_gap.CSV_COLUMNS
-    assert {row["searcher"] for row in rows} == set(search_gap.SEARCHERS)
-    for searcher in search_gap.SEARCHERS:
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert {row["searcher"] for row in rows} == set(SEARCHERS)
+    for searcher in SEARCHERS:
         costs = [float(row["cost_ms"]) for row in rows if row["searcher"] == searcher and row["seed"] == "0"]
         assert costs == sorted(costs, reverse=True)
-    assert plot.stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_env_mode_times_steps_and_first_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_speed, "CHAINS", (100, 200))
-    file = tmp_path / "env.csv"
-    result = CliRunner().invoke(_app(), ["--env", "--models", "ensemble_mlp", "--csv", str(file)])
-    assert result.exit_code == 0, result.output
-    with file.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert tuple(rows[0]) == env_speed.CSV_COLUMNS
-    assert {row["metric"] for row in rows} == {"step", "first_match"}
-    assert {row["model"] for row in rows} == {"ensemble_mlp", "chain_100", "chain_200"}
-    assert all(float(row["us"]) > 0 for row in rows)
-
-
-def test_a_chain_is_as_long_as_asked() -> None:
-    graph = chain(37)
-    graph.check()
-    assert graph.num_operators == 37
-
-
-def _app() -> object:
-    import typer
-
-    app = typer.Typer()
-    app.command()(compare)
-    return app
+    assert plot.read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,7 @@ pytest.importorskip("typer", reason="the command line needs typer")
 import typer
 from typer.testing import CliRunner
 
-from baselines.search_gap import CSV_COLUMNS
+from baselines.shared.curves import CSV_COLUMNS
 from training.compare_held_out import compare
 
 

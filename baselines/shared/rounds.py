@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from baselines.peers import OURS, PEERS, Case
-
-_ROOT = Path(__file__).resolve().parent.parent
-
-
-class PeerError(Exception):
-    """A peer could not do what it was asked; the message says why, on one line."""
+from baselines.peers.case import PEERS, Case, is_ours
+from baselines.peers.process import PeerError, WorkerProcess
+from baselines.shared.accuracy import error_limit, relative_error
 
 
 @dataclass(frozen=True)
@@ -55,7 +45,6 @@ class Row:
         peak_mb: Largest resident size of the peer's process, MB.
         first_call_s: Seconds from the model in hand to its first result; it was in no cache.
         max_error: Largest error against float64, in units of the largest output.
-        eager_error: The same of eager PyTorch.
         kept: What torchrlopt has kept; empty for the others.
         reason: Empty where all is well.
     """
@@ -73,119 +62,8 @@ class Row:
     peak_mb: float | None = None
     first_call_s: float | None = None
     max_error: float | None = None
-    eager_error: float | None = None
     kept: str = ""
     reason: str = ""
-
-
-class WorkerProcess:
-    """A `baselines.worker`; stopped when closed.
-
-    Args:
-        case: The peer and model that it serves.
-        folder: An empty folder for its files.
-        caches: Where compilers keep what they have compiled.
-        timeout_s: Longest wait for an answer.
-    """
-
-    def __init__(self, case: Case, folder: Path, caches: Path, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._log = (folder / "log.txt").open("w+")
-        own = caches / case.label
-        # OpenMP threads wait as by default. Sleeping at once (OMP_WAIT_POLICY=PASSIVE) would spare the
-        # others milliseconds of spinning, but was seen to make eager PyTorch itself up to 1.8 times slower.
-        environment = os.environ | {
-            "OMP_NUM_THREADS": str(case.threads),
-            "MKL_NUM_THREADS": str(case.threads),
-            "PYTHONPATH": os.pathsep.join([str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
-            "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
-            "TORCHINDUCTOR_COMPILE_THREADS": str(case.threads),
-            "TORCHRLOPT_CACHE_DIR": str(own / "torchrlopt"),
-        }
-        command = [sys.executable, "-m", "baselines.worker", json.dumps(asdict(case)), str(folder)]
-        # A session of its own, so that compilers it has started end with it.
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
-
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Sends a command and waits for the reply.
-
-        Raises:
-            PeerError: The peer raised, died, or took too long.
-        """
-        commands, replies = self._process.stdin, self._process.stdout
-        if commands is None or replies is None:
-            raise PeerError("the worker's pipes are closed")
-        try:
-            commands.write(json.dumps({"do": do, **arguments}) + "\n")
-            commands.flush()
-        except BrokenPipeError:
-            raise PeerError(self._obituary()) from None
-        is_ready, _, _ = select.select([replies], [], [], self._timeout_s)
-        if not is_ready:
-            raise PeerError(f"no answer to {do!r} within {self._timeout_s:g} s")
-        line = replies.readline()
-        if not line:
-            raise PeerError(self._obituary())
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            raise PeerError(reply["error"])
-        return reply
-
-    def _obituary(self) -> str:
-        """How the process ended and the last thing it said."""
-        code = self._process.wait()
-        ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        self._log.seek(0)
-        lines = self._log.read().split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"process {ending}: {last[:300]}"
-
-    def close(self) -> None:
-        """Ends the process and all that it started."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):  # what was written to a dead process
-                    pipe.close()
-        self._log.close()
-
-
-def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
-    """Largest error of any output, in units of that output's largest magnitude in the reference.
-
-    Returns:
-        The error; infinite where number, shapes or the positions of non-finite values differ.
-    """
-    if len(outputs) != len(reference):
-        return float("inf")
-    worst = 0.0
-    for actual, expected in zip(outputs, reference, strict=True):
-        if actual.shape != expected.shape or not np.array_equal(np.isfinite(actual), np.isfinite(expected)):
-            return float("inf")
-        difference = np.abs(np.where(np.isfinite(expected), actual - expected, 0.0)).max(initial=0.0)
-        scale = np.abs(np.where(np.isfinite(expected), expected, 0.0)).max(initial=0.0)
-        worst = max(worst, float(difference / scale) if scale > 0 else float(difference))
-    return worst
-
-
-def error_limit(eager_error: float, dtype: str) -> float:
-    """The largest error that counts as the same function, given eager's own, both against float64."""
-    import torch
-
-    from torchrlopt.compile.check import TOLERANCES
-
-    tolerance = TOLERANCES[getattr(torch, dtype)]
-    return max(tolerance.max_factor * eager_error, tolerance.max_floor)
 
 
 def _load(path: Path) -> list[np.ndarray]:
@@ -220,7 +98,7 @@ def _ratios(base: _Run, run: _Run) -> list[float]:
 
 def _over_best(row: Row, run: _Run, best: _Run) -> Row:
     """With the ratio to the best peer, where the row is one of torchrlopt's and counts."""
-    if row.case.peer != OURS or row.reason:
+    if row.reason or not is_ours(row.case.peer):
         return row
     q1, median, q3 = _quartiles(_ratios(best, run))
     return replace(row, over_best=median, over_best_q1=q1, over_best_q3=q3)
@@ -238,7 +116,7 @@ def _sum_up(run: _Run, eager: _Run, reference: list[np.ndarray] | None) -> Row:
     if reference is not None:
         error = relative_error(_load(run.folder / "outputs.npz"), reference)
         eager_error = relative_error(_load(eager.folder / "outputs.npz"), reference)
-        row |= {"max_error": error, "eager_error": eager_error}
+        row["max_error"] = error
         limit = error_limit(eager_error, run.case.dtype)
         if not error <= limit:
             reason = f"wrong result: error {error:.1e} of the largest output, limit {limit:.1e}"
@@ -286,18 +164,18 @@ def measure_model(
         for run in runs:
             _attempt(run, _note_peak)
         reference: list[np.ndarray] | None = None
+        _attempt(eager, lambda run: run.worker.ask("reference"))
         if not eager.reason:
-            eager.worker.ask("reference")
             reference = _load(eager.folder / "reference.npz")
         rows = [_sum_up(run, eager, reference) for run in runs]
-        others = [i for i, row in enumerate(rows) if row.case.peer != OURS and not row.reason]
+        others = [i for i, row in enumerate(rows) if not row.reason and not is_ours(row.case.peer)]
         if not others:
             return rows
         best = runs[min(others, key=lambda i: rows[i].median_ms or float("inf"))]
         return [_over_best(row, run, best) for row, run in zip(rows, runs, strict=True)]
 
 
-def _attempt(run: _Run, act: Callable[[_Run], None]) -> None:
+def _attempt(run: _Run, act: Callable[[_Run], object]) -> None:
     """Acts, unless the peer has failed before; a failure is noted and the peer stopped."""
     if run.reason:
         return

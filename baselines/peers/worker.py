@@ -2,7 +2,8 @@
 
 Between commands it waits in a blocking read and uses no processor, so that peers can take turns. Commands and
 replies are JSON, one a line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`, `{"do": "peak"}`,
-`{"do": "reference"}`. Started by `measure`, as `python -m baselines.worker CASE FOLDER`.
+`{"do": "reference"}`. Started by `baselines.peers.process`, as
+`python -m baselines.peers.worker CASE FOLDER`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from baselines.peers import Case, Peer, make_peer
+from baselines.peers.case import Case
+from baselines.peers.peer import Peer
+from baselines.peers.registry import make_peer
 
 #: Rest before a round: the previous peer's threads may spin for some 20 ms before they sleep.
 _REST_S = 0.05

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from baselines.peers import Case, TorchPeer, build_case
+import torch
+
+from baselines.peers.case import Case
+from baselines.peers.pytorch import TorchPeer, build_case
 
 # Arguments of torch.compile; None for eager PyTorch, the base of every ratio.
 _COMPILE: dict[str, dict[str, Any] | None] = {
@@ -44,11 +47,8 @@ class CudaPeer(TorchPeer):
     def __init__(self, case: Case) -> None:
         if case.peer not in _COMPILE:
             raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(CUDA_PEERS)}")
-        import torch
-
         if not torch.cuda.is_available():
             raise ValueError("no CUDA device")
-        self._torch = torch
         model, inputs = build_case(case)
         self._model = model.cuda()
         self._inputs = tuple(x.cuda() for x in inputs)
@@ -63,16 +63,15 @@ class CudaPeer(TorchPeer):
 
     def call(self) -> Any:
         """Runs the model once and waits for the device."""
-        with self._torch.no_grad():
+        with torch.no_grad():
             # A recorded graph's results of the last call may be overwritten from here on.
-            self._torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()
             results = self._callable(*self._inputs)
-        self._torch.cuda.synchronize()
+        torch.cuda.synchronize()
         return results
 
     def call_ms(self) -> float:
         """Runs the model once; milliseconds from an event before the call to one after its last kernel."""
-        torch = self._torch
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.no_grad():
             torch.compiler.cudagraph_mark_step_begin()

@@ -1,0 +1,1 @@
+"""The peers of the comparison, each in a process of its own."""

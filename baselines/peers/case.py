@@ -1,0 +1,55 @@
+"""The peers by name, and what one of them is measured on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OURS = "torchrlopt"
+
+#: Names of the peers on the CPU, in the order of reports; the first is the base of every ratio.
+PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "openvino", OURS)
+
+#: Data types that a comparison can run in.
+DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
+
+# What torchrlopt does without options; a label names only what differs from it.
+_DEFAULT_WEIGHTS, _DEFAULT_SEARCHER = "check", "agent"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One peer on one model.
+
+    Attributes:
+        model: Name in `baselines.models.NAMES`.
+        peer: One of `PEERS`, or on a GPU of `baselines.peers.cuda.CUDA_PEERS`.
+        batch: Batch size of the inputs.
+        dtype: One of `DTYPES`.
+        threads: Threads of the peer's kernels.
+        executor: torchrlopt's executor; empty for the others.
+        weights: torchrlopt's option of that name; empty for the others.
+        searcher: torchrlopt's searcher; empty for the others.
+        device: "cpu", or "cuda".
+    """
+
+    model: str
+    peer: str
+    batch: int
+    dtype: str
+    threads: int
+    executor: str = ""
+    weights: str = ""
+    searcher: str = ""
+    device: str = "cpu"
+
+    @property
+    def label(self) -> str:
+        """The peer's name, for torchrlopt with its executor and what else it was told to use."""
+        weights = "" if self.weights == _DEFAULT_WEIGHTS else self.weights
+        searcher = "" if self.searcher == _DEFAULT_SEARCHER else self.searcher
+        return "/".join(part for part in (self.peer, self.executor, weights, searcher) if part)
+
+
+def is_ours(peer: str) -> bool:
+    """Whether a peer, by its name or label, is torchrlopt in one of its settings."""
+    return peer.startswith(OURS)

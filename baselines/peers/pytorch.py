@@ -1,0 +1,79 @@
+"""Eager PyTorch, and PyTorch's own compiler."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from baselines.models import build
+from baselines.peers.case import Case
+from baselines.peers.peer import wall_ms
+
+
+def build_case(case: Case) -> tuple[Any, tuple[Any, ...]]:
+    """The module and its inputs in the dtype of the case."""
+    torch.set_num_threads(case.threads)
+    model, inputs = build(case.model, case.batch)
+    dtype = getattr(torch, case.dtype)
+    return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+
+
+def to_arrays(outputs: Any) -> list[np.ndarray]:
+    """Flat numpy arrays of a tensor or a tuple of tensors; bfloat16, which numpy lacks, becomes float32."""
+    tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [(t.float() if t.dtype == torch.bfloat16 else t).cpu().numpy() for t in tensors]
+
+
+class TorchPeer:
+    """Eager PyTorch, or inductor by torch.compile."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._model, self._inputs = build_case(case)
+        self._callable = self._model
+        if case.peer == "inductor_freezing":
+            from torch._inductor import config  # eager's process is measured without it
+
+            config.freezing = True
+        if case.peer != "eager":
+            # Imports, and what a compiler prepares once on a machine (inductor: 10 s for a C++ header), are
+            # no part of this model's first call.
+            self._prepare()
+            # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
+            torch._dynamo.reset()
+
+    def _prepare(self) -> None:
+        torch.compile(torch.sin)(torch.ones(8))
+        self._callable = torch.compile(self._model)
+
+    def first_call(self) -> float:
+        """Compiles and runs once; returns the seconds that took."""
+        start = time.perf_counter()
+        self.call()
+        return time.perf_counter() - start
+
+    def kept(self) -> str:
+        """Nothing: there is no choice."""
+        return ""
+
+    def call(self) -> Any:
+        """Runs the model once."""
+        with torch.no_grad():
+            return self._callable(*self._inputs)
+
+    def call_ms(self) -> float:
+        """Runs the model once; returns the milliseconds that took."""
+        return wall_ms(self.call)
+
+    def outputs(self) -> list[np.ndarray]:
+        """Runs once and returns the outputs, flat."""
+        return to_arrays(self.call())
+
+    def reference_outputs(self) -> list[np.ndarray]:
+        """Turns the model into float64 and returns the outputs."""
+        self._callable = self._model = self._model.double()
+        self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
+        return self.outputs()

@@ -1,0 +1,37 @@
+"""torchrlopt as a peer: `optimise` with the options of the case."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+import torchrlopt
+from baselines.peers.pytorch import TorchPeer
+
+
+class RlOptPeer(TorchPeer):
+    """torchrlopt."""
+
+    def _prepare(self) -> None:
+        self._optimise(torch.nn.ReLU().eval(), (torch.ones(8),))
+
+    def _optimise(self, model: Any, inputs: tuple[Any, ...]) -> Any:
+        case = self._case
+        settings = {"executor": case.executor, "searcher": case.searcher, "weights": case.weights}
+        return torchrlopt.optimise(model, inputs, on_error="raise", **settings)
+
+    def first_call(self) -> float:
+        """Optimises and runs once; returns the seconds that took."""
+        start = time.perf_counter()
+        self._callable = self._optimise(self._model, self._inputs)
+        self.call()
+        return time.perf_counter() - start
+
+    def kept(self) -> str:
+        """The executor that runs the model now, and the searcher where it is not the agent."""
+        report = self._callable.report
+        if report.kept == "original":
+            return "original"
+        return str(report.executor if report.searcher == "agent" else f"{report.executor}, {report.searcher}")

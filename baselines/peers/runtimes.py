@@ -1,0 +1,124 @@
+"""Runtimes that take an ONNX file.
+
+Their process imports no torch: the export runs in a child, so that peak memory is that of the runtime.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import multiprocessing
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baselines.peers.case import Case
+from baselines.peers.peer import wall_ms
+
+
+def _export(case: Case, folder: str) -> float:
+    """Writes model.onnx and inputs.npz into the folder; returns the seconds that the export took."""
+    import onnxscript  # noqa: F401  # imported before the clock starts, as the compilers of the others are
+    import torch
+
+    from baselines.peers.pytorch import build_case
+
+    model, inputs = build_case(case)
+    start = time.perf_counter()
+    torch.onnx.export(model, inputs, Path(folder) / "model.onnx", dynamo=True, verbose=False)
+    seconds = time.perf_counter() - start
+    np.savez(Path(folder) / "inputs.npz", *(x.numpy() for x in inputs))
+    return seconds
+
+
+class ExportedPeer(abc.ABC):
+    """A runtime on PyTorch's own export, which runs in a child: this process needs no torch.
+
+    Attributes:
+        rounds_itself: The runtime computes a float32 model in the precision that it is told.
+    """
+
+    rounds_itself = False
+
+    def __init__(self, case: Case, folder: str) -> None:
+        self._case = case
+        self._folder = Path(folder)
+
+    @abc.abstractmethod
+    def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
+        """Names of the inputs in order, and what runs the exported model."""
+
+    def first_call(self) -> float:
+        """Exports, loads and runs once; returns the seconds that took."""
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            case = replace(self._case, dtype="float32") if self.rounds_itself else self._case
+            export_s = pool.submit(_export, case, str(self._folder)).result()
+        importlib.import_module(self._case.peer)
+        start = time.perf_counter()
+        names, self._run = self._load()
+        with np.load(self._folder / "inputs.npz") as arrays:
+            self._feed = dict(zip(names, arrays.values(), strict=True))
+        self.call()
+        return export_s + time.perf_counter() - start
+
+    def kept(self) -> str:
+        """Nothing: there is no choice."""
+        return ""
+
+    def call(self) -> Any:
+        """Runs the model once."""
+        return self._run(self._feed)
+
+    def call_ms(self) -> float:
+        """Runs the model once; returns the milliseconds that took."""
+        return wall_ms(self.call)
+
+    def outputs(self) -> list[np.ndarray]:
+        """Runs once and returns the outputs, flat."""
+        return list(self.call())
+
+    def reference_outputs(self) -> list[np.ndarray]:
+        """Refuses: the reference is eager PyTorch's."""
+        raise NotImplementedError("the float64 reference is eager PyTorch's: ask the peer 'eager'")
+
+
+class OnnxRuntimePeer(ExportedPeer):
+    """ONNX Runtime with its defaults."""
+
+    def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._case.threads
+        options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(
+            str(self._folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        return [value.name for value in session.get_inputs()], lambda feed: session.run(None, feed)
+
+
+class OpenVinoPeer(ExportedPeer):
+    """OpenVINO for the latency of one request, in the precision of the model."""
+
+    rounds_itself = True
+
+    def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
+        import openvino
+
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": self._case.threads,
+            # Its default on some processors is to round float32 models to bfloat16.
+            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[
+                self._case.dtype
+            ],
+        }
+        compiled = openvino.Core().compile_model(self._folder / "model.onnx", "CPU", settings)
+        names = [value.any_name for value in compiled.inputs]
+        return names, lambda feed: list(compiled(feed).to_tuple())

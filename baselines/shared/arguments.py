@@ -1,0 +1,93 @@
+"""The arguments that commands have in common, and what is refused before anything is measured."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from torchrlopt import executor_table, searcher_table
+
+_Number = TypeVar("_Number", int, float)
+
+
+def choose(text: str, known: Sequence[str], what: str, usual: Sequence[str] | None = None) -> list[str]:
+    """Splits a comma-separated list, `all` for everything, in the order given and without repeats.
+
+    Args:
+        text: what the user wrote.
+        known: every valid name.
+        what: what the names are of, for messages.
+        usual: what `all` stands for, if not all that is known.
+
+    Raises:
+        typer.BadParameter: A name is not known; the message names the nearest.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == ["all"]:
+        return list(known if usual is None else usual)
+    if not names:
+        raise typer.BadParameter(f"no {what} given; choose from: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"choose from: {', '.join(known)}"
+            raise typer.BadParameter(f"no {what} named {name!r}; {hint}")
+    return list(dict.fromkeys(names))
+
+
+def one(text: str, known: Sequence[str], what: str) -> str:
+    """A single name of those that are known; else typer.BadParameter, as `choose`."""
+    names = choose(text, known, what)
+    if len(names) != 1:
+        raise typer.BadParameter(f"one {what} at a time; got {text!r}")
+    return names[0]
+
+
+def numbers(text: str, kind: Callable[[str], _Number], what: str, least: float, most: float) -> list[_Number]:
+    """Splits a comma-separated list of numbers.
+
+    Args:
+        text: what the user wrote.
+        kind: int or float.
+        what: what the numbers are, for the message.
+        least: the smallest that is taken.
+        most: the largest.
+
+    Raises:
+        typer.BadParameter: One is no such number, or there is none.
+    """
+    try:
+        found = [kind(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(least <= each <= most for each in found):
+        raise typer.BadParameter(
+            f"expected {what} separated by commas, each from {least:g} to {most:g}, got {text!r}"
+        )
+    return found
+
+
+def searchers() -> tuple[str, ...]:
+    """The names of torchrlopt's searchers, as the table has them now."""
+    return tuple(row.name for row in searcher_table.ROWS)
+
+
+def writable(path: Path | None) -> Path | None:
+    """The path; typer.BadParameter where there is no folder for the file."""
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"no folder {str(path.parent)!r} to write {path.name!r} into")
+    return path
+
+
+Models = Annotated[str, typer.Option(help="Models of the suite, separated by commas, or 'all'.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds of each peer, in turn.")]
+PricesOf = Annotated[str, typer.Option(help=f"Whose prices are used: {', '.join(executor_table.names())}.")]
+PrimitivesOnly = Annotated[bool, typer.Option(help="Without the library's composites.")]
+CsvFile = Annotated[
+    Path | None, typer.Option(help="CSV file to write, anew after each model.", callback=writable)
+]
+PlotFile = Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.", callback=writable)]

@@ -1,0 +1,63 @@
+"""What commands print: where to, how tables look, and on which machine it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+# Characters that the widest table needs, for output that has no width of its own.
+_PLAIN_WIDTH = 200
+
+
+def console() -> Console:
+    """The terminal; where the output goes elsewhere, lines of one width."""
+    return Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
+
+
+def progress(to: Console) -> Progress:
+    """A bar that says what is being done, how much of it is done, and since when; gone when all is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=to, transient=True)
+
+
+def table(title: str | None, names: Iterable[str], figures: Iterable[str]) -> Table:
+    """An empty table: columns of names, then columns of figures, which are set to the right."""
+    made = Table(title=title, box=box.SIMPLE)
+    for heading in names:
+        made.add_column(heading, no_wrap=True)
+    for heading in figures:
+        made.add_column(heading, justify="right", no_wrap=True)
+    return made
+
+
+def machine() -> str:
+    """Processor and versions, on one line."""
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().splitlines()
+        names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+        processor = names[0] if names else processor
+    packages = [name for name in ("torch", "onnxruntime", "torchrlopt") if _has(name)]
+    versions = [
+        f"python {platform.python_version()}",
+        *(f"{name} {metadata.version(name)}" for name in packages),
+    ]
+    return f"{processor}, {os.cpu_count()} cores, {', '.join(versions)}"
+
+
+def _has(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
