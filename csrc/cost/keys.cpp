@@ -1,8 +1,8 @@
 // Keys of the price table: 64-bit hashes of what decides the time of a node.
 #include <cstring>
 
-#include "cost/cost.h"
 #include "cost/contractions.h"
+#include "cost/cost.h"
 
 namespace rlopt {
 

@@ -1,4 +1,4 @@
-// Checks of a pattern as a whole.
+// Checks that a pattern hangs together, and so does its family.
 #include <algorithm>
 #include <map>
 #include <numeric>

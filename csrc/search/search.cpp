@@ -45,33 +45,41 @@ void unite(SearchTree& tree) {
   }
 }
 
-void run(SearchTree& tree) {
-  const SearchOptions& options = tree.options();
-  const std::string& name = options.searcher;
-  if (name == "greedy") {
-    search_greedily(tree, SearchTree::kRoot);
-  } else if (name == "beam") {
-    search_beam(tree, SearchTree::kRoot, options.beam_width);
-  } else if (name == "taso") {
-    search_backtracking(tree, {SearchTree::kRoot}, options.alpha);
-  } else if (name == "annealing") {
-    search_annealing(tree, SearchTree::kRoot, options.seed, kFirstTemperature, 1.0);
-  } else if (name == "random") {
-    search_random(tree);
-  } else if (name == "best_known") {
-    unite(tree);
-  } else if (name != "none") {
-    throw Error("unknown searcher '" + name +
-                "'; expected none, greedy, beam, taso, annealing, random or best_known");
+struct Searcher {
+  const char* name;
+  void (*run)(SearchTree&);
+};
+
+/// The searchers of the core, each by its name in `SearchOptions`.
+constexpr Searcher kSearchers[] = {
+    {"none", [](SearchTree&) {}},
+    {"greedy", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot); }},
+    {"beam", [](SearchTree& tree) { search_beam(tree, SearchTree::kRoot, tree.options().beam_width); }},
+    {"taso", [](SearchTree& tree) { search_backtracking(tree, {SearchTree::kRoot}, tree.options().alpha); }},
+    {"annealing",
+     [](SearchTree& tree) {
+       search_annealing(tree, SearchTree::kRoot, tree.options().seed, kFirstTemperature, 1.0);
+     }},
+    {"random", search_random},
+    {"best_known", unite},
+};
+
+const Searcher& searcher_of(const std::string& name) {
+  std::string names;
+  for (const Searcher& each : kSearchers) {
+    if (each.name == name) return each;
+    names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
+  throw Error("unknown searcher '" + name + "'; expected one of " + names);
 }
 
 }  // namespace
 
 SearchResult search(const Graph& graph, const Library& library, const CostModel& cost,
                     const SearchOptions& options, const std::function<bool()>& interrupted) {
+  const Searcher& searcher = searcher_of(options.searcher);
   SearchTree tree(graph, library, cost, options, interrupted);
-  if (!tree.out_of_budget()) run(tree);
+  if (!tree.out_of_budget()) searcher.run(tree);
   return tree.result();
 }
 

@@ -11,11 +11,10 @@
 namespace rlopt {
 
 struct SearchOptions {
-  /// none | greedy | beam | taso | annealing | random | best_known
-  std::string searcher = "greedy";
-  double budget_ms = 300;    // wall time; 0: none
-  int64_t budget_steps = 0;  // expansions; 0: unlimited
-  double alpha = 1.05;       // taso: keep graphs below alpha * best
+  std::string searcher = "greedy";  // a name in `kSearchers` of search.cpp
+  double budget_ms = 300;           // wall time; 0: none
+  int64_t budget_steps = 0;         // expansions; 0: unlimited
+  double alpha = 1.05;              // taso: keep graphs below alpha * best
   int beam_width = 8;
   int max_length = 1000;  // steps of one plan
   uint64_t seed = 0;

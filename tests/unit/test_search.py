@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from torchrlopt import _C
-from torchrlopt.errors import SearchError
+from torchrlopt import _C, searcher_table
+from torchrlopt.errors import RlOptError, SearchError
 from torchrlopt.options import Options
+from torchrlopt.plan import search as search_module
 from torchrlopt.plan.search import Plan, graph_hash, replay, search
 
 # Merging pays at once; `split_relu` loses time by itself and only makes `cancel` possible.
@@ -73,7 +74,10 @@ def run(text: str, **options: object) -> tuple[_C.Graph, Plan]:
     return result, plan
 
 
-SEARCHERS = ["greedy", "beam", "taso", "annealing", "random", "best_known"]
+# All of the core that search.
+SEARCHERS = [
+    row.name for row in searcher_table.ROWS if row.module == search_module.__name__ and row.name != "none"
+]
 
 
 @pytest.mark.parametrize("searcher", SEARCHERS)
@@ -82,6 +86,12 @@ def test_every_searcher_merges_three_unequal_products_in_one_step(searcher: str)
     assert [name for name, _ in plan.steps] == ["merge_matmul"]
     assert plan.cost_after_ms < plan.cost_before_ms
     assert sum(result.node(i)["op"] == "MatMul" for i in result.topological_order()) == 1
+
+
+def test_an_unknown_searcher_is_refused_though_there_is_no_time() -> None:
+    graph, names = _C.parse_graph(THREE), "none, greedy, beam, taso, annealing, random, best_known"
+    with pytest.raises(RlOptError, match=f"unknown searcher 'gredy'; expected one of {names}"):
+        _C.search(graph, _C.Library(LIBRARY), _C.CostModel(), searcher="gredy", budget_ms=1e-9)
 
 
 def test_none_changes_nothing() -> None:
