@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
 import types
 import typing
@@ -109,6 +110,14 @@ class Options:
                     got=value,
                     todo=f"leave it out for the default, {_DEFAULTS[name]!r}",
                 )
+        try:
+            json.dumps(self.executor_options, allow_nan=False, sort_keys=True)
+        except (TypeError, ValueError) as error:  # they are part of keys in the plan store
+            raise OptionsError(
+                "option executor_options is no JSON",
+                expected="text, numbers, bool, None, lists, and dicts by text",
+                got=f"{self.executor_options!r} ({error})",
+            ) from error
         if self.executor == "auto" and not self.measure:
             raise OptionsError(
                 "the executor is chosen by measurement",

@@ -71,7 +71,11 @@ def run(words: Sequence[str], fails: bool = False) -> str:
     if program == "python" and arguments[0] == "-m":
         out = io.StringIO()
         with contextlib.redirect_stdout(out), _as_program(arguments[1], arguments[2:]):
-            _run_module(arguments[1])
+            try:
+                _run_module(arguments[1])
+            except SystemExit as ended:  # typer's programs end so, with status 0 where all is well
+                if ended.code:
+                    raise CommandError(f"{shlex.join(words)}: {out.getvalue()}") from ended
         return out.getvalue()
     raise CommandError(f"{program!r} is not run here: mark the block with the reason")
 

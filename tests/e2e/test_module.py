@@ -25,7 +25,7 @@ from tests.e2e.models import (
 )
 from torchrlopt import optimise
 from torchrlopt.compile import attempt, backend
-from torchrlopt.compile.memory import Compiled
+from torchrlopt.compile.memory import MEMORY, Compiled
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.report import Report
@@ -262,3 +262,45 @@ def test_save_dir(tmp_path: Any) -> None:
     before, after = (onnx.load(folder / name) for name in ("before.onnx", "after.onnx"))
     assert len(after.graph.node) != len(before.graph.node)
     assert Report.from_json((folder / "report.json").read_text()).steps
+
+
+def test_reports_stand_beside_the_graphs_of_their_compilation(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = build(Branches), torch.randn(5, 16)
+    report = optimise(model, x, **STRICT, save_dir=str(tmp_path)).report
+    (folder,) = tmp_path.iterdir()
+    assert {each.name for each in folder.iterdir()} == {"before.onnx", "after.onnx", "report.json"}
+    assert "save" in report.phases_ms
+    assert "other attempts" not in report.phases_ms, "there was one"
+    written = (folder / "report.json").read_text()
+
+    def fail(*_: Any) -> Any:
+        raise UnsupportedError("no such luck")
+
+    for stage in ("capture_traced", "read_captured"):
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, stage, fail)
+            optimise(model, x, cache=False, save_dir=str(tmp_path))
+    monkeypatch.setattr(attempt, "write", fail)
+    optimise(model, x, cache=False, save_dir=str(tmp_path))
+    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
+    assert (folder / "report.json").read_text() == written
+
+
+def test_frozen_verdicts_take_no_place() -> None:
+    torch._dynamo.reset()
+    report = optimise(build(Branches), torch.randn(5, 16), weights="frozen", min_gain=1, cache=False).report
+    assert report.kept == "original"
+    assert MEMORY.kept_original == {}
+
+
+def test_a_function_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"takes a module.*torch\.compile"):
+        optimise(lambda x: x, (torch.randn(3),))  # type: ignore[arg-type]
+
+
+def test_settings_that_no_key_can_hold_are_refused() -> None:
+    for wrong in ({"a": torch.float32}, {"a": float("nan")}, {("a",): 1}):
+        with pytest.raises(OptionsError, match="executor_options is no JSON"):
+            optimise(build(Branches), torch.randn(5, 16), executor_options=wrong)

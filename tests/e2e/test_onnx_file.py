@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.e2e.models import Branches, ConvNorm, build
 from torchrlopt import optimise_onnx
-from torchrlopt.errors import ModelFormatError, VerificationError
+from torchrlopt.errors import ModelFormatError, OptionsError, VerificationError
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -105,3 +105,11 @@ def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.M
     np.testing.assert_array_equal(run(tmp_path / "out.onnx", inputs)[0], run(source, inputs)[0])
     with pytest.raises(VerificationError):
         optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
+
+
+def test_what_cannot_be_done_with_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    source = exported(build(Branches), (torch.randn(5, 16),), tmp_path / "in.onnx")
+    with pytest.raises(OptionsError, match="one executor"):
+        optimise_onnx(source, tmp_path / "out.onnx", executor="auto")
+    with pytest.raises(OptionsError, match="no such folder"):
+        optimise_onnx(source, tmp_path / "nowhere" / "out.onnx")

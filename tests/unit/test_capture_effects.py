@@ -166,3 +166,30 @@ def test_operators_may_write_to_inputs_and_to_values_between() -> None:
     torch.testing.assert_close(optimised(mine), model(its))
     torch.testing.assert_close(mine, its)
     torch.testing.assert_close(mine, 3 * x)
+
+
+def test_an_effect_that_tracing_drops_is_not_repeated_by_us() -> None:
+    """Of an operator without a result AOTAutograd keeps nothing; Dynamo's graph still calls it."""
+    noted: list[int] = []
+
+    @torch.library.custom_op("rlopt_effect::log", mutates_args=())
+    def log(x: torch.Tensor) -> None:
+        noted.append(1)
+
+    @log.register_fake
+    def _(x: torch.Tensor) -> None:
+        return None
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        log(x)
+        return torch.relu(torch.relu(x))
+
+    def calls(backend: str) -> int:
+        torch._dynamo.reset()
+        noted.clear()
+        with torch.no_grad():
+            torch.compile(function, backend=backend)(torch.randn(3))
+        return len(noted)
+
+    assert calls("rlopt") <= calls("eager") == 1
+    assert "for its effect" in str(torchrlopt.reports()[-1].fallback_reason)

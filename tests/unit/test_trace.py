@@ -59,6 +59,20 @@ def test_what_nobody_can_see_is_equal_to_nothing() -> None:
         assert key_with(held) != key_with(held)
 
 
+def test_functions_are_known_by_name() -> None:
+    """Their address differs from process to process."""
+
+    def key() -> str:
+        def doubled(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        graph = torch.fx.Graph()
+        graph.output((graph.call_function(doubled, (graph.placeholder("x"),)),))
+        return content_key(torch.fx.GraphModule(nn.Module(), graph), ())
+
+    assert key() == key()
+
+
 def test_strides_are_part_of_the_content() -> None:
     conv = nn.Conv2d(3, 4, 3).eval()
     x = torch.randn(1, 3, 8, 8)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
@@ -38,6 +39,13 @@ def optimise(
         RlOptError: a stage failed and `on_error="raise"`.
     """
     checked = Options.from_dict(options)
+    if not isinstance(model, torch.nn.Module):
+        raise UnsupportedError(
+            "optimise takes a module",
+            expected="torch.nn.Module",
+            got=type(model).__name__,
+            todo='for a function: torch.compile(function, backend="rlopt")',
+        )
     from torchrlopt.capture.trace import call, refuse_training  # heavy
 
     refuse_training(model)

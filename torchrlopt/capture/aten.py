@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import types
 import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -36,7 +37,7 @@ def content_key(aten: torch.fx.GraphModule, static_indices: Collection[int]) -> 
         operands = tree_map(
             lambda a: _Operand(numbers[a]) if isinstance(a, torch.fx.Node) else a, (node.args, node.kwargs)
         )
-        what = _constant_text(aten, node.target) if node.op == "get_attr" else str(node.target)
+        what = _constant_text(aten, node.target) if node.op == "get_attr" else _target_text(node.target)
         if node.op in ("placeholder", "output"):
             what = ""
         lines.append(f"{node.op} {what} {operands} {_meta_text(node.meta.get('val'))}")
@@ -53,6 +54,13 @@ class _Operand:
 
     def __repr__(self) -> str:
         return f"%{self.number}"
+
+
+def _target_text(target: Any) -> str:
+    """What is called, by a name that is the same in every process."""
+    if isinstance(target, types.FunctionType):  # its str() holds an address
+        return f"{target.__module__}.{target.__qualname__}"
+    return str(target)
 
 
 def _meta_text(value: Any) -> str:

@@ -36,6 +36,25 @@ def has_effect(node: torch.fx.Node) -> bool:
     return returns_nothing or node.is_impure(impure_random=False)
 
 
+def effect_before_tracing(gm: torch.fx.GraphModule) -> str | None:
+    """Name of an operator in Dynamo's graph that is called for its effect; None where there is none.
+
+    AOTAutograd drops the call of a custom operator that returns nothing and writes to no argument. The graph
+    that is given back to the user still holds it, and must not be called by us.
+    """
+    for node in gm.graph.nodes:
+        target = node.target
+        if isinstance(target, torch._ops.OpOverloadPacket) and "default" in target.overloads():
+            target = target.default
+        if isinstance(target, torch._ops.OpOverload) and not target._schema.returns:
+            is_silent = target._schema.is_mutable or (
+                target.namespace == "aten" and target._opname in _ASSERTIONS
+            )
+            if not is_silent:
+                return str(target)
+    return None
+
+
 def is_assertion(node: torch.fx.Node) -> bool:
     """Returns whether a call does nothing as long as its condition holds."""
     target = node.target

@@ -18,6 +18,7 @@ import torch
 
 from torchrlopt.capture import aot
 from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
+from torchrlopt.capture.effects import effect_before_tracing
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
 
@@ -100,6 +101,9 @@ def trace(
             weights = aot.lifted_weights()
             inputs, reason = aot.real_inputs([*weights, *examples], fakes)
             reason = reason or reason_to_leave_alone(aten)
+            effect = effect_before_tracing(gm)
+            if reason is None and effect is not None:
+                reason = f"the graph calls an operator for its effect ({effect})"
             if reason is not None:
                 leave(reason)
                 return None

@@ -76,7 +76,10 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
         model = write(dataclasses.replace(job.program, graph=planned.graph))
     with timed(report, "lower"):
         lowered = registry.get(options.executor).lower(model, job.captured, options)
-    _save(job, model, planned, options)
+    folder = folder_of(planned.graph_hash, options)
+    if folder is not None:
+        with timed(report, "save"):
+            _save(job, model, folder)
     with timed(report, "check"):
         is_kept = _check(contestant, lowered, planned, options, report)
     return Attempt(lowered if is_kept else None, report)
@@ -91,6 +94,7 @@ def _check(
     contestant: Contestant, lowered: Lowered, planned: Planned, options: Options, report: Report
 ) -> bool:
     """Right and fast enough? Raises VerificationError where it is wrong."""
+    row = registry.row(options.executor)
     if options.verify:
         report.numerical_error = _verify(contestant, lowered, planned, options)
     if options.measure and planned.timing is None:
@@ -101,7 +105,7 @@ def _check(
             contestant.inputs,
             options.measure_ms,
             options.min_gain,
-            settle=options.executor != "eager",
+            settle=row.needs_settling,
         )
     return planned.settle(options, report)
 
@@ -113,8 +117,9 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
         check.run(lowered, inputs)
         return planned.verified.error
     fresh = random_inputs(inputs, traced.static, options.seed)
-    # Elsewhere the first call fixes the weights, or another set of them means another compilation.
-    holds_for_all = options.weights != "frozen" and options.executor == "eager"
+    # Other executors and frozen weights bind the result to these weights: the check is with these, then.
+    row = registry.row(options.executor)
+    holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
     if not holds_for_all:
         fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
     aten = traced.aten
@@ -132,13 +137,11 @@ def folder_of(graph_hash: str, options: Options) -> Path | None:
     return None if options.save_dir is None else Path(options.save_dir) / graph_hash[:12]
 
 
-def _save(job: Job, model: onnx_ir.Model, planned: Planned, options: Options) -> None:
+def _save(job: Job, model: onnx_ir.Model, folder: Path) -> None:
     """Leave both graphs where the user asked for them."""
-    folder = folder_of(planned.graph_hash, options)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        files.save(job.captured.model, folder / "before.onnx")
-        files.save(model, folder / "after.onnx")
+    folder.mkdir(parents=True, exist_ok=True)
+    files.save(job.captured.model, folder / "before.onnx")
+    files.save(model, folder / "after.onnx")
 
 
 @contextmanager

@@ -86,12 +86,10 @@ class _Outcome:
     Attributes:
         report: of the graph, or of the part of the way that it came.
         answer_ms: how long AOTAutograd waited for us.
-        is_new: whether the answer was not in memory.
     """
 
     report: Report
     answer_ms: float = 0.0
-    is_new: bool = False
 
 
 def compile_graph(
@@ -136,7 +134,7 @@ def compile_graph(
     report = outcome.report
     report.phases_ms["trace"] = (time.perf_counter() - start) * 1e3 - outcome.answer_ms
     folder = folder_of(report.graph_hash, options)
-    if outcome.is_new and folder is not None and folder.exists():
+    if folder is not None and "save" in report.phases_ms:  # beside the graphs of this compilation
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
     record(report)
     return run if run is not None and report.kept == "rewritten" else gm.forward
@@ -151,10 +149,11 @@ def _answer(gm: torch.fx.GraphModule, traced: Traced, options: Options, outcome:
     if known is not None:
         outcome.report = dataclasses.replace(known[1], phases_ms={}, is_cache_hit=True)
         return known[0]
-    outcome.is_new = True
     lowered, outcome.report = _rewrite(gm, traced, options, outcome.report)
     if lowered is not None:
         outcome.report.kept = "rewritten"
+    if lowered is None and options.weights == "frozen":
+        return None  # nobody will ask for this key again
     return MEMORY.keep(key, lowered, outcome.report)
 
 

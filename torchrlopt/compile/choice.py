@@ -86,7 +86,7 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
     """
     start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
     kept: Attempt | None = None
-    for name in names:
+    for number, name in enumerate(names):
         is_last = name == names[-1]
         own = report if is_last and kept is None else copy.deepcopy(report)
         own.executor = name
@@ -98,21 +98,21 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
             logger.info("rlopt goes on without %s: %s", name, error)
             continue
         if found.lowered is not None:
-            _book_others(found.report, start, known_ms)
+            if number > 0:
+                _book_others(found.report, start, known_ms)
             return found
         logger.info("rlopt goes on without %s: %s", name, found.report.fallback_reason)
         kept = kept or found
     assert kept is not None, "the last executor was tried, or raised"
-    _book_others(kept.report, start, known_ms)
+    if len(names) > 1:
+        _book_others(kept.report, start, known_ms)
     return kept
 
 
 def _book_others(report: Report, start: float, known_ms: float) -> None:
     """Add to a report the time since `start` that went into other attempts than its own."""
     own_ms = sum(report.phases_ms.values()) - known_ms
-    others_ms = (time.perf_counter() - start) * 1e3 - own_ms
-    if others_ms > 1.0:
-        report.phases_ms["other attempts"] = others_ms
+    report.phases_ms["other attempts"] = (time.perf_counter() - start) * 1e3 - own_ms
 
 
 def fastest(
@@ -192,7 +192,8 @@ def fastest(
         raise reason
     lowered, chosen = best or Attempt(None, first)
     chosen.choices = tuple(choices)
-    _book_others(chosen, start, known_ms)
+    if len(choices) > 1:
+        _book_others(chosen, start, known_ms)
     if options.cache and lowered is not None:
         plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher})
     return Attempt(lowered, chosen)

@@ -59,7 +59,10 @@ class Memory:
             if compiled is not None:
                 return compiled, compiled.report
             report = self.kept_original.get(key)
-            return None if report is None else (None, report)
+            if report is None:
+                return None
+            self.kept_original.move_to_end(key)
+            return None, report
 
     def keep(self, key: str, lowered: Lowered | None, report: Report) -> Compiled | None:
         """Remember a verdict; the compiled graph, or None where the original is kept."""

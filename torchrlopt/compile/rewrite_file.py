@@ -9,11 +9,12 @@ from pathlib import Path
 import onnx_ir
 import torch
 
+from torchrlopt import executor_table
 from torchrlopt.capture.sampling import generated_inputs
 from torchrlopt.compile import check
 from torchrlopt.compile.attempt import timed
 from torchrlopt.compile.memory import keep_original
-from torchrlopt.errors import RlOptError
+from torchrlopt.errors import OptionsError, RlOptError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.onnx import files
 from torchrlopt.onnx.reader import read
@@ -26,8 +27,16 @@ from torchrlopt.report import Report
 
 def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     """Read an ONNX file, rewrite it and write it with standard operators; see `optimise_onnx`."""
+    if options.executor == "auto":
+        raise OptionsError(
+            "a file is planned by the prices of one executor, and nothing is timed",
+            expected=f"one of {', '.join(executor_table.names())}",
+            got="auto",
+        )
     if options.executor == "default":
-        options = dataclasses.replace(options, executor="eager")
+        options = dataclasses.replace(options, executor=executor_table.ROWS[0].name)
+    if not path_out.absolute().parent.is_dir():
+        raise OptionsError("there is no such folder for the result", where=str(path_out))
     report = Report(searcher=options.searcher, executor=options.executor)
     phase = functools.partial(timed, report)
     with phase("load"):

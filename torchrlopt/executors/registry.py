@@ -83,18 +83,27 @@ def version(name: str) -> str:
         return ""
 
 
+def row(name: str) -> executor_table.ExecutorRow:
+    """What is known of the executor of that name.
+
+    Raises:
+        OptionsError: there is no such executor.
+    """
+    found = executor_table.row_of(name)
+    if found is None:
+        raise OptionsError(
+            "unknown executor", expected=f"one of {', '.join(executor_table.names())}", got=name
+        )
+    return found
+
+
 def get(name: str) -> Executor:
     """The executor of that name.
 
     Raises:
         OptionsError: there is no such executor.
     """
-    row = executor_table.row_of(name)
-    if row is None:
-        raise OptionsError(
-            "unknown executor", expected=f"one of {', '.join(executor_table.names())}", got=name
-        )
-    return cast("Executor", executor_table.module_of(row).EXECUTOR)
+    return cast("Executor", executor_table.module_of(row(name)).EXECUTOR)
 
 
 def _available(device_type: str) -> list[executor_table.ExecutorRow]:
