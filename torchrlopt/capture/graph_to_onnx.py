@@ -6,9 +6,7 @@ calls back for what was not rewritten. Weights stay inputs: neither their values
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -17,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.captured import Captured
 from torchrlopt.capture.cleanup import clean
+from torchrlopt.capture.garbage import no_garbage_collection
 from torchrlopt.capture.names import relate_names
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.capture.walk import Walker
@@ -49,7 +48,7 @@ def capture(
             got=len(example_inputs),
         )
     # Constants made under AOTAutograd's fake mode would be fake themselves.
-    with _disable_current_modes(), _no_garbage_collection():
+    with _disable_current_modes(), no_garbage_collection():
         walker = Walker(gm)
         model = _model(walker, gm)
         cleaned = clean(model)
@@ -66,19 +65,6 @@ def capture(
         fx_values=names.fx_values,
         groups=names.groups,
     )
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    # Thousands of small objects are made here, all of them needed: collections triggered by that would scan
-    # the heap of the whole process in vain, for longer than the capture itself takes.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:

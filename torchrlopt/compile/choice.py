@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from torchrlopt import executor_table
 from torchrlopt.compile.attempt import Attempt, Contestant, Try, subject_of
 from torchrlopt.compile.timing import measure
 from torchrlopt.errors import RlOptError
@@ -224,7 +225,7 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
         planned = dataclasses.replace(options, executor=name)
         variants.append(planned)
         # The original graph may suit another executor better than any plan for it.
-        if name != "eager" and options.searcher != "none":
+        if name != executor_table.BASELINE and options.searcher != "none":
             variants.append(planned.with_searcher("none"))
     return variants
 

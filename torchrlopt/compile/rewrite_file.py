@@ -34,7 +34,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
             got="auto",
         )
     if options.executor == "default":
-        options = dataclasses.replace(options, executor=executor_table.ROWS[0].name)
+        options = dataclasses.replace(options, executor=executor_table.BASELINE)
     if not path_out.absolute().parent.is_dir():
         raise OptionsError("there is no such folder for the result", where=str(path_out))
     report = Report(searcher=options.searcher, executor=options.executor)

@@ -93,7 +93,7 @@ class Searcher(Protocol):
 
 
 class ClassicSearcher:
-    """The searches of the C++ core: none, greedy, beam, taso, annealing, random and best_known."""
+    """The searches of the C++ core; the rows of `searcher_table` name them."""
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `Searcher`. Ctrl-C raises KeyboardInterrupt."""
