@@ -14,7 +14,8 @@ import torch
 
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
+from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
 from torchrlopt.substitutions import load_library
 from training.config import Config
@@ -56,11 +57,13 @@ class RealTrainer(Run):
         start: Agent | None = None,
     ) -> None:
         super().__init__(config, folder, prices)
-        self.controller: CandidateController = new_networks(config)
+        reason = why_not_from(start, controller_config(config)) if start is not None else ""
+        if reason:
+            raise AgentError("training cannot go on from this agent", got=reason)
+        # An agent of an earlier core goes on with the columns and operators that it knows.
+        schema = start.controller.schema if start is not None else None
+        self.controller: CandidateController = new_networks(config, schema)
         if start is not None:
-            reason = why_not_from(start, self.controller)
-            if reason:
-                raise AgentError("training cannot go on from this agent", got=reason)
             self.controller.load_state_dict(start.controller.state_dict())
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
         self.collector = Collector(config, self.prices)
@@ -107,25 +110,22 @@ class RealTrainer(Run):
             super().run()
 
 
-def new_networks(config: Config) -> CandidateController:
+def new_networks(config: Config, schema: Schema | None = None) -> CandidateController:
     """The untrained networks of a run, in their form for training."""
-    controller = checkpoint.new_controller(load_library(), controller_config(config), config.seed)
+    controller = checkpoint.new_controller(load_library(), controller_config(config), config.seed, schema)
     with_meta_layers(controller.encoder)
     return controller
 
 
-def _sizes(controller: CandidateController) -> str:
-    config = controller.config
+def _sizes(config: ControllerConfig) -> str:
     return f"{config.encoder} encoder, width {config.width}, rounds {config.rounds}"
 
 
-def why_not_from(start: Agent, controller: CandidateController) -> str:
-    """Why the weights of an agent do not fit networks; empty where they do."""
+def why_not_from(start: Agent, config: ControllerConfig) -> str:
+    """Why the weights of an agent do not fit networks of these sizes; empty where they do."""
     given = start.controller
     if not isinstance(given, CandidateController):
         return "it plays in a world model, not in real episodes"
-    if given.config != controller.config:
-        return f"its sizes are {_sizes(given)}; here {_sizes(controller)}"
-    if given.schema != controller.schema:
-        return "it was trained with other columns or operators than this version has"
+    if given.config != config:
+        return f"its sizes are {_sizes(given.config)}; here {_sizes(config)}"
     return ""

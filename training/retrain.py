@@ -39,7 +39,8 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device import measure
 from training.device.prices import Prices, cost_of, prices_of
-from training.real_trainer import RealTrainer, new_networks, why_not_from
+from training.episodes.collect import controller_config
+from training.real_trainer import RealTrainer, why_not_from
 from training.run import Run, claim
 from training.scores import report
 from training.scores.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
@@ -137,12 +138,11 @@ def _start(config: Config) -> Agent | None:
     if config.row not in RealTrainer.rows:
         reason = "a world model is always learnt from the beginning"
     else:
-        networks = new_networks(config)
         agent = _of_package(config.row, load_library())
         reason = (
             "the package has no such agent that can be used here"
             if agent is None
-            else why_not_from(agent, networks)
+            else why_not_from(agent, controller_config(config))
         )
         if not reason:
             return agent

@@ -267,9 +267,9 @@ def test_save_dir(tmp_path: Any) -> None:
 def test_reports_stand_beside_the_graphs_of_their_compilation(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, x = build(Branches), torch.randn(5, 16)
-    report = optimise(model, x, **STRICT, save_dir=str(tmp_path)).report
-    (folder,) = tmp_path.iterdir()
+    model, x, place = build(Branches), torch.randn(5, 16), tmp_path / "saved"
+    report = optimise(model, x, **STRICT, save_dir=str(place)).report
+    (folder,) = place.iterdir()
     assert {each.name for each in folder.iterdir()} == {"before.onnx", "after.onnx", "report.json"}
     assert "save" in report.phases_ms
     assert "other attempts" not in report.phases_ms, "there was one"
@@ -281,10 +281,10 @@ def test_reports_stand_beside_the_graphs_of_their_compilation(
     for stage in ("capture_traced", "read_captured"):
         with monkeypatch.context() as patch:
             patch.setattr(backend, stage, fail)
-            optimise(model, x, cache=False, save_dir=str(tmp_path))
+            optimise(model, x, cache=False, save_dir=str(place))
     monkeypatch.setattr(attempt, "write", fail)
-    optimise(model, x, cache=False, save_dir=str(tmp_path))
-    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
+    optimise(model, x, cache=False, save_dir=str(place))
+    assert [each.name for each in place.iterdir()] == [folder.name]
     assert (folder / "report.json").read_text() == written
 
 

@@ -176,13 +176,22 @@ def _metadata(path: Path, content: bytes) -> dict[str, str]:
 
 
 def new_controller(
-    library: _C.Library, config: ControllerConfig | None = None, seed: int = 0
+    library: _C.Library,
+    config: ControllerConfig | None = None,
+    seed: int = 0,
+    schema: Schema | None = None,
 ) -> CandidateController:
     """An untrained controller: the control in every comparison, and where training begins.
 
+    Args:
+        library: the substitutions that it scores.
+        config: its sizes.
+        seed: of its weights.
+        schema: the columns and operators that it knows; None for all that this core has.
+
     The global generator of torch is left as it was. May be called inside a Dynamo call, as `load` may.
     """
-    schema = Schema.current()
+    schema = schema or Schema.current()
     with undisturbed_torch():
         torch.manual_seed(seed)
         return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)

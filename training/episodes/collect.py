@@ -18,6 +18,7 @@ import torch
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
+from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
 from training.config import Config
@@ -34,7 +35,7 @@ def controller_config(config: Config) -> ControllerConfig:
 def weights_of(controller: CandidateController) -> bytes:
     """Everything that a worker needs to play like this controller, buffers included."""
     memory = io.BytesIO()
-    torch.save(controller.state_dict(), memory)
+    torch.save({"schema": controller.schema.to_json(), "state": controller.state_dict()}, memory)
     return memory.getvalue()
 
 
@@ -44,8 +45,9 @@ def collect_groups(
     """What a worker does: play the groups of some keys with some weights, on one thread of the CPU."""
     torch.set_num_threads(1)
     library, cost = load_library(), cost_of(prices)
-    controller = new_controller(library, controller_config(config))
-    controller.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+    given = torch.load(io.BytesIO(weights), weights_only=True)
+    controller = new_controller(library, controller_config(config), schema=Schema.from_json(given["schema"]))
+    controller.load_state_dict(given["state"])
     controller.eval()  # embeddings of substitutions are computed once; nothing else changes
     rollouts = []
     for key in keys:
