@@ -191,5 +191,6 @@ def test_an_effect_that_tracing_drops_is_not_repeated_by_us() -> None:
             torch.compile(function, backend=backend)(torch.randn(3))
         return len(noted)
 
-    assert calls("rlopt") <= calls("eager") == 1
+    assert calls("eager") == 1
+    assert calls("rlopt") <= 1
     assert "for its effect" in str(torchrlopt.reports()[-1].fallback_reason)
