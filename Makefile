@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n auto --dist worksteal
 DEPS := $(VENV)/.installed
 
-.PHONY: venv build demo test lint format clean
+.PHONY: venv build demo test fuzz zoo lint sanitize fuzz-core soak format clean
 
 venv: $(DEPS)
 
@@ -28,11 +28,34 @@ demo: build
 test: build
 	OMP_NUM_THREADS=1 $(PY) -m pytest $(PYTEST_ARGS)
 
+# Hours; `FUZZ_ARGS="rules --cases 2000 --seed 7"` for less.
+FUZZ_ARGS ?= all
+fuzz: build
+	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+# All architectures of baselines/collection/ with the default options.
+zoo: build
+	$(PY) -m baselines.architectures all
+
 lint: build
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	find csrc -name '*.h' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+
+# The C++ core under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer.
+sanitize: build
+	.ci/sanitize address
+	.ci/sanitize address-release
+	.ci/sanitize thread
+
+# What reads text and models in the core, and its environment, by libFuzzer under sanitizers; needs clang.
+fuzz-core:
+	.ci/sanitize fuzz
+	.ci/sanitize fuzz-thread
+
+soak: build
+	OMP_NUM_THREADS=1 $(PY) -m tests.soak
 
 format: build
 	$(PY) -m ruff check --fix-only .

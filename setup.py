@@ -164,7 +164,8 @@ class IncrementalBuildExt(build_ext):
         if not library.exists() or not inputs.exists() or inputs.read_text() != listing:
             partial = library.with_suffix(".tmp.so")
             print(f"link {target.name}", flush=True)
-            command = [*cxx, "-shared", "-pthread", "-s", *map(str, objects), "-o", str(partial)]
+            strip = [] if os.environ.get("TORCHRLOPT_DEBUG") == "1" else ["-s"]
+            command = [*cxx, "-shared", "-pthread", *strip, *map(str, objects), "-o", str(partial)]
             subprocess.run(command, cwd=ROOT, check=True)
             os.replace(partial, library)
             inputs.write_text(listing)

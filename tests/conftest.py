@@ -11,6 +11,8 @@ import pytest
 import torch
 
 hypothesis.settings.register_profile("ci", max_examples=200, derandomize=True, deadline=None)
+hypothesis.settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=5000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
@@ -24,6 +26,36 @@ def _one_thread() -> None:
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's plan store."""
     monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path / "store"))
+
+
+@pytest.fixture(autouse=True)
+def _no_hidden_bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The fallback hides our bugs from users; from the tests it must not.
+
+    A test that provokes an error that is none of this package's carries the marker `hides_errors`.
+    """
+    from torchrlopt.compile import fallback
+    from torchrlopt.errors import RlOptError
+
+    unexpected: list[Exception] = []
+
+    def remember(error: Exception) -> None:
+        if not isinstance(error, (RlOptError, MemoryError)):
+            unexpected.append(error)
+
+    monkeypatch.setattr(fallback, "log_traceback", remember)
+    yield
+    if request.node.get_closest_marker("hides_errors") is None and unexpected:
+        raise AssertionError("an error was hidden by the fallback") from unexpected[0]
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """One thread would be what the agent's search takes, and hide it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def search(
     budget_steps: int = 0,
     alpha: float = 1.05,
     beam_width: int = 8,
-    max_length: int = 1000,
+    max_length: int = 0,
     seed: int = 0,
     exact_only: bool = False,
 ) -> dict[str, Any]: ...
@@ -177,3 +177,7 @@ class VecRewriteEnv:
     def steps(self, env: int) -> list[tuple[str, int]]: ...
 
 def replay(graph: Graph, library: Library, steps: Sequence[tuple[str, int]]) -> Graph: ...
+
+class MemoryWords:
+    def __init__(self, addresses: Sequence[int]) -> None: ...
+    def is_unchanged(self) -> bool: ...

@@ -1,7 +1,7 @@
 """The one tree of typed errors of torchrlopt.
 
-Everything this package raises on purpose derives from `RlOptError`; the fallback of the backend
-catches that tree and nothing else, so that a bug of ours is never mistaken for a bad model.
+Everything this package raises on purpose derives from `RlOptError`. With `on_error="fallback"` any error
+leads to the original graph; with "raise" the one that was raised, of this tree or not, reaches the caller.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ class VerificationError(RlOptError):
 
 class LoweringError(RlOptError):
     """The rewritten graph could not be made into a callable."""
+
+
+class WeightsError(RlOptError):
+    """What was composed of the weights cannot stand for them: it overflows where the original does not."""
 
 
 class SearchError(RlOptError):

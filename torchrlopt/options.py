@@ -58,8 +58,8 @@ class Options:
         measure_ms: wall-clock limit of that timing, in milliseconds.
         min_gain: smallest relative gain in measured time for which the rewritten graph is used: with 0.02
             it must take at most 98 % of the original's time.
-        on_error: "fallback" runs the original graph after an error of ours, with one warning per cause;
-            "raise" raises it.
+        on_error: "fallback" runs the original graph after any error, while compiling or in a later call, with
+            one warning per cause; "raise" raises it.
         cache: look plans up in, and add them to, the plan store on disk.
         seed: seed of the random searcher and of the random inputs of the check.
         generated: plan with the generated substitutions as well (`torchrlopt substitutions list --origin
@@ -153,10 +153,6 @@ class Options:
                     todo=f"did you mean {nearest(str(name), _DEFAULTS)!r}?",
                 )
         return cls(**given)
-
-    def as_dict(self) -> dict[str, Any]:
-        """All options by name, defaults included; JSON-serialisable."""
-        return dataclasses.asdict(self)
 
     def with_searcher(self, name: str) -> Options:
         """The same with another searcher; `agent` stays where that one follows an agent."""

@@ -8,10 +8,23 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
 Kept = Literal["rewritten", "original"]
+
+#: What the families of the library do, in words, and in the order in which it is told.
+_MEANINGS = {
+    "computed otherwise": ("algebra", "convolution"),
+    "merged": ("merge", "parallel", "hoist"),
+    "folded into weights": ("fold",),
+    "fused": ("recognise", "activation", "epilogue"),
+    "moved less": ("movement",),
+    "left out": ("clean",),
+    "normal form": ("normalise",),
+}
+_OTHER = "other steps"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +35,34 @@ class ReportStep:
         substitution: its name in the library.
         location: index of the match among the matches of that substitution, in canonical order.
         cost_ms: predicted time of the whole graph after the step, in milliseconds.
+        saved_ms: how much that is less than before the step, in milliseconds.
+        family: of the substitution, see docs/substitutions.md.
     """
 
     substitution: str
     location: int
     cost_ms: float
+    saved_ms: float = 0.0
+    family: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepGroup:
+    """Steps that mean the same.
+
+    Attributes:
+        meaning: in words.
+        counts: how often each substitution was applied, the most frequent first.
+        saved_ms: predicted, in milliseconds; negative for steps that only prepare others.
+    """
+
+    meaning: str
+    counts: dict[str, int]
+    saved_ms: float
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{count} x {name}" for name, count in self.counts.items())
+        return f"{abs(self.saved_ms):.3f} ms {'less' if self.saved_ms >= 0 else 'more'}: {names}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +94,7 @@ class Timing:
         gain: 1 - median of the rounds' ratios after / before; positive: the second is faster.
         spread: half the interquartile range of those ratios.
         num_rounds: rounds taken.
+        taken_at: when, in seconds since the epoch.
     """
 
     before_ms: float
@@ -65,6 +102,7 @@ class Timing:
     gain: float
     spread: float
     num_rounds: int
+    taken_at: float = dataclasses.field(default_factory=time.time, compare=False)
 
 
 @dataclasses.dataclass
@@ -85,11 +123,15 @@ class Report:
         measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
             the original's own (1.0: as exact as the original); the worst output counts.
+        weight_sets: sets of weights that the rewritten graph has met: the first ones, and those after a
+            change, as far as it evaluates expressions over weights.
+        checked_sets: those of them for which its outputs were compared with the original's.
         phases_ms: wall time of each phase, in milliseconds.
         is_cache_hit: whether the plan came from the plan store, or the whole result from memory.
         num_nodes_before: operators that run at every call, in the graph that was read.
         num_nodes_after: the same in the rewritten graph; expressions over weights are not among them.
         opaque: operators without a translation, left as they are.
+        notes: what else there is to know: why operators were left alone, what was not checked.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         choices: what `executor="auto"` chose from; empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
@@ -107,11 +149,14 @@ class Report:
     measured_after_ms: float | None = None
     measured_spread: float | None = None
     numerical_error: float | None = None
+    weight_sets: int = 0
+    checked_sets: int = 0
     phases_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     is_cache_hit: bool = False
     num_nodes_before: int = 0
     num_nodes_after: int = 0
     opaque: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     num_graphs: int = 1
     choices: tuple[Choice, ...] = ()
     graph_hash: str = ""
@@ -133,6 +178,7 @@ class Report:
         fields: dict[str, Any] = json.loads(text)
         fields["steps"] = tuple(ReportStep(**step) for step in fields["steps"])
         fields["opaque"] = tuple(fields["opaque"])
+        fields["notes"] = tuple(fields.get("notes", ()))
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
         return cls(**fields)
 
@@ -162,11 +208,14 @@ class Report:
             measured_after_ms=_total([r.measured_after_ms for r in reports]),
             measured_spread=_worst([r.measured_spread for r in reports]),
             numerical_error=_worst([r.numerical_error for r in reports]),
+            weight_sets=sum(r.weight_sets for r in reports),
+            checked_sets=sum(r.checked_sets for r in reports),
             phases_ms=phases,
             is_cache_hit=bool(reports) and all(r.is_cache_hit for r in reports),
             num_nodes_before=sum(r.num_nodes_before for r in reports),
             num_nodes_after=sum(r.num_nodes_after for r in reports),
             opaque=tuple(dict.fromkeys(name for r in reports for name in r.opaque)),
+            notes=tuple(dict.fromkeys(note for r in reports for note in r.notes)),
             num_graphs=sum(r.num_graphs for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
             graph_hash=_joined(r.graph_hash for r in reports),
@@ -188,7 +237,8 @@ class Report:
 
     def _rows(self) -> list[tuple[str, str]]:
         """Names and texts of the printed table; what was not taken is left out."""
-        rows = [("kept", self.kept + (f": {self.fallback_reason}" if self.fallback_reason else ""))]
+        rows = [("result", self.summary)]
+        rows.append(("kept", self.kept + (f": {self.fallback_reason}" if self.fallback_reason else "")))
         rows.append(("searcher, executor", f"{self.searcher}, {self.executor}"))
         rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}"))
         if self.cost_before_ms is not None and self.cost_after_ms is not None:
@@ -200,14 +250,45 @@ class Report:
             times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms"
             rows.append(("measured", f"{times} ({ratio:.2f}x{spread})"))
         if self.numerical_error is not None:
-            rows.append(("error to float64", f"{self.numerical_error:.2f} times the original's"))
+            sets = f", {self.checked_sets} of {self.weight_sets} sets of weights checked"
+            error = f"{self.numerical_error:.2f} times the original's"
+            rows.append(("error to float64", error + (sets if self.weight_sets > 1 else "")))
         rows.append(("plan", f"{len(self.steps)} steps" + (" (cached)" if self.is_cache_hit else "")))
-        rows.extend(("", f"{count} x {name}") for name, count in self.step_counts().items())
+        rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
         rows.extend(("tried", _told(choice)) for choice in self.choices)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
+        rows.extend(("note", note) for note in self.notes)
         rows.append(("phases", ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.phases_ms.items())))
         return rows
+
+    @property
+    def summary(self) -> str:
+        """What was gained, in one sentence."""
+        fewer = f"{self.num_nodes_after} instead of {self.num_nodes_before} operators"
+        if self.num_graphs == 0 or self.kept == "original":
+            return "the original runs" if self.num_graphs else "nothing has been compiled so far"
+        if self.measured_before_ms is None or self.measured_after_ms is None:
+            return f"{fewer}, not timed"
+        spread = self.measured_spread or 0.0
+        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms a call"
+        if abs(self.speedup - 1) <= spread:
+            return f"{fewer}, as fast as the original within the spread of {spread:.0%} ({times})"
+        return f"{self.speedup:.2f}x as fast ({times}, spread {spread:.0%}), {fewer}"
+
+    def step_groups(self) -> list[StepGroup]:
+        """The steps by what they mean."""
+        counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}
+        saved = dict.fromkeys(counts, 0.0)
+        for step in self.steps:
+            meaning = _meaning_of(step.family)
+            counts[meaning][step.substitution] = counts[meaning].get(step.substitution, 0) + 1
+            saved[meaning] += step.saved_ms
+        return [
+            StepGroup(meaning, dict(sorted(names.items(), key=lambda item: -item[1])), saved[meaning])
+            for meaning, names in counts.items()
+            if names
+        ]
 
     def step_counts(self) -> dict[str, int]:
         """How often each substitution was applied, the most frequent first."""
@@ -215,6 +296,12 @@ class Report:
         for step in self.steps:
             counts[step.substitution] = counts.get(step.substitution, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _meaning_of(family: str) -> str:
+    """A key of `_MEANINGS`, or `_OTHER`."""
+    plain = family.removeprefix("generated_")
+    return next((meaning for meaning, families in _MEANINGS.items() if plain in families), _OTHER)
 
 
 def _told(choice: Choice) -> str:

@@ -43,7 +43,15 @@ from training.episodes.collect import controller_config
 from training.real_trainer import RealTrainer, why_not_from
 from training.run import Run, claim
 from training.scores import report
-from training.scores.evaluate import Score, held_out_graphs, plans_of, scores_of, searchers_of
+from training.scores.evaluate import (
+    COLUMNS,
+    Score,
+    held_out_graphs,
+    plans_of,
+    scores_of,
+    searchers_of,
+    table_of,
+)
 from training.train import add_arguments, config_of, trainer_of
 
 logger = logging.getLogger("torchrlopt")
@@ -193,11 +201,7 @@ def card(
     kept: Agent | None = None,
 ) -> str:
     """The model card: where the agent comes from and what it can do."""
-    rows = "\n".join(
-        f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} "
-        f"| {score.expansions:.0f} |"
-        for name, score in scores.items()
-    )
+    table = "\n".join(table_of(scores))
     measured = len(trainer.prices.measured)
     learnt = ""
     if latency is not None:
@@ -222,9 +226,7 @@ Library {trainer.library.hash}, schema {trainer.controller.schema.hash}, seed {t
 Graphs that training never saw: families and structures that are held out, and the models named above. At most
 {TEST_EXPANSIONS} expansions each.
 
-| searcher | cost after / before | against greedy | better than greedy | expansions |
-|---|---|---|---|---|
-{rows}
+{table}
 """
 
 
@@ -263,10 +265,9 @@ def main() -> None:
         test_graphs=given.test_graphs,
         from_scratch=given.from_scratch,
     )
-    table = Table("searcher", "cost after / before", "against greedy", "better", "expansions")
+    table = Table(*COLUMNS)
     for name, score in scores.items():
-        numbers = (f"{score.ratio:.4f}", f"{score.to_greedy:.4f}", f"{score.better:.0%}")
-        table.add_row(name, *numbers, f"{score.expansions:.0f}")
+        table.add_row(name, *score.cells())
     console = Console()
     console.print(table)
     path = given.out / "agent.safetensors"

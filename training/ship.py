@@ -31,7 +31,7 @@ from training.config import Config
 from training.device.prices import Prices, cost_of, prices_of
 from training.dream_trainer import DreamTrainer
 from training.run import STATE, Run
-from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of
+from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of, table_of
 from training.scores.world_model_scores import held_out_scores
 from training.train import trainer_of
 
@@ -124,13 +124,7 @@ def card(
             "",
             f"{graphs} held-out graphs, {title}, at most {expansions} expansions each:",
             "",
-            "| searcher | cost after / before | against greedy | better than greedy | expansions |",
-            "|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {name} | {score.ratio:.4f} | {score.to_greedy:.4f} | {score.better:.0%} "
-            f"| {score.expansions:.0f} |"
-            for name, score in entries.items()
+            *table_of(entries),
         ]
     if worlds:
         lines += [

@@ -1,1 +1,1 @@
-"""Architectures of the suite, one family a file; `baselines.models` names, seeds and builds them."""
+"""Architectures of the suite and of the collection that are written here, one family a file."""

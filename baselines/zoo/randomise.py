@@ -7,6 +7,7 @@ mean of the activations is not taken out: in a deep random network that would am
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,43 +24,51 @@ def _uniform(like: Tensor, low: float, high: float) -> Tensor:
 
 def _randomise_affine(module: nn.Module) -> None:
     """Draws a norm's weight from U(0.5, 1.5); draws any bias from 0.1 * N(0, 1)."""
-    is_norm = isinstance(module, nn.BatchNorm2d | nn.LayerNorm) or type(module).__name__.endswith("RMSNorm")
+    is_norm = "Norm" in type(module).__name__  # torch's own, RMSNorm, and the frozen ones of detectors
     weight = getattr(module, "weight", None)
     bias = getattr(module, "bias", None)
     if is_norm and isinstance(weight, Tensor):
         weight.copy_(_uniform(weight, 0.5, 1.5))
-    if isinstance(bias, Tensor):
+    if isinstance(bias, Tensor) and bias.is_floating_point():  # a mask of GPT-2's is called so too
         bias.copy_(0.1 * torch.randn_like(bias))
 
 
+def _tracks_statistics(module: nn.Module) -> bool:
+    return isinstance(getattr(module, "running_var", None), Tensor)
+
+
 def _set_statistics(module: nn.Module, args: tuple[Any, ...]) -> None:
-    """Sets a BatchNorm's statistics by the mean square of the input [B, C, H, W] about to pass through it."""
-    if not isinstance(module, nn.BatchNorm2d) or module.running_mean is None or module.running_var is None:
-        raise TypeError(f"{type(module).__name__}: expected a BatchNorm2d that tracks statistics")
+    """Sets a BatchNorm's statistics by the mean square of the input [B, C, ...] about to pass through it."""
     x: Tensor = args[0]
-    power = x.square().mean(dim=(0, 2, 3))
+    power = x.square().mean(dim=[axis for axis in range(x.dim()) if axis != 1])
     power = torch.maximum(power, _MIN_POWER_SHARE * power.mean())
     mean = 0.1 * torch.randn_like(power) * power.sqrt()
     variance = power * _uniform(power, 0.5, 1.5)
     # Eight significant bits are plenty, and hide what the number of threads does to the last ones.
-    module.running_mean.copy_(mean.bfloat16())
-    module.running_var.copy_(variance.bfloat16())
+    for statistic, value in ((module.running_mean, mean), (module.running_var, variance)):
+        if not isinstance(statistic, Tensor):
+            raise TypeError(f"{type(module).__name__}: expected a BatchNorm that tracks statistics")
+        statistic.copy_(value.bfloat16())
 
 
 @torch.no_grad()
-def randomise(model: nn.Module, example_inputs: tuple[Tensor, ...]) -> None:
+def randomise(model: nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any]) -> None:
     """Makes biases, affine parameters and BatchNorm statistics of `model` random, in place.
 
     Args:
         model: The model, in eval mode.
-        example_inputs: Inputs of the model; one forward pass over them sets the BatchNorm statistics.
+        example_inputs: Arguments of the model, by position or by name; one forward pass over them sets the
+            BatchNorm statistics.
     """
     for module in model.modules():
         _randomise_affine(module)
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [module for module in model.modules() if _tracks_statistics(module)]
     if not norms:
         return
     hooks = [norm.register_forward_pre_hook(_set_statistics) for norm in norms]
-    model(*example_inputs)
+    if isinstance(example_inputs, Mapping):
+        model(**example_inputs)
+    else:
+        model(*example_inputs)
     for hook in hooks:
         hook.remove()

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-
-def _norm_conv(
-    in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1
-) -> nn.Sequential:
-    conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(out_channels))
+from baselines.zoo.blocks import norm_conv
 
 
 class Residual(nn.Module):
@@ -42,7 +37,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            *_norm_conv(3, 64, 7, stride=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+            *norm_conv(3, 64, 7, stride=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         )
         channels = 64
         stages: list[nn.Module] = []
@@ -54,17 +49,17 @@ class ResNet(nn.Module):
                 if is_bottleneck:
                     width = planes * group_width * groups // 64
                     branch = nn.Sequential(
-                        *_norm_conv(channels, width, 1), nn.ReLU(inplace=True),
-                        *_norm_conv(width, width, 3, stride, groups), nn.ReLU(inplace=True),
-                        *_norm_conv(width, out_channels, 1),
+                        *norm_conv(channels, width, 1), nn.ReLU(inplace=True),
+                        *norm_conv(width, width, 3, stride, groups), nn.ReLU(inplace=True),
+                        *norm_conv(width, out_channels, 1),
                     )  # fmt: skip
                 else:
                     branch = nn.Sequential(
-                        *_norm_conv(channels, planes, 3, stride), nn.ReLU(inplace=True),
-                        *_norm_conv(planes, planes, 3),
+                        *norm_conv(channels, planes, 3, stride), nn.ReLU(inplace=True),
+                        *norm_conv(planes, planes, 3),
                     )  # fmt: skip
                 same = stride == 1 and channels == out_channels
-                shortcut = nn.Identity() if same else _norm_conv(channels, out_channels, 1, stride)
+                shortcut = nn.Identity() if same else norm_conv(channels, out_channels, 1, stride)
                 stages.append(Residual(branch, shortcut))
                 channels = out_channels
         self.stages = nn.Sequential(*stages)

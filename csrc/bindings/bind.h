@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,9 +107,30 @@ class SignalPoll {
   bool raised_ = false;
 };
 
+/// An object that changes, used by one thread of Python at a time; the others wait for it without the GIL.
+template <class T>
+class Exclusive {
+ public:
+  template <class... Args>
+  explicit Exclusive(Args&&... args) : object_(std::forward<Args>(args)...) {}
+
+  /// Calls `use(object)` without the GIL. It may take the GIL: nobody waits for the object with it.
+  template <class Use>
+  auto operator()(const Use& use) {
+    const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    return use(object_);
+  }
+
+ private:
+  T object_;
+  std::mutex mutex_;
+};
+
 void bind_graph(py::module_& m);
 void bind_library(py::module_& m);
 void bind_cost(py::module_& m);
+void bind_memory(py::module_& m);
 void bind_probe(py::module_& m);
 void bind_search(py::module_& m);
 void bind_env(py::module_& m);

@@ -60,7 +60,7 @@ void bind_search(py::module_& m) {
       },
       py::arg("graph"), py::arg("library"), py::arg("cost"), py::kw_only(), py::arg("searcher") = "greedy",
       py::arg("budget_ms") = 300.0, py::arg("budget_steps") = 0, py::arg("alpha") = 1.05,
-      py::arg("beam_width") = 8, py::arg("max_length") = 1000, py::arg("seed") = 0,
+      py::arg("beam_width") = 8, py::arg("max_length") = 0, py::arg("seed") = 0,
       py::arg("exact_only") = false,
       "Searches for a cheaper graph; a dict with graph, steps [(substitution, location)], costs and "
       "counters.\n"

@@ -16,6 +16,12 @@ const std::shared_ptr<const NodeNames>& no_names() {
   return names;
 }
 
+void require_sizes(const TensorType& type) {
+  for (const Dim& dim : type.dims) {
+    if (dim.is_static() && dim.value() < 0) throw TypeError("a size below 0 in " + type.str());
+  }
+}
+
 uint64_t hash_types(uint64_t hash, const Node& node) {
   for (const auto& type : *node.types) hash = hash_mix(hash, hash_string(type.str()));
   return hash;
@@ -156,6 +162,7 @@ uint64_t Graph::term_of_output(size_t slot) const {
 }
 
 NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_weight) {
+  require_sizes(type);
   Node node;
   node.op = is_weight ? Op::Weight : Op::Input;
   node.attrs = Attrs::make(node.op, {});
@@ -179,6 +186,7 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   if (types.empty() || (info.num_outputs >= 0 && types.size() != static_cast<size_t>(info.num_outputs))) {
     throw TypeError(info.name + ": " + std::to_string(types.size()) + " types for its outputs");
   }
+  std::for_each(types.begin(), types.end(), require_sizes);
   const NodeId id = graph_.end_id();
   Node node;
   node.op = op;
@@ -204,8 +212,14 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
       return use.node >= 0 && graph_.node(use.node).identity == node.identity;
     };
     const std::vector<Use>& siblings = graph_.uses(node.inputs[0].node);
-    while (std::any_of(siblings.begin(), siblings.end(), is_taken))
-      node.identity = hash_mix(node.identity, 1);
+    if (std::any_of(siblings.begin(), siblings.end(), is_taken)) {
+      std::unordered_set<uint64_t>
+          taken;  // of thousands of equal nodes each would look through all the others
+      for (const Use& use : siblings) {
+        if (use.node >= 0) taken.insert(graph_.node(use.node).identity);
+      }
+      while (taken.contains(node.identity)) node.identity = hash_mix(node.identity, 1);
+    }
   }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i].present()) add_use(node.inputs[i].node, {id, static_cast<int32_t>(i)});

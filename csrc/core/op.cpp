@@ -1,5 +1,6 @@
 #include "core/op.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -19,7 +20,7 @@ std::string trim(const std::string& text) {
 double parse_double(const std::string& text) {
   if (text == "inf") return std::numeric_limits<double>::infinity();
   if (text == "-inf") return -std::numeric_limits<double>::infinity();
-  return std::stod(text);
+  return parse_real(text).value();
 }
 
 AttrSpec parse_spec(const std::string& text) {
@@ -32,7 +33,7 @@ AttrSpec parse_spec(const std::string& text) {
   const std::string value = spec.required ? "" : trim(text.substr(equal + 1));
   if (kind == "int") {
     spec.kind = AttrKind::Int;
-    spec.default_value = spec.required ? int64_t{0} : static_cast<int64_t>(std::stoll(value));
+    spec.default_value = spec.required ? int64_t{0} : parse_integer(value).value();
   } else if (kind == "float") {
     spec.kind = AttrKind::Float;
     spec.default_value = spec.required ? 0.0 : parse_double(value);
@@ -242,26 +243,49 @@ const AttrValue& Attrs::get(const OpInfo& info, const std::string& name) const {
 
 namespace {
 
+template <class Number>
+std::optional<Number> parse_whole(const std::string& text) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc{} && read == end ? std::optional<Number>(number) : std::nullopt;
+}
+
+/// A backslash stands before what would end the string, and before itself.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
 std::string float_str(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  char buffer[40];
-  // Shortest text that reads back as the same double.
+  std::string text;
+  // Shortest text that reads back as the same double. A process may write its numbers with commas: not these.
   for (int digits = 6; digits <= 17; ++digits) {
-    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
-    if (std::strtod(buffer, nullptr) == value) break;
+    char buffer[40];
+    const auto end = std::to_chars(buffer, std::end(buffer), value, std::chars_format::general, digits).ptr;
+    text.assign(buffer, end);
+    if (parse_real(text) == value) break;
   }
-  std::string text = buffer;
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
 
 }  // namespace
 
+std::optional<int64_t> parse_integer(const std::string& text) { return parse_whole<int64_t>(text); }
+
+std::optional<double> parse_real(const std::string& text) { return parse_whole<double>(text); }
+
 std::string attr_str(const AttrValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
   if (const auto* real = std::get_if<double>(&value)) return float_str(*real);
-  if (const auto* text = std::get_if<std::string>(&value)) return "\"" + *text + "\"";
+  if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text);
   std::string out = "[";
   if (const auto* ints = std::get_if<Ints>(&value)) {
     for (size_t i = 0; i < ints->size(); ++i) out += (i > 0 ? "," : "") + std::to_string((*ints)[i]);

@@ -166,7 +166,11 @@ class Attrs {
 };
 using AttrsPtr = std::shared_ptr<const Attrs>;
 
+/// As graph text and substitution text write it.
 std::string attr_str(const AttrValue& value);
+/// The number that the whole text writes, whatever the locale; nothing where it is none or beyond 64 bits.
+std::optional<int64_t> parse_integer(const std::string& text);
+std::optional<double> parse_real(const std::string& text);
 
 /// 64-bit mixing that is the same on every machine (no std::hash).
 uint64_t hash_mix(uint64_t seed, uint64_t value);

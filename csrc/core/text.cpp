@@ -53,11 +53,15 @@ std::vector<Token> tokenize(const std::string& text) {
       }
       tokens.push_back({TokenKind::Number, text.substr(start, i - start), line});
     } else if (c == '"') {
-      const size_t end = text.find('"', i + 1);
-      if (end == std::string::npos)
-        throw ParseError("line " + std::to_string(line) + ": string is not closed");
-      tokens.push_back({TokenKind::String, text.substr(i + 1, end - i - 1), line});
-      i = end + 1;
+      Token token{TokenKind::String, "", line};
+      for (++i; i < text.size() && text[i] != '"'; ++i) {
+        if (text[i] == '\\' && i + 1 < text.size()) ++i;  // stands for the next character
+        line += text[i] == '\n' ? 1 : 0;
+        token.text += text[i];
+      }
+      if (i == text.size()) throw ParseError("line " + std::to_string(token.line) + ": string is not closed");
+      ++i;
+      tokens.push_back(std::move(token));
     } else {
       std::string symbol(1, c);
       for (const auto& pair : kPairs) {

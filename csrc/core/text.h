@@ -16,9 +16,8 @@ struct Token {
   int line;
 };
 
-/// Names may start with % or @ or _; "#" starts a comment; strings are in double quotes; "=>", "==", "!=",
-/// "<=", ">=", "&&",
-/// "||" are one symbol each. Throws ParseError naming the line.
+/// Names may start with % or @ or _; "#" starts a comment; strings are in double quotes, as `attr_str` prints
+/// them; "=>", "==", "!=", "<=", ">=", "&&", "||" are one symbol each. Throws ParseError naming the line.
 std::vector<Token> tokenize(const std::string& text);
 
 /// Prints what `parse_graph` reads; values are named by their outside names where unique, else v0, v1, ...

@@ -31,10 +31,37 @@ constexpr std::array<DTypeInfo, 16> kDTypes{{{"f32", 4},
                                              {"c128", 16},
                                              {"other", 1}}};
 
+// Sizes of real models take a few dozen characters. Steps that square a dimension, or name one after another,
+// would take all memory in a graph of fifty nodes.
+constexpr size_t kMaxLength = 4096;  // of the names in a dimension, one character counted for each term
+
+int64_t sum_of(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) throw TypeError("dimension overflows 64 bits");
+  return sum;
+}
+
+int64_t product_of(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) throw TypeError("dimension overflows 64 bits");
+  return product;
+}
+
+/// Without a remainder, or nothing. The lowest number has no quotient by -1 in 64 bits.
+std::optional<int64_t> exact_quotient(int64_t a, int64_t b) {
+  if (b == -1) return product_of(a, -1);
+  return a % b == 0 ? std::optional<int64_t>(a / b) : std::nullopt;
+}
+
+void require_length(size_t length) {
+  if (length > kMaxLength)
+    throw TypeError("a dimension of more than " + std::to_string(kMaxLength) + " characters");
+}
+
 void add_term(Polynomial& poly, const Monomial& monomial, int64_t coefficient) {
   if (coefficient == 0) return;
   auto [it, inserted] = poly.try_emplace(monomial, coefficient);
-  if (!inserted && (it->second += coefficient) == 0) poly.erase(it);
+  if (!inserted && (it->second = sum_of(it->second, coefficient)) == 0) poly.erase(it);
 }
 
 /// Recursive descent over "a*b+2-(c)//(d)": the inverse of Dim::str.
@@ -145,6 +172,11 @@ Dim Dim::from_polynomial(Polynomial polynomial) {
   std::erase_if(polynomial, [](const auto& term) { return term.second == 0; });
   if (polynomial.empty()) return Dim(0);
   if (polynomial.size() == 1 && polynomial.begin()->first.empty()) return Dim(polynomial.begin()->second);
+  size_t length = polynomial.size();
+  for (const auto& [monomial, coefficient] : polynomial) {
+    for (const std::string& name : monomial) length += name.size();
+  }
+  require_length(length);
   Dim dim;
   dim.poly_ = std::make_shared<const Polynomial>(std::move(polynomial));
   return dim;
@@ -185,11 +217,7 @@ std::string Dim::str() const {
 }
 
 Dim Dim::operator+(const Dim& other) const {
-  if (is_static() && other.is_static()) {
-    int64_t sum = 0;
-    if (__builtin_add_overflow(value_, other.value_, &sum)) throw TypeError("dimension overflows 64 bits");
-    return sum;
-  }
+  if (is_static() && other.is_static()) return sum_of(value_, other.value_);
   Polynomial sum = polynomial();
   for (const auto& [monomial, coefficient] : other.polynomial()) add_term(sum, monomial, coefficient);
   return from_polynomial(std::move(sum));
@@ -198,18 +226,15 @@ Dim Dim::operator+(const Dim& other) const {
 Dim Dim::operator-(const Dim& other) const { return *this + other * Dim(-1); }
 
 Dim Dim::operator*(const Dim& other) const {
-  if (is_static() && other.is_static()) {
-    int64_t product = 0;
-    if (__builtin_mul_overflow(value_, other.value_, &product))
-      throw TypeError("dimension overflows 64 bits");
-    return product;
-  }
+  if (is_static() && other.is_static()) return product_of(value_, other.value_);
+  const Polynomial terms = polynomial(), others = other.polynomial();
+  require_length(terms.size() * others.size());
   Polynomial product;
-  for (const auto& [left, a] : polynomial()) {
-    for (const auto& [right, b] : other.polynomial()) {
+  for (const auto& [left, a] : terms) {
+    for (const auto& [right, b] : others) {
       Monomial merged(left.size() + right.size());
       std::merge(left.begin(), left.end(), right.begin(), right.end(), merged.begin());
-      add_term(product, merged, a * b);
+      add_term(product, merged, product_of(a, b));
     }
   }
   return from_polynomial(std::move(product));
@@ -217,6 +242,7 @@ Dim Dim::operator*(const Dim& other) const {
 
 Dim Dim::floor_div(const Dim& other) const {
   if (other == Dim(0)) throw TypeError("dimension " + str() + " divided by zero");
+  if (other == Dim(-1)) return *this * other;  // the lowest number has no negative in 64 bits
   if (is_static() && other.is_static()) {
     const int64_t quotient = value_ / other.value_;
     const bool inexact = value_ % other.value_ != 0 && ((value_ < 0) != (other.value_ < 0));
@@ -229,15 +255,15 @@ Dim Dim::floor_div(const Dim& other) const {
     Polynomial quotient;
     bool exact = true;
     for (const auto& [term, a] : polynomial()) {
-      if (a % coefficient != 0 ||
-          !std::includes(term.begin(), term.end(), monomial.begin(), monomial.end())) {
+      const std::optional<int64_t> factor = exact_quotient(a, coefficient);
+      if (!factor || !std::includes(term.begin(), term.end(), monomial.begin(), monomial.end())) {
         exact = false;
         break;
       }
       Monomial rest;
       std::set_difference(term.begin(), term.end(), monomial.begin(), monomial.end(),
                           std::back_inserter(rest));
-      add_term(quotient, rest, a / coefficient);
+      add_term(quotient, rest, *factor);
     }
     if (exact) return from_polynomial(std::move(quotient));
   }

@@ -62,6 +62,9 @@ int dtype_bytes(DType dtype);
 bool is_floating(DType dtype);
 bool is_integer(DType dtype);
 
+/// 2^53: below it a double holds every integer, and none that was rounded.
+inline constexpr double kMaxExactInteger = 9007199254740992;
+
 /// A product of symbols, sorted; the empty one is the constant 1.
 using Monomial = std::vector<std::string>;
 /// Canonical polynomial with integer coefficients: no zero coefficients, so equality is equality of maps.
@@ -72,6 +75,8 @@ using Polynomial = std::map<Monomial, int64_t>;
 class Dim {
  public:
   Dim(int64_t value = 0) : value_(value) {}  // NOLINT: a number is a dimension
+  /// Throws TypeError, as arithmetic does, beyond 64 bits and where the text would take some thousand
+  /// characters.
   static Dim symbol(const std::string& name);
   static Dim from_polynomial(Polynomial polynomial);
   /// Parses what `str` prints, e.g. "2*s0+1". Throws ParseError.

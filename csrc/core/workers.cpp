@@ -1,11 +1,17 @@
 #include "core/workers.h"
 
-#include <algorithm>
+#include <system_error>
 
 namespace rlopt {
 
 Workers::Workers(int num_threads) {
-  for (int i = 1; i < std::max(1, num_threads); ++i) threads_.emplace_back([this, i] { work(i); });
+  for (int i = 1; i < num_threads; ++i) {
+    try {
+      threads_.emplace_back([this, i] { work(i); });
+    } catch (const std::system_error&) {
+      return;  // the system gives no more: these do the work
+    }
+  }
 }
 
 Workers::~Workers() {

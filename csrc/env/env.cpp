@@ -193,7 +193,7 @@ VecRewriteEnv::VecRewriteEnv(std::vector<Graph> graphs, Library library, CostMod
     : options_(options),
       library_(std::move(library)),
       cost_(std::move(cost)),
-      workers_(options.num_threads),
+      workers_(std::min(options.num_threads, options.num_envs)),  // each episode is stepped by one thread
       originals_(graphs.size() * at(workers_.num_threads())) {
   if (graphs.empty()) throw EnvError("an environment needs at least one graph");
   if (options.num_envs < 1 || options.max_steps < 1 || options.max_locations < 1) {

@@ -1,5 +1,6 @@
 #include "infer/parse.h"
 
+#include <limits>
 #include <unordered_map>
 
 #include "core/text.h"
@@ -30,6 +31,7 @@ class GraphParser {
     std::vector<Value> outputs;
     std::vector<std::string> names;
     while (peek().text != "}") {
+      if (peek().text == "_") fail("a value");
       names.push_back(peek().text);
       outputs.push_back(parse_value());
       if (!take(",")) break;
@@ -48,9 +50,20 @@ class GraphParser {
     next();
     return true;
   }
+  static std::string where(int line) { return "graph text, line " + std::to_string(line) + ": "; }
   [[noreturn]] void fail(const std::string& expected) const {
-    throw ParseError("graph text, line " + std::to_string(peek().line) + ": expected " + expected +
-                     ", got '" + peek().text + "'");
+    throw ParseError(where(peek().line) + "expected " + expected + ", got '" + peek().text + "'");
+  }
+  /// What it throws names the line.
+  template <class Make>
+  static auto at_line(int line, const Make& make) {
+    try {
+      return make();
+    } catch (const TypeError& error) {
+      throw TypeError(where(line) + error.what());
+    } catch (const ParseError& error) {
+      throw ParseError(where(line) + error.what());
+    }
   }
   void expect(const std::string& symbol) {
     if (!take(symbol)) fail("'" + symbol + "'");
@@ -60,6 +73,7 @@ class GraphParser {
     return next().text;
   }
   TensorType parse_type() {
+    const int line = peek().line;
     std::string text = parse_name();
     expect("[");
     text += "[";
@@ -68,7 +82,7 @@ class GraphParser {
       text += next().text;
     }
     next();
-    return TensorType::parse(text + "]");
+    return at_line(line, [&] { return TensorType::parse(text + "]"); });
   }
   Value parse_value() {
     const std::string name = parse_name();
@@ -82,40 +96,41 @@ class GraphParser {
   }
   void define(const std::string& name, Value value) {
     if (!values_.emplace(name, value).second) {
-      throw ParseError("graph text, line " + std::to_string(peek().line) + ": '" + name +
-                       "' is defined twice");
+      throw ParseError(where(peek().line) + "'" + name + "' is defined twice");
     }
   }
   void parse_input() {
+    const int line = peek().line;
     const std::string name = parse_name();
     expect(":");
+    const TensorType type = parse_type();
     const bool is_weight = name[0] == '%';
-    define(name, {edit_.add_input(is_weight ? name.substr(1) : name, parse_type(), is_weight), 0});
-  }
-  double parse_number(bool* is_int) {
-    const bool negative = take("-");
-    const Token token = next();
-    if (token.text == "inf" || token.text == "nan") {
-      *is_int = false;
-      const double value = std::stod(token.text);
-      return negative ? -value : value;
-    }
-    if (token.kind != TokenKind::Number) {
-      --pos_;
-      fail("a number");
-    }
-    *is_int = token.text.find_first_of(".eE") == std::string::npos;
-    const double value = std::stod(token.text);
-    return negative ? -value : value;
+    define(
+        name,
+        {at_line(line, [&] { return edit_.add_input(is_weight ? name.substr(1) : name, type, is_weight); }),
+         0});
   }
   AttrValue parse_scalar() {
-    bool is_int = false;
-    const size_t start = pos_;
-    const double value = parse_number(&is_int);
-    if (!is_int) return value;
-    // Through text again: a double does not hold every 64-bit integer.
-    const bool negative = tokens_[start].text == "-";
-    return static_cast<int64_t>(std::stoll((negative ? "-" : "") + tokens_[pos_ - 1].text));
+    const std::string sign = take("-") ? "-" : "";
+    const Token& token = peek();
+    const bool is_name = token.kind == TokenKind::Name && (token.text == "inf" || token.text == "nan");
+    if (!is_name && token.kind != TokenKind::Number) fail("a number");
+    if (is_name) {
+      using Limits = std::numeric_limits<double>;
+      const double magnitude = next().text == "inf" ? Limits::infinity() : Limits::quiet_NaN();
+      return sign.empty() ? magnitude : -magnitude;
+    }
+    const std::string text = sign + token.text;
+    if (text.find_first_of(".eE") != std::string::npos) {
+      const auto real = parse_real(text);
+      if (!real) fail("a number of 64 bits");
+      next();
+      return *real;
+    }
+    const auto integer = parse_integer(text);
+    if (!integer) fail("a number of 64 bits");
+    next();
+    return *integer;
   }
   AttrValue parse_attr_value() {
     if (peek().kind == TokenKind::String) return next().text;
@@ -170,14 +185,12 @@ class GraphParser {
       } while (take(","));
     }
     expect(")");
-    try {
-      add(op, Attrs::make(op, attrs), std::move(inputs), names, std::move(written));
-    } catch (const TypeError& error) {
-      throw TypeError("graph text, line " + std::to_string(line) + ": " + error.what());
-    }
+    const NodeId id = at_line(
+        line, [&] { return add(op, Attrs::make(op, attrs), std::move(inputs), names, std::move(written)); });
+    for (size_t i = 0; i < names.size(); ++i) define(names[i], {id, static_cast<int32_t>(i)});
   }
-  void add(Op op, AttrsPtr attrs, std::vector<Value> inputs, const std::vector<std::string>& names,
-           std::vector<TensorType> written) {
+  NodeId add(Op op, AttrsPtr attrs, std::vector<Value> inputs, const std::vector<std::string>& names,
+             std::vector<TensorType> written) {
     const NodeNames outside{names[0], names};
     NodeId id = -1;
     if (op_info(op).infer == InferRule::Leaf) {
@@ -191,7 +204,7 @@ class GraphParser {
       throw TypeError(op_info(op).name + ": gives " + std::to_string(edit_.graph().node(id).num_outputs()) +
                       " outputs, the text names " + std::to_string(names.size()));
     }
-    for (size_t i = 0; i < names.size(); ++i) define(names[i], {id, static_cast<int32_t>(i)});
+    return id;
   }
 
   std::vector<Token> tokens_;

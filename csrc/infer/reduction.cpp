@@ -79,9 +79,12 @@ Types infer_resize(const InferCall& call) {
       continue;
     }
     const double scale = scales[i];
-    call.require(scale > 0 && std::isfinite(scale), "positive scales", attr_str(AttrValue(scales)));
+    const double size = type.dims[i].is_static() ? static_cast<double>(type.dims[i].value()) : 1;
+    const double largest = std::max(scale, size * scale);
+    const bool fits = scale > 1 / kMaxExactInteger && largest < kMaxExactInteger;
+    call.require(fits, "positive scales and sizes below 2^53", attr_str(AttrValue(scales)));
     if (type.dims[i].is_static()) {
-      type.dims[i] = static_cast<int64_t>(std::floor(static_cast<double>(type.dims[i].value()) * scale));
+      type.dims[i] = static_cast<int64_t>(std::floor(size * scale));
     } else if (scale == std::floor(scale)) {
       type.dims[i] = type.dims[i] * static_cast<int64_t>(scale);
     } else if (1 / scale == std::floor(1 / scale)) {

@@ -168,7 +168,12 @@ Bound real_arithmetic(BinaryOp op, double a, double b) {
 
 std::optional<int> compare_dims(const Dim& a, const Dim& b) {
   if (a.is_static() && b.is_static()) return a.value() < b.value() ? -1 : (a.value() > b.value() ? 1 : 0);
-  const Dim difference = a - b;
+  Dim difference;
+  try {
+    difference = a - b;
+  } catch (const TypeError&) {  // beyond 64 bits
+    return std::nullopt;
+  }
   if (difference.is_static()) return compare_dims(difference, 0);
   // Symbols are >= 0: with all coefficients of one sign and a constant of that sign the difference keeps it.
   bool all_positive = true, all_negative = true, has_constant = false;
@@ -225,7 +230,11 @@ Bound binary(BinaryOp op, const Bound& a, const Bound& b) {
 }
 
 Bound evaluate(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member) {
-  return Evaluator(graph, binding, num_members)(expr, member);
+  try {
+    return Evaluator(graph, binding, num_members)(expr, member);
+  } catch (const TypeError&) {  // a size beyond 64 bits
+    return unknown();
+  }
 }
 
 bool holds(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member) {
@@ -309,8 +318,9 @@ std::optional<double> scalar_constant(const Graph& graph, Value value) {
   const auto& floats = std::get<Floats>(node.attr("value"));
   if (floats.size() == 1) return floats[0];
   const Ints& ints = node.attr_ints("int_value");
-  if (ints.size() == 1) return static_cast<double>(ints[0]);
-  return std::nullopt;
+  if (ints.size() != 1) return std::nullopt;
+  const auto number = static_cast<double>(ints[0]);
+  return std::fabs(number) < kMaxExactInteger ? std::optional<double>(number) : std::nullopt;
 }
 
 }  // namespace rlopt

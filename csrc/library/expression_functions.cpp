@@ -84,7 +84,8 @@ Bound fn_min(const CallContext&, const Args& a) {
 Bound fn_abs(const CallContext&, const Args& a) {
   if (const auto* number = std::get_if<double>(&a[0].value)) return {std::fabs(*number)};
   const auto number = integer(a[0]);
-  return number ? Bound{Dim(std::llabs(*number))} : Bound{};
+  if (!number) return {};
+  return {*number < 0 ? Dim(0) - *number : Dim(*number)};
 }
 Bound fn_mod(const CallContext&, const Args& a) { return binary(BinaryOp::Mod, a[0], a[1]); }
 Bound fn_sqrt(const CallContext&, const Args& a) {

@@ -7,7 +7,7 @@ namespace rlopt::syntax {
 
 namespace {
 
-constexpr int kMaxDepth = 100;  // nesting; hostile text must not exhaust the stack
+constexpr int kMaxDepth = 100;  // of brackets and signs; hostile text must not exhaust the stack
 
 struct Operator {
   const char* symbol;
@@ -46,7 +46,9 @@ class ExpressionReader {
   }
 
  private:
-  static std::shared_ptr<Expr> make(Expr::Kind kind, int line) {
+  /// A chain such as a + b + c is as deep as it is long, for everything that walks over the expression.
+  std::shared_ptr<Expr> make(Expr::Kind kind, int line) {
+    if (++size_ > kMaxExpression) reader_.fail(kTooLarge, line);
     auto expr = std::make_shared<Expr>();
     expr->kind = kind;
     expr->line = line;
@@ -87,12 +89,12 @@ class ExpressionReader {
     return expr;
   }
 
-  static ExprPtr number(int64_t value, int line) {
+  ExprPtr number(int64_t value, int line) {
     auto expr = make(Expr::Kind::Int, line);
     expr->int_value = value;
     return expr;
   }
-  static ExprPtr number(double value, int line) {
+  ExprPtr number(double value, int line) {
     auto expr = make(Expr::Kind::Float, line);
     expr->float_value = value;
     return expr;
@@ -173,13 +175,10 @@ class ExpressionReader {
   }
 
   ExprPtr literal(const Token& token) {
-    try {
-      size_t read = 0;
-      const bool is_real = token.text.find_first_of(".eE") != std::string::npos;
-      ExprPtr expr = is_real ? number(std::stod(token.text, &read), token.line)
-                             : number(static_cast<int64_t>(std::stoll(token.text, &read)), token.line);
-      if (read == token.text.size()) return expr;
-    } catch (const std::exception&) {  // std::stod and std::stoll: not a number, or out of range
+    if (token.text.find_first_of(".eE") != std::string::npos) {
+      if (const auto real = parse_real(token.text)) return number(*real, token.line);
+    } else {
+      if (const auto integer = parse_integer(token.text)) return number(*integer, token.line);
     }
     reader_.fail("'" + token.text + "' is not a number", token.line);
   }
@@ -188,6 +187,7 @@ class ExpressionReader {
   int line_;
   int brackets_ = 0;
   int depth_ = 0;
+  size_t size_ = 0;
 };
 
 }  // namespace

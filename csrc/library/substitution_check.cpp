@@ -340,8 +340,9 @@ class Checker {
       const bool is_output =
           std::any_of(result_.outputs.begin(), result_.outputs.end(),
                       [&, slot = slot](const Output& out) { return out.new_slot == slot; });
-      const bool has_siblings =
-          tensor.producer >= 0 && result_.replacement[static_cast<size_t>(tensor.producer)].outs.size() > 1;
+      // `y = x` gives a new name to a tensor of the pattern, whose producer is a line there.
+      const bool has_siblings = tensor.is_new && tensor.producer >= 0 &&
+                                result_.replacement[static_cast<size_t>(tensor.producer)].outs.size() > 1;
       if (!is_output && !read_.contains(slot) && !has_siblings) {
         fail(raw_.line,
              "'" + tensor.name + (tensor.starred ? "*" : "") + "' of the replacement is never used");

@@ -25,15 +25,30 @@ ExprPtr inlined(const ExprPtr& expr, const Definitions& lets) {
   return copy;
 }
 
+/// Stops counting beyond the limit.
+size_t size_of(const Expr& expr) {
+  size_t size = 1;
+  for (const auto& arg : expr.args) {
+    if (size <= kMaxExpression) size += size_of(*arg);
+  }
+  return size;
+}
+
 void inline_lets(Substitution& raw) {
   Definitions lets;
+  // Of lets that name one another each may be twice as large as the last.
+  const auto put_in = [&](const ExprPtr& expr) {
+    ExprPtr whole = inlined(expr, lets);
+    if (size_of(*whole) > kMaxExpression) throw SubstitutionError(raw.name, expr->line, kTooLarge);
+    return whole;
+  };
   for (const auto& [name, expr] : raw.lets) {
-    if (!lets.emplace(name, inlined(expr, lets)).second) {
+    if (!lets.emplace(name, put_in(expr)).second) {
       throw SubstitutionError(raw.name, expr->line, "'" + name + "' is defined by two lets");
     }
   }
   raw.lets.clear();
-  for (auto& condition : raw.conditions) condition = inlined(condition, lets);
+  for (auto& condition : raw.conditions) condition = put_in(condition);
   for (auto* side : {&raw.pattern, &raw.replacement}) {
     for (Line& line : *side) {
       for (auto& [name, expr] : line.attrs) {
@@ -42,7 +57,7 @@ void inline_lets(Substitution& raw) {
           throw SubstitutionError(raw.name, line.line,
                                   "'" + expr->text + "' is a let and binds an attribute");
         }
-        expr = inlined(expr, lets);
+        expr = put_in(expr);
       }
     }
   }

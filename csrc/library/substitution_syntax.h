@@ -63,6 +63,10 @@ class Reader {
   size_t pos_ = 0;
 };
 
+/// Operands and operators of one expression, definitions put in.
+inline constexpr size_t kMaxExpression = 500;
+inline constexpr const char* kTooLarge = "an expression of more than 500 operands and operators";
+
 /// One expression; it ends with its line except inside brackets or around `&&` and `||`.
 /// Variables are left unresolved (slot -1), types Any.
 ExprPtr read_expression(Reader& reader);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -17,6 +18,22 @@ size_t at(int index) { return static_cast<size_t>(index); }
 struct Refusal {
   std::string reason;
 };
+
+/// Whether a constant of the dtype is this number, up to rounding of a floating one. What overflows to an
+/// infinity, or wraps round, is another number.
+bool holds_number(DType dtype, double number) {
+  if (is_floating(dtype)) {
+    const double largest = dtype == DType::f64   ? std::numeric_limits<double>::max()
+                           : dtype == DType::f32 ? std::numeric_limits<float>::max()
+                           : dtype == DType::f16 ? 65504
+                                                 : 0x1.FEp127;  // bf16
+    return !std::isfinite(number) || std::fabs(number) <= largest;
+  }
+  if (number != std::floor(number) || std::fabs(number) >= kMaxExactInteger) return false;
+  const bool is_unsigned = dtype >= DType::u8;
+  const double end = std::ldexp(1.0, 8 * dtype_bytes(dtype) - (is_unsigned ? 0 : 1));
+  return number >= (is_unsigned ? 0 : -end) && number < end;
+}
 
 class Applier {
  public:
@@ -139,15 +156,15 @@ class Applier {
   }
 
   Value scalar(double number, DType dtype) {
-    if (is_integer(dtype) && number != std::floor(number)) {
+    if (!is_floating(dtype) && !is_integer(dtype)) {
+      throw Refusal{std::string("no scalar constants of dtype ") + dtype_name(dtype)};
+    }
+    if (!holds_number(dtype, number)) {
       throw Refusal{"the constant " + attr_str(number) + " is no " + dtype_name(dtype)};
     }
     const AttrsPtr attrs =
         is_floating(dtype) ? Attrs::make(Op::Constant, {{"value", Floats{number}}})
                            : Attrs::make(Op::Constant, {{"int_value", Ints{static_cast<int64_t>(number)}}});
-    if (!is_floating(dtype) && !is_integer(dtype)) {
-      throw Refusal{std::string("no scalar constants of dtype ") + dtype_name(dtype)};
-    }
     return {edit_.add_node(Op::Constant, attrs, {}, {TensorType{dtype, true, {}}}), 0};
   }
 
@@ -156,6 +173,7 @@ class Applier {
     const AttrsPtr attrs = attributes(line, member);
     const auto& values = std::get<Floats>(attrs->get(op_info(Op::Constant), "value"));
     if (values.size() != 1) throw Refusal{"Constant of the replacement needs one value"};
+    if (!std::isfinite(values[0])) throw Refusal{"the constant of the replacement is " + attr_str(values[0])};
     return scalar(values[0], dtype_of_first(line, member)).node;
   }
 

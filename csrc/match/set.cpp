@@ -344,7 +344,7 @@ void MatchSet::match_free(Rematch& rematch) {
     const CompiledPattern& pattern = rematch.library.pattern(substitution);
     if (!pattern.is_local() && !key.empty()) continue;  // all of it is matched anew
     std::vector<MatchPtr> stale;
-    lists_[at(substitution)].for_each([&](const Located& each) {
+    lists_[at(substitution)].for_each([&, &key = key](const Located& each) {
       if (!pattern.is_local() || key_of(pattern, *each.match) == key) stale.push_back(each.match);
     });
     for (const MatchPtr& match : stale) erase(*match);

@@ -17,7 +17,7 @@ void search_beam(SearchTree& tree, int start, int width) {
     std::vector<Next> next;
     for (const int node : frontier) {
       if (tree.out_of_budget()) break;
-      if (tree.depth(node) >= tree.options().max_length) continue;
+      if (!tree.has_room(node)) continue;
       for (const Offer& offer : tree.expand(node)) next.push_back({node, offer});
     }
     std::stable_sort(next.begin(), next.end(),
@@ -41,7 +41,7 @@ void search_backtracking(SearchTree& tree, const std::vector<int>& starts, doubl
   while (!queue.empty() && !tree.out_of_budget()) {
     const int node = queue.top().second;
     queue.pop();
-    if (tree.depth(node) >= tree.options().max_length) continue;
+    if (!tree.has_room(node)) continue;
     for (const Offer& offer : tree.expand(node)) {
       if (offer.cost_us >= alpha * tree.best_us() || !seen.insert(offer.hash).second) continue;
       queue.emplace(offer.cost_us, tree.add(node, offer.step, offer.cost_us));

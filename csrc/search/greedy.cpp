@@ -88,7 +88,7 @@ class Greedy {
   bool take(const Match& listed, double tolerance, std::unordered_set<NodeId>& stale) {
     const auto is_stale = [&](NodeId id) { return stale.contains(id); };
     if (std::any_of(listed.nodes.begin(), listed.nodes.end(), is_stale)) return false;
-    if (tree_.depth(at_.node()) >= tree_.options().max_length) return false;
+    if (!tree_.has_room(at_.node())) return false;
     const auto location = at_.state().matches().of(listed.substitution).find_nodes(listed.nodes);
     if (!location) return false;
     const Step step{listed.substitution, static_cast<int>(*location)};
@@ -122,7 +122,7 @@ class Greedy {
       const auto location = at_.state().matches().of(match.substitution).find(match);
       if (!location) continue;
       const std::vector<Step> steps = find_chain({match.substitution, static_cast<int>(*location)}, wave);
-      if (steps.empty() || tree_.depth(at_.node()) + kMaxChain > tree_.options().max_length) continue;
+      if (steps.empty() || !tree_.has_room(at_.node(), kMaxChain)) continue;
       for (const Step& step : steps) taken = at_.step(step) || taken;
     }
     return taken;

@@ -16,7 +16,7 @@ struct SearchOptions {
   int64_t budget_steps = 0;         // expansions; 0: unlimited
   double alpha = 1.05;              // taso: keep graphs below alpha * best
   int beam_width = 8;
-  int max_length = 1000;  // steps of one plan
+  int max_length = 0;  // steps of one plan; 0: as many as a graph of this size may need
   uint64_t seed = 0;
   bool exact_only = false;  // numerics="strict"
 };
@@ -36,7 +36,7 @@ struct SearchResult {
   double cost_after_us = 0;
   int64_t expansions = 0;  // graphs whose matches were listed
   int64_t candidates = 0;  // steps that were priced
-  bool exhausted = true;   // false: a budget ended the search
+  bool exhausted = true;   // false: a budget or the longest plan ended the search
   double seconds = 0;
   std::vector<SearchProgress> progress;  // one entry for each time the best cost fell
 };

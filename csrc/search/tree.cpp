@@ -5,13 +5,23 @@
 
 namespace rlopt {
 
+namespace {
+
+constexpr int kMinMaxLength = 1000;
+constexpr int kMaxLengthPerOperator = 2;  // each is brought into its normal form, then fused or merged
+
+}  // namespace
+
 SearchTree::SearchTree(const Graph& graph, const Library& library, const CostModel& cost,
                        const SearchOptions& options, const std::function<bool()>& interrupted)
     : library_(library),
       options_(options),
       interrupted_(interrupted),
       start_(Clock::now()),
-      slice_end_ms_(std::numeric_limits<double>::infinity()) {
+      slice_end_ms_(std::numeric_limits<double>::infinity()),
+      max_length_(options.max_length > 0
+                      ? options.max_length
+                      : std::max(kMinMaxLength, kMaxLengthPerOperator * graph.num_operators())) {
   root_ = std::make_shared<RewriteState>(graph, library, cost, options.exact_only);
   nodes_.push_back({root_->cost_us(), -1, 0, {}});
   progress_.push_back({0, elapsed_ms() / 1000, root_->cost_us()});
@@ -27,6 +37,12 @@ double SearchTree::fraction_used() const {
     used = std::max(used, static_cast<double>(expansions_) / static_cast<double>(options_.budget_steps));
   }
   return std::min(used, 1.0);
+}
+
+bool SearchTree::has_room(int node, int num_steps) {
+  const bool has = depth(node) + num_steps <= max_length_;
+  is_cut_ = is_cut_ || !has;
+  return has;
 }
 
 void SearchTree::set_slice(double ms) { slice_end_ms_ = elapsed_ms() + ms; }
@@ -128,7 +144,7 @@ SearchResult SearchTree::result() {
   result.cost_after_us = best_us();
   result.expansions = expansions_;
   result.candidates = candidates_;
-  result.exhausted = !stopped_;
+  result.exhausted = !stopped_ && !is_cut_;
   result.seconds = elapsed_ms() / 1000;
   result.progress = std::move(progress_);
   return result;

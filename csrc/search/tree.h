@@ -33,6 +33,8 @@ class SearchTree {
   int depth(int node) const { return nodes_[static_cast<size_t>(node)].depth; }
   int best() const { return best_; }
   double best_us() const { return cost_us(best_); }
+  /// Whether a plan that leads through the node may have so many steps more.
+  bool has_room(int node, int num_steps = 1);
 
   /// The graph of a node with every candidate evaluated, as far as the budget goes. The pointer keeps it.
   std::shared_ptr<RewriteState> state(int node);
@@ -83,6 +85,8 @@ class SearchTree {
   int64_t expansions_ = 0;
   int64_t candidates_ = 0;
   bool stopped_ = false;
+  int max_length_;
+  bool is_cut_ = false;  // a plan could have been longer
   std::vector<SearchProgress> progress_;
 };
 

@@ -31,7 +31,7 @@ void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_t
     at.expand();
     const std::vector<Candidate> candidates = at.state().candidates();
     const bool is_lost = at.state().cost_us() > kGiveUp * tree.cost_us(local_best);
-    if (candidates.empty() || is_lost || tree.depth(at.node()) >= tree.options().max_length) {
+    if (candidates.empty() || is_lost || !tree.has_room(at.node())) {
       if (candidates.empty() && at.node() == start && local_best == start) return;
       at.restart(random() % 4 == 0 || at.node() == local_best ? start : local_best);
       continue;
@@ -60,7 +60,7 @@ void search_random(SearchTree& tree) {
   int idle_walks = 0;
   while (!tree.out_of_budget() && idle_walks <= kMaxIdleWalks) {
     Follower at(tree, SearchTree::kRoot);
-    for (int length = 0; length < tree.options().max_length && !tree.out_of_budget(); ++length) {
+    while (tree.has_room(at.node()) && !tree.out_of_budget()) {
       at.expand();
       const std::vector<Candidate> candidates = at.state().candidates();
       // Stopping is one choice among the steps, so walks of every length are tried.

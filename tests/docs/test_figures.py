@@ -145,7 +145,7 @@ def _speeds(name: str, column: str) -> list[float]:
 
 
 def test_speeds_in_the_readme() -> None:
-    header, *rows = _section(README, "Results").tables[0]
+    header, *rows = _section(README, "Results").tables[1]
     assert [row[0] for row in rows] == ["float32, batch 1", "bfloat16, batch 1", "float32, batch 16"]
     for row in rows:
         for heading, cell in zip(header[1:], row[1:], strict=True):
@@ -155,6 +155,46 @@ def test_speeds_in_the_readme() -> None:
                 assert len(speeds) == len(MODELS)
                 told = f"{geometric_mean(speeds):.2f}x ({min(speeds):.2f} to {max(speeds):.2f})"
             assert cell == told, (row[0], heading)
+
+
+def test_default_options_in_the_readme() -> None:
+    name = "cpu_batch1_float32_default"
+    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["executor"]]
+    assert {row["weights"] for row in rows} == {"check"}
+    told = []
+    for executor in ("eager", "auto"):
+        speeds = _speeds(name, f"torchrlopt/{executor}")
+        seconds = [float(row["first_call_s"]) for row in rows if row["executor"] == executor]
+        assert len(speeds) == len(seconds) == len(MODELS)
+        told.append(
+            (
+                f"{geometric_mean(speeds):.2f}x ({min(speeds):.2f} to {max(speeds):.2f})",
+                f"{min(seconds):.0f} to {max(seconds):.0f} s",
+            )
+        )
+    _, *table = _section(README, "Results").tables[0]
+    assert [tuple(row[1:]) for row in table] == list(zip(*told, strict=True))
+
+
+def test_how_slow_the_machine_was_that_day() -> None:
+    def eager_ms(name: str) -> dict[str, float]:
+        with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["peer"] == "eager"]
+        return {row["model"]: float(row["median_ms"]) for row in rows}
+
+    before, then = eager_ms("cpu_batch1_float32"), eager_ms("cpu_batch1_float32_default")
+    ratios = {name: then[name] / before[name] for name in MODELS}
+    told = f"took {min(ratios.values()):.1f} to {max(ratios.values()):.1f} times as long"
+    for page in (README, MEASURING):
+        assert told in " ".join(prose(page).split())
+    speeds = dict(zip(then, _speeds("cpu_batch1_float32_default", "torchrlopt/eager"), strict=True))
+    assert max(ratios, key=ratios.__getitem__) == max(speeds, key=speeds.__getitem__) == "nasrnn"
+
+
+def test_speeds_with_default_options() -> None:
+    (header, *rows), *_ = _section(MEASURING, "Default options").tables
+    assert [dict(zip(header, row, strict=True)) for row in rows] == _table("cpu_batch1_float32_default")
 
 
 def test_speeds_of_all_models() -> None:

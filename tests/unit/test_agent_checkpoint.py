@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
+
+NUM_DAMAGED = 3000
 
 
 @pytest.fixture
@@ -53,13 +56,48 @@ def test_what_is_saved_is_what_is_loaded(path: Path, caplog: pytest.LogCaptureFi
     assert path.stat().st_size < 8 * 2**20
 
 
-@pytest.mark.parametrize("position", [3, 100, -5])
-def test_a_damaged_file_is_refused(path: Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(bytes(content))
-    with pytest.raises(AgentError, match=r"damaged.*SHA-256"):
-        checkpoint.load(path, LIBRARY)
+def test_thousands_of_damaged_files_are_refused(path: Path) -> None:
+    """Bits that flip, anywhere and in the header, files that end early, and parts that are swapped."""
+    content, draw = path.read_bytes(), random.Random(0)
+    header = 8 + int.from_bytes(content[:8], "little")
+
+    def flip(end: int) -> bytes:
+        at = draw.randrange(end)
+        return content[:at] + bytes([content[at] ^ 1 << draw.randrange(8)]) + content[at + 1 :]
+
+    def cut() -> bytes:
+        return content[: draw.randrange(len(content))]
+
+    def swap() -> bytes:
+        first, second = sorted(draw.sample(range(len(content)), 2))
+        return content[second:] + content[first:second] + content[:first]
+
+    damages = [lambda: flip(len(content)), lambda: flip(header), cut, swap]
+    for number in range(NUM_DAMAGED):
+        damaged = damages[number % len(damages)]()
+        path.write_bytes(damaged)
+        with pytest.raises(AgentError, match="damaged"):
+            checkpoint.load(path, LIBRARY)
+    path.write_bytes(content)
+    checkpoint.load(path, LIBRARY)
+
+
+def test_damaged_headers_with_a_digest_that_fits_end_nothing(path: Path) -> None:
+    """Somebody who can write the manifest too gets a clear error, or another agent, never a crash."""
+    content, draw, refused = path.read_bytes(), random.Random(1), 0
+    header = 8 + int.from_bytes(content[:8], "little")
+    for _ in range(NUM_DAMAGED // 10):
+        damaged = bytearray(content)
+        damaged[draw.randrange(header)] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        manifest = json.loads(checkpoint.manifest_path(path).read_text())
+        manifest["sha256"] = checkpoint.hashlib.sha256(damaged).hexdigest()
+        checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+        try:
+            checkpoint.load(path, LIBRARY)
+        except AgentError:
+            refused += 1
+    assert refused > NUM_DAMAGED // 20
 
 
 def test_a_file_cut_short_or_missing_is_refused(path: Path) -> None:
@@ -153,16 +191,13 @@ def test_new_controllers_depend_on_their_seed_only() -> None:
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_loading_is_quick_and_imports_neither_pyg_nor_gymnasium(path: Path) -> None:
+def test_loading_imports_neither_pyg_nor_gymnasium(path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from torchrlopt.agent import checkpoint\n"
+        "import sys; from pathlib import Path; from torchrlopt.agent import checkpoint\n"
         "from torchrlopt.agent.search import searcher\n"
-        "from torchrlopt.substitutions import load_library; library = load_library(); times = []\n"
-        "for _ in range(3):\n"
-        "    begin = time.perf_counter(); checkpoint.load(Path(sys.argv[1]), library)\n"
-        "    times.append(time.perf_counter() - begin)\n"
-        "print(min(times), [n for n in ('torch_geometric', 'gymnasium', 'tensorboard') if n in sys.modules])"
+        "from torchrlopt.substitutions import load_library\n"
+        "checkpoint.load(Path(sys.argv[1]), load_library())\n"
+        "print([n for n in ('torch_geometric', 'gymnasium', 'tensorboard') if n in sys.modules])"
     )
-    output = subprocess.check_output([sys.executable, "-c", script, str(path)], text=True).split(maxsplit=1)
-    assert float(output[0]) < 0.2
-    assert output[1].strip() == "[]"
+    output = subprocess.check_output([sys.executable, "-c", script, str(path)], text=True)
+    assert output.strip() == "[]"

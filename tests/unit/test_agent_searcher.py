@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
+import threading
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
 from tests.unit.test_search import HILL
 from tests.unit.test_search import LIBRARY as HILLS
 from torchrlopt import _C
+from torchrlopt.agent import catalogue
+from torchrlopt.agent.catalogue import searcher_of
 from torchrlopt.agent.checkpoint import Agent, new_controller
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
@@ -128,8 +132,10 @@ def test_a_beam_that_meets_known_graphs_goes_on_with_others() -> None:
 
 
 def test_the_budget_is_kept() -> None:
-    plan = run(GRAPHS[1], budget_ms=150.0, budget_steps=0)
-    assert plan.seconds < 1.0
+    short = run(GRAPHS[1], budget_ms=1.0, budget_steps=0)
+    long = run(GRAPHS[1], budget_ms=60_000.0, budget_steps=0)
+    assert short.expansions < long.expansions
+    assert not short.is_exhausted
 
 
 def test_beam_takes_over_when_the_networks_fail(caplog: pytest.LogCaptureFixture) -> None:
@@ -166,33 +172,93 @@ class LoudDispatch(TorchDispatchMode):
         raise AssertionError(f"seen by a mode: {func}")
 
 
-def test_modes_threads_dtype_and_random_state_are_left_alone() -> None:
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(2)
-    torch.set_default_dtype(torch.float64)
-    try:
-        with Loud(), LoudDispatch():
-            with undisturbed_torch():
-                assert torch.zeros(2).sum().dtype == torch.float32
-                assert torch.get_num_threads() == 1
-                assert not torch.is_grad_enabled()
-                torch.rand(3)
-            with pytest.raises(AssertionError, match="seen by a mode"):
-                torch.zeros(2).sum()
-        assert torch.get_num_threads() == 2
-        assert torch.get_default_dtype() == torch.float64
-    finally:
-        torch.set_default_dtype(torch.float32)
-        torch.set_num_threads(threads)
-    assert torch.equal(torch.get_rng_state(), state)
+def test_modes_and_threads_are_off_inside(two_threads: None) -> None:
+    with torch.device("meta"), LoudDispatch(), Loud():
+        with undisturbed_torch():
+            assert torch.zeros(2).sum().device.type == "cpu"
+            assert torch.get_num_threads() == 1
+            assert not torch.is_grad_enabled()
+        with pytest.raises(AssertionError, match="seen by a mode"):
+            torch.zeros(2).sum()
+    assert torch.get_num_threads() == 2
     assert torch.is_grad_enabled()
 
 
-def test_everything_is_restored_after_an_exception() -> None:
-    threads = torch.get_num_threads()
-    with pytest.raises(KeyError), undisturbed_torch(threads + 1):
+def test_everything_is_restored_after_an_exception(two_threads: None) -> None:
+    with pytest.raises(KeyError), undisturbed_torch():
         raise KeyError
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
+
+
+def test_one_thread_is_one_thread_of_every_library(two_threads: None) -> None:
+    def counts() -> set[int]:
+        told = torch.__config__.parallel_info()  # of OpenMP and, where there is one, of MKL
+        return {int(each) for each in re.findall(r"(?:get_num_threads|get_max_threads)\(\) : (\d+)", told)}
+
+    assert counts() == {2}
+    with undisturbed_torch():
+        assert counts() == {1}
+    assert counts() == {2}
+
+
+def test_threads_that_are_born_meanwhile_have_all_threads(two_threads: None) -> None:
+    counts: list[int] = []
+    with undisturbed_torch():
+        thread = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+    assert counts == [2]
+
+
+def test_a_new_thread_searches_with_one_thread_and_keeps_its_own(two_threads: None) -> None:
+    counts: list[int] = []
+
+    def work() -> None:
+        with undisturbed_torch():
+            torch.ones(300, 300) @ torch.ones(300, 300)
+            counts.append(torch.get_num_threads())
+        counts.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert counts == [1, 2]
+
+
+@pytest.mark.parametrize("row", ["plan", "mf", "wm", "wm_plus"])
+def test_plans_depend_neither_on_the_default_dtype_nor_on_the_random_state(row: str) -> None:
+    given = options(searcher=row, budget_ms=60_000.0)
+    usual = searcher_of(given, LIBRARY).search(GRAPHS[1], LIBRARY, COST, given)
+    catalogue._loaded.cache_clear()
+    before = torch.get_rng_state()
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = searcher_of(given, LIBRARY).search(GRAPHS[1], LIBRARY, COST, given)
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.equal(torch.get_rng_state(), state), "nothing is drawn from it"
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_rng_state(before)
+        catalogue._loaded.cache_clear()
+    assert (found.steps, found.costs_ms, found.expansions) == (usual.steps, usual.costs_ms, usual.expansions)
+
+
+def test_new_networks_are_of_float32_and_draw_from_their_own_seed() -> None:
+    state = torch.get_rng_state()
+    usual = new_controller(LIBRARY, seed=4).state_dict()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            found = new_controller(LIBRARY, seed=4).state_dict()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert found.keys() == usual.keys()
+    for name, tensor in found.items():
+        assert tensor.dtype == usual[name].dtype
+        assert torch.equal(tensor, usual[name]), name
 
 
 def test_inside_a_dynamo_call() -> None:

@@ -234,3 +234,56 @@ y, z = Split(r; axis=a, sizes=l)
 """,
         "r = Relu(x)\nc, d = Split(r; axis=0, sizes=[1,1])\nreturn c, d",
     )
+
+
+FOLD = """
+substitution fold_factors
+  a = Mul(x, c)
+  y = Mul(a, d)
+=>
+  e = Constant(x; value=[value(c) * value(d)])
+  y = Mul(x, e)
+where
+  is_scalar(c) && is_scalar(d)
+"""
+
+
+def factors(dtype: str, first: str, second: str) -> _C.Graph:
+    attr = "value" if dtype[0] in "fb" else "int_value"
+    return parse(
+        f"x: {dtype}[3]",
+        f"c: {dtype}[] = Constant(; {attr}=[{first}])\nd: {dtype}[] = Constant(; {attr}=[{second}])\n"
+        "a = Mul(x, c)\ny = Mul(a, d)\nreturn y",
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "second"),
+    [
+        ("i8", "100", "100"),
+        ("u8", "-1", "1"),
+        ("f16", "1000.0", "1000.0"),
+        ("bf16", "1e30", "1e30"),
+        ("f32", "1e30", "1e30"),
+    ],
+)
+def test_a_constant_that_its_dtype_does_not_hold_is_refused(dtype: str, first: str, second: str) -> None:
+    # It would wrap round, or become an infinity, where the original's steps need not.
+    assert f"is no {dtype}" in refusal(factors(dtype, first, second), FOLD)
+
+
+def test_a_constant_that_overflows_a_double_is_refused() -> None:
+    assert "the constant of the replacement is inf" in refusal(factors("f64", "1e200", "1e200"), FOLD)
+
+
+def test_an_integer_constant_that_a_double_rounds_is_not_computed_with() -> None:
+    graph = factors("i64", "9007199254740993", "1")
+    assert _C.Library(FOLD).matches(graph) == []
+    assert "[900719925474099]" in apply(factors("i64", "900719925474099", "1"), FOLD).text()
+
+
+def test_a_condition_on_a_size_beyond_64_bits_does_not_hold() -> None:
+    graph = parse("x: f32[4611686018427387904,4]", "y = Relu(x)\nreturn y")
+    for condition in ("size(x) == 1", "size(x) != 1", "abs(-9223372036854775807 - 1) > 0"):
+        library = _C.Library(f"substitution s\ny = Relu(x)\n=>\ny = Abs(x)\nwhere\n{condition}\n")
+        assert library.matches(graph) == []

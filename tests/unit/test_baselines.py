@@ -41,6 +41,7 @@ def test_imports_go_one_way() -> None:
     assert imports_of("models") <= {"zoo"}
     assert imports_of("graphs") <= {"models"}
     assert imports_of("peers") <= SUITE
+    assert imports_of("collection") <= {"zoo"}
     assert imports_of("shared") <= SUITE | {"peers"}
     assert {name: imports_of(name) & COMMANDS for name in COMMANDS} == {name: set() for name in COMMANDS}
 

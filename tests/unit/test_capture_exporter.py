@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from collections.abc import Iterator
+import logging
+import threading
+from collections.abc import Callable, Iterator
 
+import onnx_ir
 import pytest
 import torch
 
 from tests.unit.capture_calls import assert_captured_right, capture_function
 from torchrlopt.capture import exporter_private
 from torchrlopt.onnx import opsets
+from torchrlopt.onnx.quiet import quiet
 
 
 @torch.library.custom_op("rlopt_test::thrice", mutates_args=())
@@ -50,6 +55,20 @@ def test_registry_is_built_once() -> None:
     assert exporter_private.registry() is exporter_private.registry()
 
 
+def test_only_our_own_thread_is_spared_what_libraries_log(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("torch.onnx.somewhere")
+    level = logger.level
+    with quiet("torch.onnx"):
+        assert logger.level == level
+        logger.warning("from us")
+        logger.error("an error")
+        theirs = threading.Thread(target=lambda: logger.warning("from them"))
+        theirs.start()
+        theirs.join()
+    logger.warning("afterwards")
+    assert [record.message for record in caplog.records] == ["an error", "from them", "afterwards"]
+
+
 def test_opset_keeps_attention_gelu_and_rms_normalisation_whole() -> None:
     from onnx import defs
 
@@ -71,9 +90,42 @@ def test_function_of_the_registry_is_inlined() -> None:
     assert_captured_right(record)
 
 
-def test_inaccurate_translation_of_the_registry_is_not_used() -> None:
-    record = capture_function(torch.log1p, torch.full((3,), 1e-9))
-    assert record.captured.opaque == ("aten.log1p.default",)
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (torch.log1p, "log1p.default"),
+        # By a product with the identity matrix, which NaN beside the diagonal gets through.
+        (lambda x: x.diagonal() + 1, "diagonal.default"),
+        # By counting elements in the order of the operand's axes, not in memory.
+        (lambda x: (x + 1).t().as_strided((2, 2), (1, 4)) * 2, "as_strided.default"),
+        # By indices whose number hangs on data.
+        (lambda x: torch.index_put(x, (x > 0,), x.new_tensor(2.0)), "index_put.default"),
+    ],
+    ids=["log1p", "diagonal", "as_strided", "index_put"],
+)
+def test_unfit_translation_of_the_registry_is_not_used(
+    function: Callable[[torch.Tensor], torch.Tensor], operator: str
+) -> None:
+    record = capture_function(function, torch.randn(4, 4))
+    assert record.captured.opaque == (f"aten.{operator}",)
+
+
+def test_what_the_exporters_functions_log_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty list of axes, for one: onnx_ir says that its type is ambiguous."""
+    seen: list[onnx_ir.AttributeType] = []
+
+    def translate(*_: object) -> None:
+        seen.append(onnx_ir.convenience.convert_attribute("axes", ()).type)
+
+    real = exporter_private.registry()
+    assert real is not None
+    fake = dataclasses.replace(real, dispatch=lambda node: (translate, ""))
+    monkeypatch.setattr(exporter_private, "registry", lambda: fake)
+    capture_function(lambda x: x.roll(1, 1), torch.randn(2, 5))
+    assert seen == [onnx_ir.AttributeType.INTS]
+    assert [record for record in caplog.records if record.name.startswith("onnx_ir")] == []
 
 
 @pytest.mark.usefixtures("without_registry")

@@ -112,6 +112,7 @@ LAYOUT: dict[str, Case] = {
     "expand_more_dims": (lambda x: x.expand(2, 3, 4), _r(3, 1)),
     "unsqueeze": (lambda x: x.unsqueeze(-1), X),
     "squeeze": (torch.squeeze, _r(1, 3, 1)),
+    "squeeze_of_no_axes": (lambda x: x.squeeze(()), _r(1, 3, 1)),
     "squeeze_of_size_3": (lambda x: x.squeeze(1), X),
     "squeeze_axis": (lambda x: x.squeeze(-1), _r(1, 3, 1)),
     "permute": (lambda x: x.permute(2, 0, -2), X),

@@ -151,3 +151,63 @@ def test_a_rewrite_that_drops_a_zero_weight_is_refused() -> None:
     inputs = random_inputs([x, w, lora], (1, 2), seed=0)
     with pytest.raises(VerificationError):
         check.verify(graph, graph.forward, lambda x, w, b: (x @ w,), inputs)
+
+
+def test_the_largest_of_many_errors_may_be_some_times_their_mean_square() -> None:
+    """Near the floor of the root mean square error, the largest one must not decide by itself."""
+    reference = torch.randn(10_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    eps, scale = torch.finfo(torch.float32).eps, float(reference.abs().max())
+    for factor, is_right in ((20, True), (40, False)):
+        new = reference.clone()
+        new[7] += factor * eps * scale
+        outputs = ([reference], [reference.float()], [new.float()])
+        if is_right:
+            check.compare(*outputs)
+        else:
+            with pytest.raises(VerificationError, match="other numbers"):
+                check.compare(*outputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8(dtype: torch.dtype) -> None:
+    reference = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    old = reference.to(dtype)
+    assert check.compare([reference], [old], [(reference * 1.001).to(dtype)]) <= 3
+    with pytest.raises(VerificationError, match="other numbers"):
+        check.compare([reference], [old], [(reference * 1.5).to(dtype)])
+
+
+def confirmed(new: torch.Tensor, x: torch.Tensor) -> None:
+    graph = torch.fx.symbolic_trace(lambda x: (x * 3,))
+    check.confirm(graph, graph.forward, (new,), (x,), "a call")
+
+
+def test_close_outputs_are_confirmed_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "float64_reference", lambda *_: pytest.fail("asked for"))
+    x = torch.randn(50)
+    confirmed(x * 3, x)
+    confirmed(x + x + x, x)
+
+
+def test_outputs_that_are_not_close_are_compared_in_float64() -> None:
+    x = torch.randn(50)
+    with pytest.raises(VerificationError, match="a call"):
+        confirmed(x * 3.001, x)
+    with pytest.raises(VerificationError, match="NaN"):
+        confirmed(torch.where(x > 1, torch.nan, x * 3), x)
+    with pytest.raises(VerificationError, match="strides"):
+        confirmed((x * 3).reshape(5, 10), x)
+    x[3] = torch.nan
+    confirmed(x * 3, x)
+
+
+def test_an_original_that_cannot_be_run_is_unsupported() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: (x.view(3),))
+    with pytest.raises(UnsupportedError, match="cannot be run"):
+        check.confirm(graph, graph.forward, (torch.zeros(3),), (torch.zeros(4),), "a call")
+
+
+def test_a_number_is_no_tensor() -> None:
+    with pytest.raises(VerificationError, match="an output differs"):
+        check.compare([3], [3], [torch.tensor(3)])
+    check.compare([3], [3], [3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,10 @@ import torch
 
 import torchrlopt
 from tests.e2e.models import Branches, build
+from tests.unit.onnx_text import proto_of
+from torchrlopt.api.cli import app
+from torchrlopt.api.cli.models import load_model
+from torchrlopt.errors import UnsupportedError
 
 MAIN = "from torchrlopt.api.cli import main; main()"
 
@@ -55,11 +60,11 @@ def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> No
     ("option", "message"),
     [("searcher=gredy", "did you mean 'greedy'"), ("seed", "name=value"), ("sed=1", "'seed'")],
 )
-def test_bad_option_is_one_line_and_status_1(
+def test_bad_option_is_one_line_and_status_2(
     option: str, message: str, model_file: Path, tmp_path: Path
 ) -> None:
     result = run("optimise-onnx", str(model_file), str(tmp_path / "out.onnx"), "-o", option)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out.onnx").exists()
@@ -93,6 +98,67 @@ def test_profile_fills_the_profile_and_goes_on(model_file: Path) -> None:
 )
 def test_bad_arguments_are_refused(arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that a command prints before it ends with status 2; in this process."""
+    monkeypatch.setattr(sys, "argv", ["torchrlopt", *arguments])
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # main sets it for its own processes, not for this one's
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.hides_errors
+def test_errors_of_files_are_one_line(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"hello\nyou")
+    assert "no ONNX model" in failing(
+        monkeypatch, capsys, "optimise-onnx", str(broken), str(tmp_path / "out")
+    )
+    assert "no file" in failing(monkeypatch, capsys, "optimise-onnx", str(model_file), "/dev/null")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    out = (
+        "optimise-onnx",
+        str(model_file),
+        str(tmp_path / "out"),
+        "-o",
+        "searcher=none",
+        "-o",
+        "verify=false",
+    )
+    assert "No space left" in failing(monkeypatch, capsys, *out)
+    assert list(tmp_path.glob("*out*")) == []
+
+
+def test_a_file_makes_no_folder_a_place_of_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `module:function` asks for the current folder, and behind all that is installed."""
+    (tmp_path / "model.onnx").write_bytes(
+        proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString()
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    before = list(sys.path)
+    load_model("model.onnx")
+    assert sys.path == before
+    (tmp_path / "mine.py").write_text("def make():\n    return (len, ())\n")
+    load_model("mine:make")
+    assert sys.path == [*before, str(tmp_path)]
+
+
+def test_a_file_that_asks_for_too_much_is_not_run(tmp_path: Path) -> None:
+    text = "g (float[1000000,1000000] x) => (float[1000000,1000000] y) { y = Relu(x) }"
+    (tmp_path / "model.onnx").write_bytes(proto_of(text).SerializeToString())
+    with pytest.raises(UnsupportedError, match="too large for profiling"):
+        load_model(str(tmp_path / "model.onnx"))

@@ -54,7 +54,7 @@ def test_list_prints_a_table_and_counts() -> None:
 
 def test_list_of_an_unknown_family_names_the_nearest() -> None:
     result = run("list", "--family", "mreg")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "did you mean merge" in result.stderr
 
 
@@ -70,7 +70,7 @@ def test_show_prints_before_after_proof_and_origin() -> None:
 
 def test_show_of_an_unknown_name_names_the_nearest() -> None:
     result = run("show", "merge_matmul_shared")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "did you mean merge_matmul_shared_lhs" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -96,7 +96,7 @@ def test_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"\.svg or \.png"):
         draw(LIBRARY.text("merge_matmul_shared_lhs"), tmp_path / "a.gif")
     result = run("show", "merge_matmul_shared_lhs", "--svg", str(tmp_path / "a.png"))
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert not (tmp_path / "a.png").exists()
 
 
@@ -123,7 +123,7 @@ def test_check_of_a_malformed_file_names_line_and_reason(tmp_path: Path) -> None
     path = tmp_path / "mine.txt"
     path.write_text(RIGHT.replace("Neg(t)", "Nge(t)"), encoding="utf-8")
     result = run("check", str(path))
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "unknown operator 'Nge'" in result.stderr
     assert "Traceback" not in result.stderr
 

@@ -156,6 +156,17 @@ def test_operands_are_redirected() -> None:
     check(record, "double_neg")
 
 
+def test_an_operator_that_reads_memory_as_dense_gets_it_dense() -> None:
+    def bags(table: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
+        # The copy changes nothing but the strides: capture merges it with its operand.
+        return torch.ops.aten._embedding_bag(table, ids[:, 0].clone(), offsets)[0].sin()
+
+    table, ids = torch.randn(9, 4), torch.randint(9, (3, 2))
+    record = capture_function(bags, table, ids, torch.arange(3))
+    module = lower_captured(rewritten_model(record), record.captured)
+    assert torch.equal(module(*record.inputs)[0], table[ids[:, 0]].sin())
+
+
 def test_a_view_of_a_result_with_other_strides_is_still_right() -> None:
     # The addition now comes after the multiplications: its result has strides of its own.
     def function(x: Tensor, y: Tensor, w: Tensor) -> Tensor:

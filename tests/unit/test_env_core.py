@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -310,3 +312,41 @@ def test_wrong_calls_are_refused() -> None:
         _C.VecRewriteEnv([], LIBRARY, COST)
     with pytest.raises(EnvError, match="before the first"):
         _C.VecRewriteEnv([_C.parse_graph(BLOCK)], LIBRARY, COST).step([0])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_threads_of_python_share_an_environment(num_threads: int) -> None:
+    # Each call is one at a time: what they do to each other is that sizes change between two calls.
+    env = make(4, num_threads=num_threads)
+
+    def play(seed: int) -> None:
+        generator = random.Random(seed)
+        for _ in range(60):
+            env.step([generator.randrange(4) for _ in range(4)])
+            env.copy(generator.randrange(4), generator.randrange(4))
+            env.reset([seed], [{"graph": seed, "random_steps": 2, "seed": seed}])
+            with contextlib.suppress(EnvError):
+                env.observe(allocate(env.sizes()))
+            env.graph(seed).check()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(play, range(3)))
+
+
+def test_threads_of_python_share_a_state() -> None:
+    state = _C.RewriteState(_C.parse_graph(ATTENTION), LIBRARY, COST)
+
+    def play(_: int) -> None:
+        for _ in range(20):
+            for candidate in state.candidates()[:1]:
+                with contextlib.suppress(IndexError):  # somebody else took the last of its matches
+                    state.step(candidate["substitution"], candidate["location"])
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(play, range(3)))
+    state.graph.check()
+
+
+def test_there_are_no_more_threads_than_episodes() -> None:
+    # A thread and a copy of each graph for each: no machine has as many.
+    make(2, num_threads=1_000_000).step([0, 0])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import torchrlopt
+from tests.e2e.models import RUNTIMES
 from torchrlopt import executor_table
 from torchrlopt.compile import backend
 from torchrlopt.compile.memory import MEMORY
@@ -23,7 +25,6 @@ from torchrlopt.executors import registry
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
-OTHERS = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name) is not None]
 EXECUTORS = ["inductor", "onnxruntime", "openvino"]
 
 
@@ -151,6 +152,28 @@ def test_inductor_compiles_once_for_a_set_of_weights() -> None:
     assert lowered().num_compilations == before + 1
 
 
+def test_nobody_else_compiles_while_inductor_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that another thread loads meanwhile would be taken for ours, and removed from inductor's list."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    plain = torch._inductor.compile
+    is_free: list[bool] = []
+
+    def compile_one(*args: Any, **options: Any) -> Any:
+        with ThreadPoolExecutor(1) as other:
+            is_free.append(other.submit(compile_lock.acquire, blocking=False).result())
+        return plain(*args, **options)
+
+    model, x = build()
+    ours = optimised(model, x, executor="inductor")
+    check(ours, model, x)
+    monkeypatch.setattr(torch._inductor, "compile", compile_one)
+    with torch.no_grad():
+        model.left.weight.mul_(0.5)
+    check(ours, model, x)  # outside of Dynamo, which holds the lock itself
+    assert is_free == [False]
+
+
 def test_export_still_works_after_inductor() -> None:
     """Kernels that our trace puts aside are back before another compiler looks at them."""
     model = nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(3, 4, 3)).eval()
@@ -248,6 +271,37 @@ def test_openvino_takes_bfloat16(executor: str, is_dynamic: bool) -> None:
         torch.testing.assert_close(first, kept, rtol=0, atol=0)  # a result is the caller's own
 
 
+SIGNAL = """
+import gc, os, signal, threading, torch, torchrlopt
+from torch import nn
+
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+model, x = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), torch.randn(3, 8)
+options = {"searcher": "greedy", "measure": False, "cache": False, "on_error": "raise"}
+models = [torchrlopt.optimise(model, x, executor=EXECUTOR, **options) for _ in range(2)]
+assert models[0].report.kept == "rewritten"
+
+def drop():
+    models.pop(0)
+    torch._dynamo.reset()
+    gc.collect()
+
+for _ in range(2):
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    os.kill(os.getpid(), signal.SIGUSR1)
+"""
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_signals_are_handled_after_a_graph_has_died_in_another_thread(executor: str) -> None:
+    """OpenVINO's core takes the stack of signal handlers away when it dies."""
+    script = SIGNAL.replace("EXECUTOR", repr(executor))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "handled\n" * 2), done.stderr
+
+
 @pytest.mark.parametrize("executor", ["openvino"])
 def test_openvino_serves_threads_at_once(executor: str) -> None:
     model, _ = build()
@@ -291,7 +345,7 @@ def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: py
     check(ours, model, x)
     report = ours.report
     assert [choice.executor for choice in report.choices] == [
-        "eager", *(name for name in [*OTHERS, "inductor"] for _ in range(2)),
+        "eager", *(name for name in [*RUNTIMES, "inductor"] for _ in range(2)),
     ]  # fmt: skip
     usable = [choice for choice in report.choices if choice.reason is None]
     (best,) = (c for c in usable if (c.executor, c.searcher) == (report.executor, report.searcher))
@@ -319,7 +373,7 @@ def test_modes_of_torch_compile() -> None:
 
 
 def test_available_executors() -> None:
-    assert registry.available("cpu") == ("eager", *OTHERS, "inductor")
+    assert registry.available("cpu") == ("eager", *RUNTIMES, "inductor")
     assert registry.available("cuda") == ("eager", "inductor")
     with pytest.raises(OptionsError, match="measure"):
         Options(executor="auto", measure=False)

@@ -1,4 +1,4 @@
-"""The garbage collector kept out of a while: torchrlopt/capture/garbage.py."""
+"""The garbage collector kept out of a while: torchrlopt/machine/profiling/garbage.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from torchrlopt.capture.garbage import no_garbage_collection
+from torchrlopt.machine.profiling.garbage import no_garbage_collection
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])

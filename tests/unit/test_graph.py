@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import locale
+
 import pytest
 
 from torchrlopt import _C
@@ -86,6 +88,25 @@ def test_hash_is_the_same_in_every_process() -> None:
         ("graph (x: f32[2]) { return x } trailing", "nothing after the closing brace"),
         ("graph (x: f32[2", "expected ']'"),
         ("", "expected 'graph'"),
+        ("graph (x: f32[2]) { return _ }", "expected a value, got '_'"),
+        ("graph (x: f32[2]) {\n y = Elu(x; alpha=1e999) return y }", "line 2: expected a number of 64 bits"),
+        ("graph (x: f32[2]) { y = Elu(x; alpha=1e) return y }", "expected a number of 64 bits, got '1e'"),
+        ("graph (x: f32[2]) { y = Softmax(x; axis=0x0) return y }", "expected a number of 64 bits"),
+        ("graph (x: f32[2]) { y = Softmax(x; axis=99999999999999999999) return y }", "a number of 64 bits"),
+        ("graph (x: f32[2]) { y = Softmax(x; axis=", "expected a number, got ''"),
+        ("graph (\n x: f32[-5]) { return x }", "line 2: a size below 0 in f32[-5]"),
+        ("graph (x: f32[(-9223372036854775807-1)//(-1)]) { return x }", "overflows 64 bits"),
+        ("graph (x: f32[(-9223372036854775807-1)*s0//(-1*s0)]) { return x }", "overflows 64 bits"),
+        ("graph (x: f32[4611686018427387904*s0*4]) { return x }", "overflows 64 bits"),
+        ("graph (x: f32[9223372036854775807*s0+s0]) { return x }", "overflows 64 bits"),
+        (
+            'graph (x: f32[s0]) { y = Resize(x; scales=[1e300], mode="nearest") return y }',
+            "expected positive scales and sizes below 2^53",
+        ),
+        (
+            'graph (x: f32[9000000000000000]) { y = Resize(x; scales=[2.0], mode="nearest") return y }',
+            "expected positive scales and sizes below 2^53",
+        ),
     ],
 )
 def test_malformed_text_is_refused(text: str, message: str) -> None:
@@ -97,6 +118,81 @@ def test_malformed_text_is_refused(text: str, message: str) -> None:
 def test_deeply_nested_dimension_is_refused_not_a_crash() -> None:
     with pytest.raises(ModelFormatError):
         _C.parse_graph("graph (x: f32[" + "(" * 100000 + "]) { return x }")
+
+
+@pytest.mark.parametrize(
+    "dim",
+    [
+        "+".join(f"s{i}" for i in range(5000)),
+        "*".join(["(a+b+c+d+e+f+g+h)"] * 8),
+        "*".join(["long_name"] * 500),
+    ],
+    ids=["sum", "product", "power"],
+)
+def test_a_dimension_has_a_limit(dim: str) -> None:
+    with pytest.raises(ModelFormatError, match="a dimension of more than 4096 characters"):
+        _C.parse_graph(f"graph (x: f32[{dim}]) {{ return x }}")
+
+
+def test_steps_that_square_a_size_come_to_the_limit() -> None:
+    # Of 2^k factors after k steps: what has no type is left to the caller, who keeps the operator as it is.
+    builder = _C.GraphBuilder()
+    value = (builder.add_input("x", ("f32", ["batch", "batch"])), 0)
+
+    def square(value: _C.Value) -> _C.Value:
+        flat = (builder.add_node("Flatten", [value], {"axis": 0}), 0)
+        column = (builder.add_node("Transpose", [flat], {"perm": [1, 0]}), 0)
+        return builder.add_node("MatMul", [column, flat], {}), 0
+
+    for _ in range(9):
+        value = square(value)
+    with pytest.raises(ModelFormatError, match="more than 4096 characters"):
+        square(value)
+
+
+@pytest.mark.parametrize("number", ["1e-320", "5e-324", "1e+300", "inf", "-inf", "0.1", "-0.0"])
+def test_numbers_print_as_they_parse(number: str) -> None:
+    graph = _C.parse_graph(f"graph (x: f32[2]) {{ y = Elu(x; alpha={number}) return y }}")
+    assert _C.parse_graph(graph.text()).hash() == graph.hash()
+
+
+@pytest.mark.parametrize("word", ['say "no"', "back\\slash", 'both \\" ', "two\nlines"])
+def test_words_print_as_they_parse(word: str) -> None:
+    builder = _C.GraphBuilder()
+    x = builder.add_input("x", ("f32", [2]))
+    opaque = builder.add_leaf("Opaque", [(x, 0)], {"op": word}, [("f32", [2])])
+    builder.set_outputs([(opaque, 0)], ["y"])
+    graph = builder.finish()
+    assert _C.parse_graph(graph.text()).hash() == graph.hash()
+
+
+def test_numbers_do_not_depend_on_the_locale() -> None:
+    try:
+        locale.setlocale(locale.LC_NUMERIC, "de_DE.UTF-8")
+    except locale.Error:
+        pytest.skip("the locale de_DE.UTF-8 is not installed")
+    try:
+        graph = _C.parse_graph("graph (x: f32[2]) { y = Elu(x; alpha=0.5) return y }")
+        assert "alpha=0.5)" in graph.text()
+    finally:
+        locale.setlocale(locale.LC_NUMERIC, "C")
+
+
+def test_thousands_of_equal_nodes_do_not_look_at_each_other() -> None:
+    # Each looked through all the others for each of the others: minutes.
+    builder = _C.GraphBuilder()
+    x = builder.add_input("x", ("f32", [2]))
+    nodes = [builder.add_node("Relu", [(x, 0)], {}) for _ in range(2500)]
+    builder.set_outputs([(nodes[-1], 0)], ["y"])
+    assert builder.finish().num_operators == 2500
+
+
+def test_builder_refuses_a_size_below_zero() -> None:
+    builder = _C.GraphBuilder()
+    with pytest.raises(ModelFormatError, match="a size below 0"):
+        builder.add_input("x", ("f32", [2, -1]))
+    with pytest.raises(ModelFormatError, match="a size below 0"):
+        builder.add_leaf("Opaque", [], {"op": "x"}, [("f32", [-1])])
 
 
 def test_builder_makes_what_the_text_says() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -46,11 +47,11 @@ def test_a_graph_on_the_heap_asks_the_kernel_for_nothing() -> None:
 
 
 @needs_glibc
-def test_what_is_kept_is_given_back_with_the_last_graph() -> None:
+def test_what_is_kept_is_given_back_with_the_last_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
-    before = dict(kept_heap._held)
+    monkeypatch.setattr(kept_heap, "_held", {})  # graphs of other tests would keep it
     one, other = kept_heap.on_heap(chain, 64 * MB), kept_heap.on_heap(chain, 200 * MB)
-    assert sorted(kept_heap._held.values()) == sorted([*before.values(), 64 * MB, 200 * MB])
+    assert sorted(kept_heap._held.values()) == [64 * MB, 200 * MB]
     x = torch.randn(16 * MB)
     other(x)
 
@@ -60,9 +61,8 @@ def test_what_is_kept_is_given_back_with_the_last_graph() -> None:
 
     full = resident()
     del one, other
-    assert kept_heap._held == before
-    if not before:
-        assert resident() < full - 50 * MB
+    assert kept_heap._held == {}
+    assert resident() < full - 50 * MB
 
 
 @needs_glibc
@@ -84,6 +84,32 @@ def test_an_error_leaves_malloc_as_it_was() -> None:
     with pytest.raises(ValueError, match="no"):
         kept()
     assert set_to[-1] == (kept_heap._MMAP_MAX, kept_heap._NUM_MAPS)
+
+
+@needs_glibc
+def test_a_call_in_another_thread_changes_no_setting() -> None:
+    set_to = []
+    kept = kept_heap.on_heap(lambda: "result", 64 * MB)
+    kept._mallopt = lambda *setting: set_to.append(setting)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(kept).result() == "result"
+    assert set_to == []
+    assert kept() == "result"
+    assert set_to == [(kept_heap._MMAP_MAX, 0), (kept_heap._MMAP_MAX, kept_heap._NUM_MAPS)]
+
+
+@needs_glibc
+def test_graphs_may_come_and_go_in_many_threads() -> None:
+    gc.collect()
+    before = dict(kept_heap._held)
+
+    def make_some(_: int) -> None:
+        for _ in range(200):
+            kept_heap.on_heap(chain, 64 * MB)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(make_some, range(4)))
+    assert kept_heap._held == before
 
 
 def test_small_graphs_and_a_malloc_of_the_users_own_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

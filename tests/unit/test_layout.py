@@ -105,13 +105,20 @@ def test_view_of_an_input_stays_one() -> None:
     assert prepared.run(*args)[1].data_ptr() == args[0].data_ptr()
 
 
-@pytest.mark.parametrize("stride", [(60, 15, 5, 1), (60, 1, 20, 4), (1, 2, 8, 24)])
+@pytest.mark.parametrize("stride", [(60, 15, 5, 1), (60, 1, 20, 4), (1, 2, 8, 24), (96, 24, 8, 1)])
 def test_restride(stride: tuple[int, ...]) -> None:
     x = rand(2, 4, 3, 5)
     got = restride(x, stride)
     assert got.stride() == stride
     assert torch.equal(got, x)
     assert (got is x) == (x.stride() == stride)
+
+
+def test_restride_of_repeated_elements() -> None:
+    x = rand(2, 4, 1, 5).expand(-1, -1, 3, -1)
+    got = restride(x.contiguous(), (1, 2, 0, 8))
+    assert got.stride() == (1, 2, 0, 8)
+    assert torch.equal(got, x)
 
 
 def test_restride_of_sizes_of_one_is_a_view() -> None:

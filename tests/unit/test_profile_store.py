@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.forks import run
 from torchrlopt.machine.cost import Price, ProfileStore
 from torchrlopt.machine.cost.store import digest_of
+from torchrlopt.storage.checked_json import checksum
 
 DEVICE, EXECUTOR = "ab" * 32, "eager"
 LARGE = 2**64 - 1
@@ -48,11 +48,53 @@ def test_implausible_times_are_not_stored(store: ProfileStore, us: float) -> Non
 
 
 @pytest.mark.parametrize("column", ["us", "own", "num_graphs", "spread"])
-def test_poisoned_rows_are_left_out(store: ProfileStore, column: str) -> None:
+@pytest.mark.parametrize("value", ["'zzz'", "-1", "9e999", "cast(x'ff41' as text)", "x'00'"])
+def test_poisoned_rows_are_left_out_and_measured_again(
+    store: ProfileStore, column: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store.add(DEVICE, EXECUTOR, [made(1), made(2)])
     with sqlite3.connect(store.path) as db:
-        db.execute(f"update prices_1 set {column} = 'zzz' where context = ?", (f"{1:016x}",))
+        db.execute(f"update prices_1 set {column} = {value} where context = ?", (f"{1:016x}",))
     assert set(store.prices(DEVICE, EXECUTOR)) == {2}
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    assert store.prices(DEVICE, EXECUTOR) == {1: made(1), 2: made(2)}
+    assert not caplog.records
+
+
+def test_a_poisoned_count_does_not_overflow(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    with sqlite3.connect(store.path) as db:
+        db.execute("update prices_1 set num_graphs = ?", (2**63 - 1,))
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    assert store.prices(DEVICE, EXECUTOR) == {1: made(1)}
+
+
+def test_prices_measured_longest_ago_go_first(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "cache", max_prices=3)
+    for context in range(1, 6):
+        store.add(DEVICE, EXECUTOR, [made(context)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {3, 4, 5}
+    (profile,) = store.profiles()
+    assert (profile.device, profile.executor, profile.num_prices) == (DEVICE, EXECUTOR, 3)
+    assert 0 < profile.oldest <= profile.newest <= time.time()
+
+
+def test_memory_is_limited_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = ProfileStore(tmp_path / "file", max_prices=3)
+    for context in range(1, 6):
+        store.add(DEVICE, EXECUTOR, [made(context)])
+    store.add(DEVICE, EXECUTOR, [made(3)])
+    assert set(store.prices(DEVICE, EXECUTOR)) == {3, 4, 5}
+
+
+def test_what_is_on_disk_again_is_not_hidden_by_memory(store: ProfileStore) -> None:
+    store.path.parent.mkdir(mode=0o700)
+    store.path.parent.chmod(0o777)
+    store.add(DEVICE, EXECUTOR, [made(1, us=2.0)])
+    store.path.parent.chmod(0o700)
+    store.add(DEVICE, EXECUTOR, [made(1, us=8.0)])
+    assert store.prices(DEVICE, EXECUTOR) == {1: made(1, us=8.0)}
 
 
 def test_an_empty_profile_has_no_file_and_no_warning(
@@ -80,6 +122,36 @@ def test_a_tampered_probe_is_none(store: ProfileStore) -> None:
     assert store.probe(DEVICE) is None
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '{"model": {"launch_us": NaN}}',
+        '{"model": {"launch_us": 1e999}}',
+        '{"model": {"launch_us": -1}}',
+        '{"model": {"launch_us": "fast"}}',
+        '{"model": [1]}',
+        '{"raw": {}}',
+        "[]",
+        "{",
+        "[" * 100_000,
+    ],
+    ids=range(9),
+)
+def test_a_probe_with_numbers_that_are_none_is_none(store: ProfileStore, payload: str) -> None:
+    store.put_probe(DEVICE, {"model": {}})
+    with sqlite3.connect(store.path) as db:
+        db.execute("update probes_1 set payload = ?, digest = ?", (payload, checksum(DEVICE, payload)))
+    assert store.probe(DEVICE) is None
+
+
+def test_clearing_forgets_everything(store: ProfileStore) -> None:
+    store.add(DEVICE, EXECUTOR, [made(1)])
+    store.put_probe(DEVICE, {"model": {}})
+    assert store.num_probes == 1
+    assert store.clear()
+    assert (store.profiles(), store.num_probes, store.probe(DEVICE)) == ([], 0, None)
+
+
 def test_a_damaged_file_is_put_aside(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
     store.add(DEVICE, EXECUTOR, [made(1)])
     for suffix in ("-wal", "-shm"):
@@ -103,15 +175,13 @@ def test_another_version_is_left_as_it_is(store: ProfileStore) -> None:
         assert db.execute("select device from prices_0").fetchall() == [("old",)]
 
 
-def test_a_table_of_another_shape_is_left_alone(
-    store: ProfileStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_of_another_shape_is_made_anew(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
     store.path.parent.mkdir(mode=0o700)
     with sqlite3.connect(store.path) as db:
         db.execute("create table prices_1 (device text, executor text)")
     store.add(DEVICE, EXECUTOR, [made(1)])
-    assert set(store.prices(DEVICE, EXECUTOR)) == {1}, "in memory"
-    assert len([r for r in caplog.records if "cannot be written" in r.message]) == 1
+    assert set(ProfileStore(store.path.parent).prices(DEVICE, EXECUTOR)) == {1}
+    assert len([r for r in caplog.records if "starts anew" in r.message]) == 1
 
 
 def test_read_only_profile_is_read(store: ProfileStore) -> None:
@@ -136,16 +206,11 @@ def test_unwritable_place_means_memory(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_two_processes_lose_nothing(store: ProfileStore) -> None:
-    code = (
-        "import sys; from pathlib import Path; from torchrlopt.machine.cost import Price, ProfileStore\n"
-        "store = ProfileStore(Path(sys.argv[1])); base = int(sys.argv[2])\n"
-        f"[store.add({DEVICE!r}, {EXECUTOR!r}, [Price(7, base + i, 'Relu', 1.0, 0.0, 1.0, 1.0, 1),"
-        " Price(7, 5, 'Relu', 1.0, 0.0, 1.0, 1.0, 1)]) for i in range(20)]\n"
-    )
-    command = [sys.executable, "-c", code, str(store.path.parent)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    runs = [subprocess.Popen([*command, base], env=environment) for base in ("100", "200")]
-    assert [run.wait() for run in runs] == [0, 0]
+    def fill(base: int) -> None:
+        for i in range(20):
+            store.add(DEVICE, EXECUTOR, [made(base + i), made(5)])
+
+    run(lambda: fill(100), lambda: fill(200))
     found = store.prices(DEVICE, EXECUTOR)
     assert len(found) == 41
     assert found[5].num_graphs == 40, "both counted"

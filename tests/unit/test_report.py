@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from torchrlopt.report import Report, ReportStep
+from torchrlopt.substitutions import load_library
 
 
 def example() -> Report:
@@ -12,7 +13,11 @@ def example() -> Report:
         searcher="greedy",
         executor="eager",
         kept="rewritten",
-        steps=(ReportStep("fuse_conv_relu", 0, 2.5), ReportStep("fuse_conv_relu", 1, 2.0)),
+        steps=(
+            ReportStep("fuse_conv_relu", 0, 2.5, 0.5, "activation"),
+            ReportStep("fuse_conv_relu", 1, 2.0, 0.5, "activation"),
+            ReportStep("normalise_sub", 0, 2.0, 0.0, "normalise"),
+        ),
         cost_before_ms=3.0,
         cost_after_ms=2.0,
         measured_before_ms=6.0,
@@ -33,6 +38,8 @@ def test_json_round_trip() -> None:
         "substitution": "fuse_conv_relu",
         "location": 1,
         "cost_ms": 2.0,
+        "saved_ms": 0.5,
+        "family": "activation",
     }
 
 
@@ -55,7 +62,7 @@ def test_merged_adds_times_and_keeps_reasons() -> None:
     assert merged.measured_before_ms == 6.0
     assert merged.opaque == ("aten.foo.default", "x")
     assert merged.searcher == "greedy"
-    assert len(merged.steps) == 2
+    assert len(merged.steps) == 3
 
 
 def test_merged_of_one_is_that_one() -> None:
@@ -66,7 +73,9 @@ def test_merged_of_one_is_that_one() -> None:
 def test_printed_table_says_what_matters() -> None:
     text = str(example())
     for part in (
-        "2 x fuse_conv_relu",
+        "1.50x as fast (6.000 -> 4.000 ms a call, spread 1%), 2 instead of 4 operators",
+        "fused",
+        "1.000 ms less: 2 x fuse_conv_relu",
         "6.000 -> 4.000 ms",
         "1.50x",
         "1.10 times",
@@ -88,3 +97,29 @@ def test_measured_share_of_the_price_is_weighted_when_merged() -> None:
     priced = Report(cost_before_ms=2.0, cost_after_ms=1.0, measured_share=0.75)
     assert "75% from measured prices" in str(priced)
     assert "measured" not in str(Report(cost_before_ms=2.0, cost_after_ms=1.0, measured_share=0.0))
+
+
+def test_the_sentence_says_no_more_than_was_found() -> None:
+    report = example()
+    report.measured_spread = 0.6
+    assert "as fast as the original within the spread of 60%" in report.summary
+    report.measured_after_ms = None
+    assert report.summary == "2 instead of 4 operators, not timed"
+    report.kept = "original"
+    assert report.summary == "the original runs"
+    assert Report(num_graphs=0).summary == "nothing has been compiled so far"
+
+
+def test_steps_are_grouped_by_what_they_mean() -> None:
+    report = Report.merged([example(), example()])
+    fused, normal = report.step_groups()
+    assert (fused.meaning, fused.counts, fused.saved_ms) == ("fused", {"fuse_conv_relu": 4}, 2.0)
+    assert (normal.meaning, normal.counts) == ("normal form", {"normalise_sub": 2})
+    (other,) = Report(steps=(ReportStep("new", 0, 1.0, 0.1, "unheard_of"),)).step_groups()
+    assert other.meaning == "other steps"
+
+
+def test_every_family_of_the_library_has_a_meaning() -> None:
+    library = load_library(with_generated=True)
+    steps = tuple(ReportStep(name, 0, 0.0, 0.0, library.family(name)) for name in library.names)
+    assert "other steps" not in {group.meaning for group in Report(steps=steps).step_groups()}

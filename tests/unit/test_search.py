@@ -14,6 +14,7 @@ from torchrlopt.errors import RlOptError, SearchError
 from torchrlopt.options import Options
 from torchrlopt.plan import search as search_module
 from torchrlopt.plan.search import Plan, graph_hash, replay, search
+from torchrlopt.substitutions import load_library
 
 # Merging pays at once; `split_relu` loses time by itself and only makes `cancel` possible.
 LIBRARY = """
@@ -186,9 +187,35 @@ def test_replay_refuses_another_graph_another_library_and_a_missing_step() -> No
         _C.replay(graph, library, [("nothing", 0)])
 
 
+def chain(num_blocks: int) -> _C.Graph:
+    lines = [
+        f"  a{n} = MatMul(x{n}, w)\n  b{n} = Relu(a{n})\n  c{n} = Relu(b{n})\n"
+        f"  d{n} = Transpose(c{n}; perm=[1,0])\n  x{n + 1} = Transpose(d{n}; perm=[1,0])\n"
+        for n in range(num_blocks)
+    ]
+    return _C.parse_graph(f"graph (x0: f32[8,8], w: f32[8,8]) {{\n{''.join(lines)}return x{num_blocks}\n}}")
+
+
+def test_a_graph_of_ten_thousand_operators_is_planned_to_its_end() -> None:
+    found = _C.search(chain(2000), load_library(), _C.CostModel(), searcher="greedy", budget_ms=120_000.0)
+    assert found["exhausted"]
+    assert found["graph"].num_operators == 4000
+    cut = _C.search(chain(2000), load_library(), _C.CostModel(), budget_ms=120_000.0, max_length=1500)
+    assert len(cut["steps"]) == 1500
+    assert not cut["exhausted"]
+
+
+@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "annealing", "random", "best_known"])
+def test_a_budget_is_kept_on_a_hundred_thousand_operators(searcher: str) -> None:
+    found = _C.search(chain(20_000), load_library(), _C.CostModel(), searcher=searcher, budget_ms=50.0)
+    assert not found["exhausted"]
+    assert found["cost_after_us"] <= found["cost_before_us"]
+
+
 def test_ctrl_c_ends_a_search_at_once() -> None:
     # In a process of its own: signals reach the main thread only, and tests may run in another.
     script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from torchrlopt import _C\n"
         f"graph, library = _C.parse_graph({HILL!r}), _C.Library({LIBRARY!r})\n"
         "print('ready', flush=True)\n"

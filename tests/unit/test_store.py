@@ -1,19 +1,21 @@
-"""The plan store: round trips, damage, limits, permissions, several processes."""
+"""The plan store: round trips, damage, limits, threads (processes: tests/e2e/test_cache_processes.py)."""
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import multiprocessing
 import os
 import sqlite3
-import subprocess
-import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.forks import run
 from torchrlopt.plan.store import PlanStore, make_key
+from torchrlopt.storage.checked_json import checksum
 from torchrlopt.storage.directory import default_directory
 
 
@@ -77,7 +79,6 @@ def test_corrupt_database_is_put_aside(
     found = [store.get(f"key {i}") for i in range(60)]
     assert all(entry is None or entry == {"text": "x" * 500} for entry in found)
     store.put("new", {"x": 1})
-    store.put("new", {"x": 1})  # damage found while writing costs one entry, not the next
     assert store.get("new") == {"x": 1}
     assert "damaged" in caplog.text
 
@@ -90,13 +91,51 @@ def test_tampered_entry_is_a_miss(store: PlanStore) -> None:
     assert store.get("a") is None
 
 
-def test_entry_of_another_shape_is_a_miss(store: PlanStore) -> None:
+def test_entry_of_another_shape_is_a_miss_and_the_store_is_repaired(store: PlanStore) -> None:
     store.put("a", {"x": 1})
     with sqlite3.connect(store.path) as connection:
         connection.execute("drop table plans")
         connection.execute("create table plans (key text, other text)")
     connection.close()
     assert store.get("a") is None
+    store.put("a", {"x": 2})
+    assert PlanStore(store.directory).get("a") == {"x": 2}
+
+
+NESTED = '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize("payload", [NESTED, '{"x": NaN}', '{"x": -Infinity}', "[1]", "null", "{", ""])
+def test_a_payload_that_we_would_not_have_written_is_a_miss(store: PlanStore, payload: str) -> None:
+    store.put("a", {"x": 1})
+    store.put("b", {"x": 2})
+    row = (payload, checksum("a", payload))  # the check sum is no secret
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("update plans set payload = ?, digest = ? where key = 'a'", row)
+    connection.close()
+    assert store.get("a") is None
+    assert [entry.payload for entry in store.entries()] == [{"x": 2}]
+
+
+@pytest.mark.parametrize("column", ["payload", "digest", "num_bytes", "used_at"])
+@pytest.mark.parametrize(
+    "value", ["cast(x'ff41' as text)", "x'00ff'", "-1", "9e999", "'zzz'", str(2**63 - 1)]
+)
+def test_a_poisoned_row_is_no_error(
+    store: PlanStore, column: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "ab":
+        store.put(name, {"x": name})
+    with sqlite3.connect(store.path) as connection:
+        connection.execute(f"update plans set {column} = {value} where key = 'a'")
+    connection.close()
+    assert store.get("a") in (None, {"x": "a"})
+    small = PlanStore(store.directory, max_entries=2)
+    for name in "bcd":
+        small.put(name, {"x": name})
+    assert [store.get(name) for name in "cd"] == [{"x": name} for name in "cd"]
+    assert all(0 <= entry.used_at <= time.time() for entry in store.entries())
+    assert not caplog.records
 
 
 def test_least_recently_used_go_first(tmp_path: Path) -> None:
@@ -111,6 +150,46 @@ def test_least_recently_used_go_first(tmp_path: Path) -> None:
     assert store.get("e") is not None
 
 
+def test_number_of_entries_is_limited(tmp_path: Path) -> None:
+    store = PlanStore(tmp_path / "plans", max_entries=3)
+    for number in range(10):
+        store.put(f"key {number}", {"x": number})
+    assert [entry.payload["x"] for entry in store.entries()] == [7, 8, 9]
+
+
+def test_entries_from_the_future_go_as_well(tmp_path: Path) -> None:
+    """The clock was put back: what is new must not be what goes."""
+    store = PlanStore(tmp_path / "plans", max_entries=3)
+    for name in "abc":
+        store.put(name, {"x": name})
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("update plans set used_at = used_at + 1e9")
+    connection.close()
+    store.put("d", {"x": "d"})
+    assert store.get("d") == {"x": "d"}
+    assert len(store.entries()) == 3
+
+
+def test_memory_is_limited_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    store = PlanStore(tmp_path / "file" / "plans", max_bytes=1000, max_entries=3)
+    for number in range(10):
+        store.put(f"key {number}", {"x": number})
+    assert [store.get(f"key {number}") for number in range(6, 10)] == [None, {"x": 7}, {"x": 8}, {"x": 9}]
+    store.put("large", {"text": "x" * 985})
+    assert store.get("key 9") is None
+    assert store.get("large") == {"text": "x" * 985}
+
+
+def test_what_is_on_disk_again_is_not_hidden_by_memory(store: PlanStore) -> None:
+    store.directory.mkdir(mode=0o700)
+    store.directory.chmod(0o777)
+    store.put("a", {"x": "in memory"})
+    store.directory.chmod(0o700)
+    store.put("a", {"x": "on disk"})
+    assert store.get("a") == {"x": "on disk"}
+
+
 def test_too_large_entry_is_not_stored(store: PlanStore) -> None:
     store.put("a", {"text": "x" * (5 * 2**20)})
     assert store.get("a") is None
@@ -123,57 +202,19 @@ def test_no_pickle_and_no_nan(store: PlanStore) -> None:
         store.put("a", {"x": float("nan")})
 
 
-def test_processes_write_at_once(store: PlanStore) -> None:
-    code = (
-        "import sys; from pathlib import Path; from torchrlopt.plan.store import PlanStore\n"
-        "store = PlanStore(Path(sys.argv[1]))\n"
-        "for i in range(40): store.put(f'{sys.argv[2]} {i}', {'i': i})\n"
-    )
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code, str(store.directory), name])
-        for name in ("one", "two", "three")
-    ]
-    assert [run.wait(timeout=120) for run in runs] == [0, 0, 0]
-    for name in ("one", "two", "three"):
-        assert [store.get(f"{name} {i}") for i in range(40)] == [{"i": i} for i in range(40)]
-
-
 def test_a_new_store_is_opened_by_several_at_once(tmp_path: Path) -> None:
     # SQLite refuses some of those that make a new database at the same moment; no entry may be lost.
-    for number in range(60):
-        begin = threading.Barrier(4)
+    folders = [tmp_path / str(number) for number in range(20)]
+    begin = multiprocessing.get_context("fork").Barrier(4)
 
-        def put(name: str, folder: Path = tmp_path / str(number), begin: threading.Barrier = begin) -> None:
-            begin.wait()
+    def put(name: str) -> None:
+        for folder in folders:
+            begin.wait(60)
             PlanStore(folder).put(name, {"name": name})
 
-        threads = [threading.Thread(target=put, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        opened = PlanStore(tmp_path / str(number))
-        assert [opened.get(name) for name in "abcd"] == [{"name": name} for name in "abcd"]
-
-
-def test_kill_while_writing_loses_nothing_written_before(store: PlanStore) -> None:
-    store.put("before", {"x": 1})
-    code = (
-        "import sys; from pathlib import Path; from torchrlopt.plan.store import PlanStore\n"
-        "store = PlanStore(Path(sys.argv[1])); print('ready', flush=True)\n"
-        "i = 0\n"
-        "while True: i += 1; store.put(f'k{i}', {'text': 'x' * 2000})\n"
-    )
-    for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", code, str(store.directory)], stdout=subprocess.PIPE, text=True
-        ) as run:
-            assert run.stdout is not None
-            run.stdout.readline()
-            run.kill()
-        assert store.get("before") == {"x": 1}
-        store.put("after", {"x": 2})
-        assert store.get("after") == {"x": 2}
+    run(*(functools.partial(put, name) for name in "abcd"))
+    for folder in folders:
+        assert [PlanStore(folder).get(name) for name in "abcd"] == [{"name": name} for name in "abcd"]
 
 
 def test_key_depends_on_every_part() -> None:

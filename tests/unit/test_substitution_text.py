@@ -143,3 +143,30 @@ def test_text_that_is_no_substitution_is_refused() -> None:
 def test_deep_nesting_is_refused_rather_than_exhausting_the_stack() -> None:
     nested = "(" * 5000 + "rank(x)" + ")" * 5000
     assert "nested too deeply" in refusal(one("y = Relu(x)", where=nested + " == 2")).reason
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "+".join(["1"] * 50_000) + " == 1",
+        "shape(x)" + "[0]" * 50_000 + " == 1",
+        "[" + ", ".join(["1"] * 50_000) + "] == shape(x)",
+        "let a0 = 1\n" + "\n".join(f"let a{i + 1} = a{i} + a{i}" for i in range(60)) + "\na60 == 1",
+        "let a0 = 1\n" + "\n".join(f"let a{i + 1} = {'-' * 90}a{i}" for i in range(3000)) + "\na3000 == 1",
+    ],
+    ids=["sum", "indices", "list", "doubling lets", "nested lets"],
+)
+def test_long_expressions_are_refused_rather_than_exhausting_the_stack(condition: str) -> None:
+    assert "more than 500 operands" in refusal(one("y = Relu(x)", where=condition)).reason
+
+
+@pytest.mark.parametrize("number", ["1e999", "99999999999999999999", "0x10", "1abc", "1e"])
+def test_what_is_no_number_of_64_bits_is_refused(number: str) -> None:
+    assert f"'{number}' is not a number" in refusal(one("y = Relu(x)", where=f"rank(x) == {number}")).reason
+
+
+def test_an_output_may_become_another_tensor_of_the_pattern() -> None:
+    # Nothing else of the replacement is there to look at.
+    library = _C.Library("substitution s\n  y = Mul(a, b)\n  z = Mul(a, b)\n=>\n  z = y\n")
+    graph = _C.parse_graph("graph (a: f32[2]) { y = Mul(a, a) z = Mul(a, a) return y, z }")
+    assert library.apply(graph, "s", 0).num_operators == 1

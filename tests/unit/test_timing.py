@@ -34,19 +34,19 @@ def given_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_timing_tells_fast_from_slow() -> None:
-    found = timing.measure(Call(4.0), Call(1.0), [], limit_ms=1e9, min_gain=0.02)
+    found = timing.measure(Call(4.0), Call(1.0), list, limit_ms=1e9, min_gain=0.02)
     assert (found.before_ms, found.after_ms, found.gain, found.spread) == (4.0, 1.0, 0.75, 0.0)
-    assert timing.measure(Call(1.0), Call(4.0), [], limit_ms=1e9, min_gain=0.02).gain == -3.0
+    assert timing.measure(Call(1.0), Call(4.0), list, limit_ms=1e9, min_gain=0.02).gain == -3.0
 
 
 def test_a_plain_verdict_ends_early_and_a_close_one_does_not() -> None:
-    plain = timing.measure(Call(4.0), Call(1.0), [], limit_ms=1e9, min_gain=0.02)
-    close = timing.measure(Call(1.0), Call(0.97, 0.99), [], limit_ms=1e9, min_gain=0.02)
+    plain = timing.measure(Call(4.0), Call(1.0), list, limit_ms=1e9, min_gain=0.02)
+    close = timing.measure(Call(1.0), Call(0.97, 0.99), list, limit_ms=1e9, min_gain=0.02)
     assert plain.num_rounds == 3
     assert close.num_rounds == 41
     assert close.gain == pytest.approx(0.02, abs=0.011)
 
 
 def test_a_round_that_was_disturbed_does_not_turn_the_verdict() -> None:
-    found = timing.measure(Call(2.0), Call(*[1.0] * 9, 50.0), [], limit_ms=1e9, min_gain=0.02)
+    found = timing.measure(Call(2.0), Call(*[1.0] * 9, 50.0), list, limit_ms=1e9, min_gain=0.02)
     assert found.gain == 0.5

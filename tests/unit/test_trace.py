@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.e2e.models import QUICK
 from torchrlopt.capture.aten import content_key
 from torchrlopt.capture.job import graph_of, jobs_of
 from torchrlopt.capture.trace import RECORDS_GRADIENTS, Traced, trace, visit
+from torchrlopt.compile.backend import reports
 from torchrlopt.errors import CaptureError, UnsupportedError
 
 
@@ -103,6 +105,20 @@ def test_inputs_that_are_written_to_are_copied_when_asked_for() -> None:
     copies[position].fill_(7)
     torch.testing.assert_close(found.inputs[position], before)
     assert found.inputs[1 - position] is copies[1 - position]
+    torch.testing.assert_close(found.own_inputs()[position], before)
+
+
+def test_copies_have_the_strides_of_what_they_stand_for() -> None:
+    window = torch.arange(12.0).reshape(3, 4)[:, 1:3]
+
+    def step(state: torch.Tensor) -> torch.Tensor:
+        state.mul_(2)
+        return state + 1
+
+    found = traced(step, window)
+    (copy,) = found.own_inputs()
+    assert copy.stride() == window.stride()
+    torch.testing.assert_close(copy, window)
 
 
 def test_reasons_to_leave_a_graph_alone_are_told() -> None:
@@ -111,6 +127,27 @@ def test_reasons_to_leave_a_graph_alone_are_told() -> None:
     assert "random" in reasons[0]
     with pytest.raises(CaptureError, match="random"):
         jobs_of(lambda x: x + torch.rand(3), (torch.ones(3),))
+
+
+class Image(torch.Tensor):
+    """A tensor with another name, as datasets and libraries have them."""
+
+
+class Named(nn.Parameter):
+    """The tensor under a parameter is a plain one."""
+
+
+def test_subclasses_of_tensors_are_left_alone() -> None:
+    model, x = Weighed().eval(), torch.randn(2, 4)
+    compiled = torch.compile(model, backend="rlopt", options=QUICK)
+    with torch.no_grad():
+        got = compiled(x.as_subclass(Image))
+        assert type(got) is Image
+        torch.testing.assert_close(got.as_subclass(torch.Tensor), model(x))
+        assert reports()[-1].fallback_reason == "an input is a Image"
+        model.linear.weight = Named(model.linear.weight.data)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert reports()[-1].kept == "rewritten"
 
 
 def test_a_graph_that_records_gradients_is_left_alone() -> None:

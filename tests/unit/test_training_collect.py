@@ -23,6 +23,7 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
+from torchrlopt.plan.search import Plan
 from training.config import CHOICES, Config, meanings
 from training.dream_trainer import DreamTrainer
 from training.episodes import random_keys as keys
@@ -33,7 +34,14 @@ from training.graphs.samplers import SAMPLERS, draw_sample
 from training.learning.pyg import with_meta_layers
 from training.real_trainer import RealTrainer
 from training.run import STATE
-from training.scores.evaluate import held_out_graphs, plans_of, scores_of, searchers_of
+from training.scores.evaluate import (
+    Score,
+    held_out_graphs,
+    plans_of,
+    scores_of,
+    searchers_of,
+    table_of,
+)
 from training.train import add_arguments, config_of, trainer_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
@@ -287,9 +295,25 @@ def test_scores_are_against_greedy_with_equal_expansions() -> None:
     plans = plans_of(searchers, [s.graph for s in samples], LIBRARY, COST, 30)
     scores = scores_of(plans)
     assert set(scores) == {"greedy", "beam", "taso", "annealing", "agent", "random_network"}
-    assert scores["greedy"].to_greedy == 1.0
-    assert scores["agent"].to_greedy <= 1.0
+    assert {name: len(each) for name, each in plans.items()} == dict.fromkeys(scores, 2)
+    mine, greedy = plans["agent"], plans["greedy"]
+    assert all(a.cost_after_ms <= b.cost_after_ms for a, b in zip(mine, greedy, strict=True))
     assert 0 < scores["agent"].ratio < 1
+
+
+def test_a_score_is_a_mean_over_graphs() -> None:
+    def plan(before_ms: float, after_ms: float, expansions: int) -> Plan:
+        return Plan("", "", (("a", 0),), (after_ms,), before_ms, "", expansions, 0, True, 0.0)
+
+    greedy = [plan(4.0, 2.0, 3), plan(10.0, 8.0, 5)]
+    mine = [plan(4.0, 1.0, 10), plan(10.0, 8.0 * 0.9995, 20)]
+    found = scores_of({"greedy": greedy, "mine": mine})
+    assert found["greedy"] == Score(pytest.approx(0.4**0.5), 1.0, 0.0, 4.0)  # type: ignore[arg-type]
+    assert found["mine"].ratio == pytest.approx((0.25 * 0.7996) ** 0.5)
+    assert found["mine"].to_greedy == pytest.approx((0.5 * 0.9995) ** 0.5)
+    assert found["mine"].better == 0.5, "by less than a thousandth is as good"
+    assert found["mine"].expansions == 15.0
+    assert table_of(found)[2] == "| greedy | 0.6325 | 1.0000 | 0% | 4 |"
 
 
 def test_pyg_and_plain_torch_have_the_same_keys_and_the_same_numbers() -> None:

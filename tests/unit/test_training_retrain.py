@@ -21,7 +21,7 @@ from training.config import Config
 from training.device.prices import Prices, cost_of, prices_of
 from training.real_trainer import RealTrainer
 from training.retrain import Target, retrain
-from training.scores.evaluate import Score, scores_of
+from training.scores.evaluate import Score, scores_of, table_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, updates=2)
 
@@ -45,13 +45,15 @@ def test_an_unknown_price_is_refused() -> None:
 
 def test_a_run_writes_agent_scores_and_card_and_can_be_continued(tmp_path: Path) -> None:
     scores = retrain(SMALL, tmp_path, Target("cuda"), test_graphs=2)
-    assert scores["agent"].to_greedy <= 1.0
+    assert scores["greedy"].to_greedy == 1.0
+    assert scores["agent"].to_greedy <= 1.0 < scores["annealing"].to_greedy
+    assert scores["agent"].expansions > scores["greedy"].expansions, "it goes on where greedy has ended"
     agent = checkpoint.load(tmp_path / "agent.safetensors", LIBRARY)
     assert json.loads(agent.metadata["prices"]) == prices_of(device_model("eager", "cuda")).rates
     stored = json.loads((tmp_path / "scores.json").read_text())
     assert stored["agent"] == dataclasses.asdict(scores["agent"])
     text = (tmp_path / "CARD.md").read_text()
-    assert "| random_network |" in text
+    assert "\n".join(table_of(scores)) in text
     assert "| geometric mean |" in (tmp_path / "REPORT.md").read_text()
     assert {path.name for path in tmp_path.glob("*.png")} == {"training.png", "scores.png"}
     assert LIBRARY.hash in text

@@ -26,7 +26,7 @@ from torchrlopt.agent.latency import LatencyModel
 from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.undisturbed_torch import undisturbed_torch
+from torchrlopt.agent.undisturbed_torch import making_networks
 from torchrlopt.agent.world.latent_controller import LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 from torchrlopt.storage.directory import write_whole
@@ -112,7 +112,7 @@ def load(path: Path, library: _C.Library) -> Agent:
     schema = Schema.from_json(metadata.get("schema", ""))
     schema.check(Schema.current())
     try:
-        with undisturbed_torch():
+        with making_networks():
             controller = _blank(metadata, schema, library)
             controller.load_state_dict(load_tensors(content))
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
@@ -192,8 +192,7 @@ def new_controller(
     The global generator of torch is left as it was. May be called inside a Dynamo call, as `load` may.
     """
     schema = schema or Schema.current()
-    with undisturbed_torch():
-        torch.manual_seed(seed)
+    with making_networks(seed):
         return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)
 
 

@@ -1,38 +1,109 @@
-"""Running our networks inside somebody else's torch: modes off, one thread, and all as it was afterwards."""
+"""Running our networks inside somebody else's torch: modes off, one thread, unseen by other threads.
+
+Number of threads, default dtype and random state of torch belong to the process. So none of them is set, not
+even for a while: a thread that is born at that moment would keep what it finds. Networks name their dtype,
+draw from generators of their own, and limit the threads of the calling thread alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+_FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.linspace)
 
 
 @contextlib.contextmanager
-def undisturbed_torch(num_threads: int = 1) -> Iterator[None]:
-    """Plain float32 CPU tensors without gradients, whatever surrounds the call.
+def undisturbed_torch() -> Iterator[None]:
+    """Plain CPU tensors without gradients, computed in one thread, whatever surrounds the call.
 
     A backend of `torch.compile` is called under fake tensors, with autocast or a default device perhaps; its
     thread count is the user's. Everything is restored, also after an exception.
-
-    Args:
-        num_threads: for operators inside; small graphs gain nothing from more than one.
     """
-    threads = torch.get_num_threads()
-    dtype = torch.get_default_dtype()
     with (
         _disable_current_modes(),
         torch._C.DisableTorchFunction(),
         torch.autocast("cpu", enabled=False),
         torch.inference_mode(False),
         torch.no_grad(),
-        torch.random.fork_rng(devices=[]),
+        one_thread(),
     ):
-        torch.set_num_threads(num_threads)
-        torch.set_default_dtype(torch.float32)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
-            torch.set_num_threads(threads)
+        yield
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Operators that this thread calls run in it alone: small graphs gain nothing from more threads.
+
+    `torch.set_num_threads` would be seen by every thread that is born meanwhile; OpenMP and MKL count for
+    each calling thread. Where torch was built with other libraries, nothing is limited.
+    """
+    limits = _limits()
+    torch.get_num_threads()  # makes torch set this thread up, which it would do later and undo ours
+    before = [(limit, limit(1)) for limit in limits]
+    try:
+        yield
+    finally:
+        for limit, count in before:
+            limit(count)
+
+
+@functools.cache
+def _limits() -> tuple[Callable[[int], int], ...]:
+    """Functions that set a number of threads of the calling thread, and return what it was.
+
+    They are asked from the library that computes, which finds them in those that it was linked with: another
+    OpenMP in the same process would be the wrong one.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        get, put = library.omp_get_max_threads, library.omp_set_num_threads
+    except (OSError, AttributeError):
+        return ()
+
+    def openmp(count: int) -> int:
+        before = int(get())
+        put(count)
+        return before
+
+    mkl = getattr(library, "MKL_Set_Num_Threads_Local", None)
+    return (openmp,) if mkl is None else (openmp, mkl)
+
+
+class _OwnWeights(TorchFunctionMode):
+    """Fills in what would be torch's own: the dtype of a new tensor, the generator of a draw."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func in _FACTORIES and given.get("dtype") is None:
+            given["dtype"] = torch.float32
+        if "generator" in given and given["generator"] is None:
+            given["generator"] = self._generator
+        with torch._C.DisableTorchFunction():
+            return func(*args, **given)
+
+
+@contextlib.contextmanager
+def making_networks(seed: int = 0) -> Iterator[None]:
+    """`undisturbed_torch`, where modules are made of float32 and draw their first weights by a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    with undisturbed_torch(), torch._C._EnableTorchFunction(), _OwnWeights(generator):
+        yield

@@ -6,53 +6,101 @@ torchrlopt stays cheap.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchrlopt.api.optimised import Optimised, optimised
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
+_BACKEND = 'torch.compile(function, backend="rlopt")'
+
 
 def optimise(
-    model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor, **options: Any
+    model: torch.nn.Module,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
+    **options: Any,
 ) -> Optimised:
     """Rewrite a model for inference.
 
     Args:
-        model: in eval mode. It is not changed, and its parameters and buffers are shared with the result.
-        example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor. Inputs of
-            other shapes work too; they may take a moment at the first call.
+        model: in eval mode. It runs as before. An optimised one is optimised anew, with these options.
+        example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor: the model is
+            compiled for them at once. Without them it is compiled at the first call, for the inputs of that
+            call. Inputs of other shapes work too; they may take a moment at the first call.
         **options: see `Options`.
 
     Returns:
-        A module with the same parameters, buffers, submodules and state_dict keys, and a `.report`.
+        A module with the same attributes (parameters, submodules, hooks and all others, see `Optimised`),
+        methods and state_dict keys, and a `.report`.
 
     Raises:
         OptionsError: an option is unknown or ill-typed.
-        UnsupportedError: the model is in training mode.
+        UnsupportedError: the model is in training mode, compiled or scripted, or no module; its parameters
+            have no shapes yet; or the inputs are none of the above.
         RlOptError: a stage failed and `on_error="raise"`.
     """
     checked = Options.from_dict(options)
+    result = optimised(_original(model), checked)
+    if example_inputs is not None:
+        args, kwargs = _arguments(example_inputs)
+        with torch.no_grad():
+            result(*args, **kwargs)
+    return result
+
+
+def _original(model: torch.nn.Module) -> torch.nn.Module:
+    """The model that is to be optimised; raises UnsupportedError for what is none."""
     if not isinstance(model, torch.nn.Module):
+        is_class = isinstance(model, type)
         raise UnsupportedError(
             "optimise takes a module",
             expected="torch.nn.Module",
-            got=type(model).__name__,
-            todo='for a function: torch.compile(function, backend="rlopt")',
+            got=f"the class {model.__name__}" if is_class else type(model).__name__,
+            todo="make a module of the class first" if is_class else f"for a function: {_BACKEND}",
         )
-    from torchrlopt.capture.trace import call, refuse_training  # heavy
+    if isinstance(model, Optimised):
+        return model._torchrlopt_runner.original
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            "the model is scripted or traced by TorchScript",
+            got=type(model).__name__,
+            todo="optimise the module that it was made of",
+        )
+    if isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl is not None:
+        raise UnsupportedError(
+            "the model is compiled already",
+            got=type(model).__name__,
+            todo="optimise the module that was given to torch.compile; leave model.compile() out",
+        )
+    if any(map(torch.nn.parameter.is_lazy, chain(model.parameters(), model.buffers()))):
+        raise UnsupportedError(
+            "parameters of the model have no shapes yet", todo="call the model once, before it is optimised"
+        )
+    from torchrlopt.capture.trace import refuse_training  # heavy
 
     refuse_training(model)
-    optimised = Optimised(model, checked)
-    with torch.no_grad(), _for_weights(checked):
-        call(optimised, example_inputs)
-    return optimised
+    return model
+
+
+def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of one call."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    if not isinstance(example_inputs, Sequence) or isinstance(example_inputs, (str, bytes)):
+        raise UnsupportedError(
+            "example_inputs are not the arguments of a call",
+            expected="a tensor, a tuple or list of arguments, or a mapping of keyword arguments",
+            got=type(example_inputs).__name__,
+        )
+    return tuple(example_inputs), {}
 
 
 def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> Report:
@@ -79,117 +127,15 @@ def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> 
     return rewrite_file(Path(path_in), Path(path_out), Options.from_dict(options))
 
 
-class Optimised(torch.nn.Module):
-    """A model behind the rlopt backend; made by `optimise`.
-
-    It shares the parameters, buffers and submodules of the original: a change to one is a change to both.
-    Calls run without recording gradients; in training mode, or when an input requires a gradient, the
-    original runs as it is.
+def reports(module: Optimised | None = None) -> list[Report]:
+    """Reports of compiled graphs, oldest first.
 
     Args:
-        original: the model.
-        options: the user's choices.
-
-    Attributes:
-        reports: one report per compiled graph, oldest first.
+        module: made by `optimise`. Without it, the graphs most recently compiled by
+            `torch.compile(..., backend="rlopt")`.
     """
-
-    reports: list[Report]
-
-    def __init__(self, original: torch.nn.Module, options: Options) -> None:
-        super().__init__()
-        # into __dict__ directly: nn.Module would register the original as a submodule
-        self.__dict__["_original"] = original
-        for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
-            self.__dict__[name] = original.__dict__[name]
-        self.training = original.training
-        self.options = options
-        self.reports = []
-        self.__dict__["_run"] = _compiled(original, options, self.reports.append)
-
-    @property
-    def report(self) -> Report:
-        """What happened, over all graphs compiled so far."""
-        return Report.merged(self.reports)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute what the original computes."""
-        if self.training or (torch.is_grad_enabled() and _any_requires_grad((*args, *kwargs.values()))):
-            return self._original(*args, **kwargs)
-        with torch.no_grad():
-            return self._run(*args, **kwargs)
-
-    def train(self, mode: bool = True) -> Optimised:
-        """Switch the shared model between training and inference."""
-        self._original.train(mode)
-        self.training = mode
-        return self
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The original's state_dict, with its keys."""
-        return self._original.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Load into the shared parameters and buffers."""
-        return self._original.load_state_dict(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if "_original" not in self.__dict__:  # while unpickling
-            raise AttributeError(name)
-        return getattr(self._original, name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles carry the model and the options; they compile anew."""
-        return (Optimised, (self._original, self.options))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Optimised:
-        copied = Optimised(copy.deepcopy(self._original, memo), self.options)
-        memo[id(self)] = copied
-        return copied
-
-
-def _any_requires_grad(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
-
-
-def _compiled(
-    original: torch.nn.Module, options: Options, record: Callable[[Report], None]
-) -> Callable[..., Any]:
-    """The original through torch.compile with our backend."""
-
-    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torchrlopt.compile.backend import compile_graph  # heavy
-
-        return compile_graph(gm, example_inputs, options, record)
-
-    def reset() -> None:
-        from torchrlopt.compile.backend import reset as forget  # heavy
-
-        forget()
-
-    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
-
-    from torchrlopt.capture.trace import isolated  # heavy
-
-    own = isolated(original)
-    if options.weights == "frozen":
-        from torchrlopt.capture.aot import skip_module_guards  # heavy
-
-        return torch.compile(own, backend=backend, options={"guard_filter_fn": skip_module_guards})
-    return torch.compile(own, backend=backend)
-
-
-def _for_weights(options: Options) -> AbstractContextManager[Any]:
-    """Around the first call."""
-    if options.weights != "frozen":
-        return nullcontext()
-    from torchrlopt.capture.aot import weights_as_attributes  # heavy
-
-    return weights_as_attributes()
-
-
-def reports() -> list[Report]:
-    """Reports of the graphs most recently compiled by `torch.compile(..., backend="rlopt")`, oldest first."""
+    if module is not None:
+        return list(module._torchrlopt_runner.reports)
     from torchrlopt.compile.backend import reports as recent  # heavy
 
     return recent()

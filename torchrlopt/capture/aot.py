@@ -5,18 +5,27 @@ The private names of torch that the backend leans on are here and nowhere else.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
+from torch._prims_common import clone_preserve_strides
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import CaptureError
+
+REQUESTS = (RestartAnalysis, SkipFrame)
+"""How Dynamo is asked for something, such as to begin anew; no failure, as its other exceptions are."""
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
 
@@ -26,6 +35,7 @@ def trace(
     example_inputs: Sequence[Any],
     compile_inference: Compiler,
     on_training: Callable[[], None],
+    on_data: Callable[[str], None],
 ) -> Callable[..., Any]:
     """Trace Dynamo's graph to ATen and compile it.
 
@@ -37,6 +47,8 @@ def trace(
         compile_inference: given the functional ATen graph and its fake inputs, outside of any tracing mode
             and without gradients. Returns a boxed callable, or None for the graph unchanged.
         on_training: called instead where gradients are recorded; the graphs then stay unchanged.
+        on_data: given the name of an operator whose result has another size, or is another number, for other
+            data, so that no graph can be made; `gm` is returned unchanged.
 
     Returns:
         A callable with the signature of `gm`.
@@ -64,11 +76,14 @@ def trace(
         compiler = aot_autograd(fw_compiler=training, bw_compiler=boxed, inference_compiler=inference)
         run: Callable[..., Any] = compiler(gm, example_inputs)
         return run
-    except TorchDynamoException:  # how Dynamo asks for a restart
+    except REQUESTS:
         raise
     except Exception as error:
         if error in raised:
             raise
+        if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+            on_data(str(error.func))
+            return gm.forward
         raise CaptureError("AOTAutograd cannot trace the graph", got=repr(error)) from error
 
 
@@ -96,6 +111,28 @@ def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
 
 
+def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as the caller would run it: with the autocast that is on now.
+
+    AOTAutograd turns it off while it compiles, as its graphs have the casts inside. Dynamo's graph has not.
+    """
+    devices = [device for device in _AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
+    if not devices:
+        return function
+
+    def run(*args: Any) -> Any:
+        before = [torch.is_autocast_enabled(device) for device in devices]
+        for device in devices:
+            torch.set_autocast_enabled(device, True)
+        try:
+            return function(*args)
+        finally:
+            for device, was_enabled in zip(devices, before, strict=True):
+                torch.set_autocast_enabled(device, was_enabled)
+
+    return run
+
+
 def input_roles() -> tuple[list[int], frozenset[int]]:
     """Positions of the weights, and of the inputs that the graph mutates (which are no weights).
 
@@ -107,6 +144,34 @@ def input_roles() -> tuple[list[int], frozenset[int]]:
         return [], frozenset()
     mutated = frozenset(metadata.mutated_inp_runtime_indices)
     return [i for i in metadata.static_input_indices if i not in mutated], mutated
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, also where they overlap or leave gaps."""
+    copied: torch.Tensor = clone_preserve_strides(tensor)
+    return copied
+
+
+def only_computes(code: types.CodeType) -> bool:
+    """Whether a call of `code` is one graph, and does nothing but run it and return.
+
+    False where Dynamo has cut the call, since what lies between the graphs may do anything, and where the
+    call sets an attribute, a global, an element of a container, or draws from Python's random numbers. What
+    the graph does to tensors is not asked.
+
+    Asked inside a backend, about the graph at hand.
+    """
+    translator = InstructionTranslator.current_tx()
+    output = translator.output
+    reason, effects = output.compile_subgraph_reason, output.side_effects
+    if translator.f_code is not code or reason is None or reason.graph_break:
+        return False
+    if output.random_calls or effects.tensor_hooks:
+        return False
+    # An object that the call itself has made is modified, too, as far as Dynamo is concerned.
+    made = (AttributeMutationNew, ValueMutationNew)
+    known = effects.id_to_variable.values()
+    return not any(effects.is_modified(each) and not isinstance(each.mutation_type, made) for each in known)
 
 
 def skip_module_guards(guards: Sequence[Any]) -> list[bool]:
@@ -159,6 +224,14 @@ def real_inputs(examples: Sequence[Any], fakes: Sequence[Any]) -> tuple[list[Any
     return inputs, None
 
 
+def unusual(inputs: Sequence[Any]) -> str | None:
+    """The type of the first input that holds no data or is of a subclass of Tensor; None where there is none.
+
+    AOTAutograd's wrapper raises in the first call with a subclass that it does not know.
+    """
+    return next((type(x).__name__ for x in inputs if isinstance(x, torch.Tensor) and _is_unusual(x)), None)
+
+
 def _is_unusual(tensor: torch.Tensor) -> bool:
-    """True for tensors without data, and for subclasses that wrap others."""
-    return isinstance(tensor, FakeTensor) or is_traceable_wrapper_subclass(tensor)
+    kind = type(tensor.data if isinstance(tensor, torch.nn.Parameter) else tensor)
+    return kind is not torch.Tensor

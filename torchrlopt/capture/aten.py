@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_map
 
 from torchrlopt.capture.effects import has_effect, is_assertion
 
+NO_OPERATORS = "the graph has no operators"
+
 _SYMBOL = re.compile(r"\b[su]\d+\b")
 
 
@@ -83,7 +85,9 @@ def _constant_text(aten: torch.fx.GraphModule, target: Any) -> str:
     if not isinstance(value, torch.Tensor) or not _has_plain_data(value):
         # The address of an object may be another's tomorrow, and is another in the next process.
         return f"{type(value).__name__} {uuid.uuid4().hex}"
-    raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    # Copied: what is contiguous may still have the strides of an expanded tensor, which no view of bytes has.
+    dense = value.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
+    raw = dense.view(torch.uint8).numpy()
     return f"{value.dtype} {tuple(value.shape)} {value.device} {hashlib.sha256(raw).hexdigest()}"
 
 
@@ -127,8 +131,10 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
         return f"the graph is on several devices ({', '.join(sorted(map(str, devices)))})"
     if assertion is not None and {device.type for device in devices} - {"cpu"}:
         return f"the graph asserts something on a GPU ({assertion.target})"
+    if torch.device("meta") in devices:
+        return "tensors on the meta device hold no data"
     if num_operators == 0:
-        return "the graph has no operators"
+        return NO_OPERATORS
     return None
 
 

@@ -123,7 +123,9 @@ class GraphBuilder:
         """
         host = tensor.detach().cpu().contiguous()
         dims = tuple(host.shape)
-        content = host.reshape(-1).view(torch.uint8).numpy().tobytes() if host.numel() else b""
+        # Copied: one element of an expanded tensor is contiguous, and has a stride that no view of bytes has.
+        dense = host.reshape(-1).clone(memory_format=torch.contiguous_format)
+        content = dense.view(torch.uint8).numpy().tobytes() if host.numel() else b""
         key = (host.dtype, dims, content)
         found = self._shared.get(key) if name is None else None
         if found is not None:

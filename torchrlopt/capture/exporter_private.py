@@ -8,13 +8,10 @@ takes seconds per kind of node.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -22,6 +19,7 @@ import torch
 
 from torchrlopt.capture.onnx_types import onnx_dtype
 from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
+from torchrlopt.onnx.quiet import quiet
 
 _EXPORTER = "torch.onnx._internal.exporter"
 
@@ -52,7 +50,8 @@ def registry() -> Registry | None:
         building = importlib.import_module(f"{_EXPORTER}._building")
         tensors = importlib.import_module(f"{_EXPORTER}._tensors")
         onnxscript = importlib.import_module("onnxscript")
-        with _quiet(registration.__name__):
+        # The registry warns of every torchvision operator where torchvision is not installed.
+        with quiet(registration.__name__):
             table = registration.ONNXRegistry.from_torchlib(opset_version=NATIVE)
         return Registry(
             dispatch=lambda node: dispatching.dispatch(node, table),
@@ -62,18 +61,6 @@ def registry() -> Registry | None:
         )
     except (ImportError, AttributeError, TypeError):
         return None
-
-
-@contextlib.contextmanager
-def _quiet(logger_name: str) -> Iterator[None]:
-    # The registry warns of every torchvision operator where torchvision is not installed.
-    logger = logging.getLogger(logger_name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model | None:
@@ -108,7 +95,7 @@ def _by_registry(found: Registry, node: torch.fx.Node, inputs: Sequence[ir.Value
         keywords["dtype"] = -1
     recorder = found.recorder(found.opset, {})
     try:
-        with evaluator.default_as(recorder):
+        with quiet(), evaluator.default_as(recorder):
             result = function(*arguments, **keywords)
     except Exception:  # noqa: BLE001 - code of another project on any operator; the verdict is "no translation"
         return None
@@ -167,8 +154,7 @@ def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
         return None
     try:
         # Without its own context the export would join the one of the compile that is going on.
-        with torch._guards.tracing(None), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch._guards.tracing(None), quiet():
             exported = torch.onnx.export(
                 _OneOperator(node),
                 tuple(examples),

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.captured import Captured
 from torchrlopt.capture.cleanup import clean
-from torchrlopt.capture.garbage import no_garbage_collection
 from torchrlopt.capture.names import relate_names
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.capture.walk import Walker
@@ -48,7 +47,7 @@ def capture(
             got=len(example_inputs),
         )
     # Constants made under AOTAutograd's fake mode would be fake themselves.
-    with _disable_current_modes(), no_garbage_collection():
+    with _disable_current_modes():
         walker = Walker(gm)
         model = _model(walker, gm)
         cleaned = clean(model)

@@ -94,7 +94,7 @@ def generated_inputs(graph: torch.fx.GraphModule, seed: int) -> list[torch.Tenso
     for node in graph.graph.nodes:
         if node.op == "placeholder":
             fake = node.meta["val"]
-            shape = [_size(dim) for dim in fake.shape]
+            shape = [sampled_size(dim) for dim in fake.shape]
             if fake.is_floating_point() or fake.is_complex():
                 inputs.append(torch.randn(shape, generator=generator, dtype=torch.float64).to(fake.dtype))
             else:
@@ -102,8 +102,8 @@ def generated_inputs(graph: torch.fx.GraphModule, seed: int) -> list[torch.Tenso
     return inputs
 
 
-def _size(dim: int | torch.SymInt) -> int:
-    """The dimension, each of its symbols taken as `_SYMBOL_SIZE`."""
+def sampled_size(dim: int | torch.SymInt) -> int:
+    """The dimension that generated inputs have: each of its symbols is taken as `_SYMBOL_SIZE`."""
     if isinstance(dim, int):
         return dim
     expression = dim.node.expr

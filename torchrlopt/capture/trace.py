@@ -22,7 +22,13 @@ from torchrlopt.capture.effects import effect_before_tracing
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
 
-RECORDS_GRADIENTS = "the graph records gradients"
+RECORDS_GRADIENTS = (
+    "the graph records gradients: call the model under torch.no_grad() or torch.inference_mode()"
+)
+HANGS_ON_DATA = (
+    "an operator turns data into a number or a size ({}): call .item() before it, and the graph ends there"
+)
+WRITES_TO_FROZEN = "the model writes to its own buffers: weights='frozen' is not for it"
 
 ExampleInputs = Sequence[Any] | Mapping[str, Any] | torch.Tensor
 """Arguments of one call: positional ones, keyword ones by name, or one tensor."""
@@ -63,8 +69,8 @@ class Traced:
         return symbol_sizes(self.aten, self.inputs)
 
     def own_inputs(self) -> list[Any]:
-        """The inputs, with copies in the place of those that are written to."""
-        return [x.clone() if i in self.mutated else x for i, x in enumerate(self.inputs)]
+        """The inputs for one call, with new copies in the place of those that it writes to."""
+        return [aot.copy_of(x) if i in self.mutated else x for i, x in enumerate(self.inputs)]
 
 
 def trace(
@@ -91,6 +97,10 @@ def trace(
     if aot.records_gradients(gm, example_inputs):
         leave(RECORDS_GRADIENTS)
         return gm.forward
+    kind = aot.unusual(example_inputs)
+    if kind is not None:
+        leave(f"an input is a {kind}")
+        return gm.forward
     examples = list(example_inputs)
     with ExitStack() as whole:
         whole.enter_context(whole_operators())
@@ -101,6 +111,8 @@ def trace(
             weights = aot.lifted_weights()
             inputs, reason = aot.real_inputs([*weights, *examples], fakes)
             reason = reason or reason_to_leave_alone(aten)
+            if reason is None and any(i < len(weights) for i in mutated):
+                reason = WRITES_TO_FROZEN
             effect = effect_before_tracing(gm)
             if reason is None and effect is not None:
                 reason = f"the graph calls an operator for its effect ({effect})"
@@ -110,7 +122,13 @@ def trace(
             return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights)))
 
         try:
-            return aot.trace(gm, examples, compile_inference, lambda: leave(RECORDS_GRADIENTS))
+            return aot.trace(
+                gm,
+                examples,
+                compile_inference,
+                lambda: leave(RECORDS_GRADIENTS),
+                lambda name: leave(HANGS_ON_DATA.format(name)),
+            )
         finally:
             examples.clear()  # AOTAutograd may keep our functions, which must not keep the user's tensors
 

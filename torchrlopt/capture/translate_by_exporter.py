@@ -18,6 +18,7 @@ from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
 from torchrlopt.capture.translate.table import Target, require
 from torchrlopt.onnx import opsets
+from torchrlopt.onnx.quiet import quiet
 
 # Larger constants inside one operator's translation would be weights in disguise.
 _MAX_CONSTANT_ELEMENTS = 64
@@ -42,6 +43,24 @@ _INACCURATE = frozenset(
     }
 )
 
+_WRONG = frozenset(
+    {
+        # The running statistics come back as they went in: in training they are new ones.
+        "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit",
+        "native_batch_norm",
+        # A product with the identity matrix: NaN and infinities beside the diagonal reach it.
+        "diagonal",
+        "diagonal_copy",
+        # Right only where the operand is contiguous: the elements are counted in its logical order.
+        "as_strided",
+    }
+)
+
+
+# The size of their results hangs on data: neither can it be planned with, nor a converter look at it.
+_DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
+
 
 def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[str, Any]) -> Result | None:
     """Emits the exporter's translation of an ATen node.
@@ -58,7 +77,7 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
         Untranslatable: the translation does not fit what the tracer saw, or leaves a value without a type.
     """
     operator = target.node.target
-    if not isinstance(operator, torch._ops.OpOverload) or operator._opname in _INACCURATE:
+    if not isinstance(operator, torch._ops.OpOverload) or operator._opname in _INACCURATE | _WRONG:
         return None
     if operator.namespace not in ("aten", "prims", "torchvision"):
         # A custom operator: not worth building the registry to find out that it is unknown there.
@@ -83,14 +102,15 @@ def _simplified(model: ir.Model, target: Target) -> ir.Model:
         if output.type is None and known is not None:
             output.type = ir.TensorType(onnx_dtype(known[0]))
     try:
-        common_passes.NameFixPass()(model)
-        for function in model.functions.values():
-            # Functions say 18, the version they were written at; _CHANGED lists what that makes wrong.
-            function.opset_imports[""] = opsets.NATIVE
-        if model.functions:
-            common_passes.InlinePass()(model)
-        onnxscript.optimizer.fold_constants(model, onnx_shape_inference=True)
-        common_passes.RemoveUnusedNodesPass()(model)
+        with quiet():
+            common_passes.NameFixPass()(model)
+            for function in model.functions.values():
+                # Functions say 18, the version they were written at; _CHANGED lists what that makes wrong.
+                function.opset_imports[""] = opsets.NATIVE
+            if model.functions:
+                common_passes.InlinePass()(model)
+            onnxscript.optimizer.fold_constants(model, onnx_shape_inference=True)
+            common_passes.RemoveUnusedNodesPass()(model)
     except Exception as error:  # code of other projects on any operator
         raise Untranslatable(f"{target.node.name}: the exporter's translation does not simplify") from error
     return model
@@ -104,7 +124,10 @@ def _splice(g: GraphBuilder, target: Target, model: ir.Model, inputs: list[ir.Va
     kept: list[ir.Node] = []
     for node in list(graph):
         fits = node.domain == "" and node.op_type not in _CHANGED
-        require(fits, f"the translation holds {node.domain}::{node.op_type}")
+        require(
+            fits and node.op_type not in _DATA_DEPENDENT,
+            f"the translation holds {node.domain}::{node.op_type}",
+        )
         if node.op_type == "Constant":
             replaced[node.outputs[0]] = _constant(g, node.outputs[0].const_value)
         else:

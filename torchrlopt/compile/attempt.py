@@ -17,6 +17,7 @@ import onnx_ir
 from torchrlopt.capture.job import Job
 from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.compile import check, timing
+from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
@@ -50,12 +51,13 @@ class Contestant:
     Attributes:
         job: the graph.
         original: takes the inputs of the ATen graph and computes what the user's model computes.
-        inputs: of the ATen graph, in order; for the check and the timing.
+        inputs: makes the inputs of the ATen graph, in order, for one call of the check or the timing: the
+            original may write to them.
     """
 
     job: Job
     original: Callable[..., Any]
-    inputs: Sequence[Any]
+    inputs: Callable[[], Sequence[Any]]
 
 
 def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt:
@@ -72,6 +74,7 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     job = contestant.job
     with timed(report, "plan"):
         planned = make_plan(subject_of(job), options, report)
+    tell_graphs(job.program.graph, planned.graph)
     with timed(report, "write"):
         model = write(dataclasses.replace(job.program, graph=planned.graph))
     with timed(report, "lower"):
@@ -97,6 +100,8 @@ def _check(
     row = registry.row(options.executor)
     if options.verify:
         report.numerical_error = _verify(contestant, lowered, planned, options)
+        report.checked_sets = 1
+    report.weight_sets = 1
     if options.measure and planned.timing is None:
         planned.is_stored = False
         planned.timing = timing.measure(
@@ -111,25 +116,29 @@ def _check(
 
 
 def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> float:
-    """The error; one that does not hang on the user's tensors is remembered."""
-    traced, inputs = contestant.job.traced, contestant.inputs
-    if planned.verified is not None:
-        check.run(lowered, inputs)
-        return planned.verified.error
-    fresh = random_inputs(inputs, traced.static, options.seed)
-    # Other executors and frozen weights bind the result to these weights: the check is with these, then.
-    row = registry.row(options.executor)
-    holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
-    if not holds_for_all:
-        fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
+    """The error against float64; one that does not hang on the user's tensors is remembered.
+
+    Raises:
+        VerificationError: the rewritten graph is wrong, for random weights or for the user's own.
+    """
+    traced, inputs = contestant.job.traced, contestant.inputs()
     aten = traced.aten
-    try:
-        error = check.verify(aten, aten.forward, lowered, fresh)
-    except UnsupportedError:  # the model is particular about its inputs: the user's own, then
-        return check.verify(aten, aten.forward, lowered, inputs)
-    if holds_for_all:
+    if planned.verified is None:
+        fresh = random_inputs(inputs, traced.static, options.seed)
+        # Other executors and frozen weights bind the result to these weights: the check is with these, then.
+        row = registry.row(options.executor)
+        holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
+        if not holds_for_all:
+            fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
+        try:
+            error = check.verify(aten, aten.forward, lowered, fresh)
+        except UnsupportedError:  # the model is particular about its inputs: the user's own, then
+            return check.verify(aten, aten.forward, lowered, inputs)
+        if not holds_for_all:
+            return error
         planned.is_stored, planned.verified = False, Verified(error)
-    return error
+    check.confirm(aten, aten.forward, check.run(lowered, inputs), inputs, "the user's weights and inputs")
+    return planned.verified.error
 
 
 def folder_of(graph_hash: str, options: Options) -> Path | None:

@@ -1,8 +1,8 @@
 """The torch.compile backend, and the place where the stages are composed.
 
 trace -> capture -> read -> (plan -> write -> lower -> check, for each executor that is tried): the lines of
-`compile_graph`, `_rewrite` and `attempt.attempt`. Whatever fails in our own error tree, or does not pay,
-leaves the user with the graph that came in.
+`compile_graph`, `_rewrite` and `attempt.attempt`. Whatever fails, or does not pay, leaves the user with the
+graph that came in.
 """
 
 from __future__ import annotations
@@ -10,25 +10,32 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from torchrlopt.capture import aot
 from torchrlopt.capture.job import Job, capture_traced, read_captured
-from torchrlopt.capture.trace import RECORDS_GRADIENTS, Traced, trace
+from torchrlopt.capture.trace import Traced, trace
+from torchrlopt.compile import timing
+from torchrlopt.compile.artefacts import tell_report
 from torchrlopt.compile.attempt import Attempt, Contestant, attempt, folder_of, timed
 from torchrlopt.compile.choice import choose
-from torchrlopt.compile.memory import MEMORY, Compiled, keep_original
-from torchrlopt.errors import OptionsError, RlOptError
+from torchrlopt.compile.compiled import Compiled
+from torchrlopt.compile.fallback import keep_original, warn_without_gain
+from torchrlopt.compile.memory import MEMORY
+from torchrlopt.errors import OptionsError
+from torchrlopt.executors import registry
 from torchrlopt.options import Options
+from torchrlopt.plan import planning
 from torchrlopt.report import Report
 
-logger = logging.getLogger("torchrlopt")
-
 _serial = itertools.count()
+
+_PLAIN_SAVING_MS = 0.2
+"""Where a call saves more than this, what AOTAutograd does around it cannot turn the verdict."""
 
 
 def rlopt(
@@ -85,10 +92,14 @@ class _Outcome:
 
     Attributes:
         report: of the graph, or of the part of the way that it came.
+        traced: the graph, where it came so far.
+        key: of the graph in memory.
         answer_ms: how long AOTAutograd waited for us.
     """
 
     report: Report
+    traced: Traced | None = None
+    key: str = ""
     answer_ms: float = 0.0
 
 
@@ -110,66 +121,126 @@ def compile_graph(
         The rewritten graph behind AOTAutograd's wrapper where it is right and faster, else `gm` itself.
     """
     outcome = _Outcome(Report(searcher=options.searcher, executor=options.executor))
+    run = None
+    try:
+        run = _compiled(gm, example_inputs, options, outcome)
+        save_report(outcome.report, options)
+        warn_without_gain(outcome.report)
+    except aot.REQUESTS:
+        raise
+    except Exception as error:
+        if options.on_error == "raise":
+            raise
+        keep_original(error, outcome.report)
+    tell_report(outcome.report)
+    record(outcome.report)
+    return run if run is not None and outcome.report.kept == "rewritten" else gm.forward
+
+
+def _compiled(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options, outcome: _Outcome
+) -> Callable[..., Any]:
+    """The graph behind AOTAutograd's wrapper, with the rewritten or the original graph in it."""
+    original = aot.under_autocast(gm.forward)
 
     def answer(traced: Traced) -> Compiled | None:
         start = time.perf_counter()
+        outcome.traced = traced
         try:
-            return _answer(gm, traced, options, outcome)
+            return _answer(original, traced, options, outcome)
         finally:
             outcome.answer_ms = (time.perf_counter() - start) * 1e3
 
     def leave(reason: str) -> None:
-        if reason == RECORDS_GRADIENTS:
-            logger.info("rlopt optimises inference graphs; this one records gradients and is left alone")
         outcome.report.fallback_reason = reason
 
     start = time.perf_counter()
-    run = None
     try:
         run = trace(gm, example_inputs, answer, leave)
-    except (RlOptError, MemoryError) as error:
-        if options.on_error == "raise":
-            raise
-        keep_original(error, outcome.report)
-    report = outcome.report
-    report.phases_ms["trace"] = (time.perf_counter() - start) * 1e3 - outcome.answer_ms
+    finally:
+        outcome.report.phases_ms["trace"] = (time.perf_counter() - start) * 1e3 - outcome.answer_ms
+    if outcome.report.kept == "rewritten" and options.measure:
+        _time_as_called(original, run, options, outcome)
+    return run
+
+
+def _time_as_called(
+    original: Callable[..., Any], run: Callable[..., Any], options: Options, outcome: _Outcome
+) -> None:
+    """Time the graph once more with what AOTAutograd does around it, where that may matter.
+
+    That is where the graph writes to its inputs, since AOTAutograd copies the new values, and where so little
+    is saved that some microseconds in every call may eat it up.
+    """
+    report, traced = outcome.report, outcome.traced
+    assert traced is not None, "it was traced, or there were no rewritten graph"
+    before, after = report.measured_before_ms, report.measured_after_ms
+    if report.is_cache_hit or before is None or after is None:
+        return
+    if not traced.mutated and before - after > _PLAIN_SAVING_MS:
+        return
+    with timed(report, "check"):
+        found = timing.measure(
+            original,
+            run,
+            lambda: traced.own_inputs()[traced.num_lifted :],
+            options.measure_ms,
+            options.min_gain,
+            settle=registry.row(report.executor).needs_settling,
+        )
+    report.measured_before_ms, report.measured_after_ms = found.before_ms, found.after_ms
+    report.measured_spread = found.spread
+    if found.gain < options.min_gain:
+        report.kept, report.fallback_reason = "original", planning.not_faster(found.gain, options)
+        _remember_original(outcome, options)
+
+
+def _remember_original(outcome: _Outcome, options: Options) -> None:
+    if options.weights != "frozen":  # else nobody will ask for this key again
+        MEMORY.keep_original(outcome.key, outcome.report)
+
+
+def save_report(report: Report, options: Options) -> None:
+    """Leave the report beside the graphs of this compilation, where the user asked for files."""
     folder = folder_of(report.graph_hash, options)
-    if folder is not None and "save" in report.phases_ms:  # beside the graphs of this compilation
+    if folder is not None and "save" in report.phases_ms:
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
-    record(report)
-    return run if run is not None and report.kept == "rewritten" else gm.forward
 
 
-def _answer(gm: torch.fx.GraphModule, traced: Traced, options: Options, outcome: _Outcome) -> Compiled | None:
+def _answer(
+    original: Callable[..., Any], traced: Traced, options: Options, outcome: _Outcome
+) -> Compiled | None:
     """The compiled graph, from memory or anew; None where the original is kept."""
-    key = f"{traced.content} {options}"
+    outcome.key = f"{traced.content} {options}"
     if options.weights == "frozen":  # the weights are baked in: not for another instance
-        key += f" {next(_serial)}"
-    known = MEMORY.find(key)
+        outcome.key += f" {next(_serial)}"
+    known = MEMORY.find(outcome.key)
     if known is not None:
         outcome.report = dataclasses.replace(known[1], phases_ms={}, is_cache_hit=True)
         return known[0]
-    lowered, outcome.report = _rewrite(gm, traced, options, outcome.report)
-    if lowered is not None:
-        outcome.report.kept = "rewritten"
-    if lowered is None and options.weights == "frozen":
-        return None  # nobody will ask for this key again
-    return MEMORY.keep(key, lowered, outcome.report)
+    lowered, outcome.report = _rewrite(original, traced, options, outcome.report)
+    if lowered is None:
+        _remember_original(outcome, options)
+        return None
+    outcome.report.kept = "rewritten"
+    compiled = Compiled(lowered, traced.aten, outcome.report, options.on_error, options.verify)
+    MEMORY.keep(outcome.key, compiled)
+    return compiled
 
 
-def _rewrite(gm: torch.fx.GraphModule, traced: Traced, options: Options, report: Report) -> Attempt:
+def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, report: Report) -> Attempt:
     """The stages up to the choice of the executor, then an attempt with each that is worth one."""
     with timed(report, "capture"):
         captured = capture_traced(traced)
         report.opaque = captured.opaque
     with timed(report, "read"):
         job = Job(traced, captured, read_captured(captured))
-    contestant = Contestant(job, _takes_lifted(gm, traced.num_lifted), traced.own_inputs())
+    contestant = Contestant(job, _takes_lifted(original, traced.num_lifted), traced.own_inputs)
     return choose(functools.partial(attempt, contestant), contestant, options, report)
 
 
-def _takes_lifted(gm: torch.fx.GraphModule, num_lifted: int) -> Callable[..., Any]:
+def _takes_lifted(original: Callable[..., Any], num_lifted: int) -> Callable[..., Any]:
     """Dynamo's graph, called with the inputs of the ATen graph."""
     if num_lifted == 0:
-        return gm.forward
-    return lambda *args: gm.forward(*args[num_lifted:])
+        return original
+    return lambda *args: original(*args[num_lifted:])

@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from torchrlopt import executor_table
+from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt, Contestant, Try, subject_of
+from torchrlopt.compile.fallback import passed_over, told
 from torchrlopt.compile.timing import measure
-from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine import device
 from torchrlopt.options import Options
+from torchrlopt.plan import verdicts
 from torchrlopt.plan.planning import plan_store, versions
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.plan.store import make_key
@@ -93,10 +95,11 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
         own.executor = name
         try:
             found = attempt(dataclasses.replace(options, executor=name), own)
-        except (RlOptError, MemoryError) as error:
+        except passed_over(options) as error:
             if is_last and kept is None:
                 raise
             logger.info("rlopt goes on without %s: %s", name, error)
+            fallback.log_traceback(error)
             continue
         if found.lowered is not None:
             if number > 0:
@@ -152,14 +155,14 @@ def fastest(
         }
     )
     everything = _all_variants(options, where)
-    remembered = _remembered(key, options)
+    remembered = _remembered(key, options, everything)
     todo = deque(remembered or everything)
     start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
     choices: list[Choice] = []
     best: Attempt | None = None
     first: Report | None = None
     failures = 0
-    reason: RlOptError | MemoryError | None = None
+    reason: Exception | None = None
     while todo:
         variant = todo.popleft()
         if choices and time.perf_counter() - start > options.autotune_s:
@@ -173,10 +176,11 @@ def fastest(
         begin = time.perf_counter()
         try:
             found = attempt(variant, own)
-        except (RlOptError, MemoryError) as error:
+        except passed_over(options) as error:
             failures += 1
+            fallback.log_traceback(error)
             reason = reason or error  # the others go: their tracebacks hold what had been built
-            own.fallback_reason = str(error) or type(error).__name__
+            own.fallback_reason = told(error)
             found = Attempt(None, own)
         seconds = time.perf_counter() - begin
         choices.append(Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason))
@@ -195,8 +199,9 @@ def fastest(
     chosen.choices = tuple(choices)
     if len(choices) > 1:
         _book_others(chosen, start, known_ms)
-    if options.cache and lowered is not None:
-        plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher})
+    if options.cache and lowered is not None and not remembered:
+        verdict = {"spread": chosen.measured_spread or 0.0, "taken_at": time.time()}
+        plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher, **verdict})
     return Attempt(lowered, chosen)
 
 
@@ -230,16 +235,13 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
     return variants
 
 
-def _remembered(key: str, options: Options) -> list[Options]:
-    """The variant that won in an earlier process."""
+def _remembered(key: str, options: Options, variants: Sequence[Options]) -> list[Options]:
+    """The variant that won in an earlier process, where that verdict still holds."""
     entry = plan_store().get(key) if options.cache else None
-    if entry is None:
+    if entry is None or not verdicts.holds(entry.get("taken_at"), entry.get("spread")):
         return []
-    try:
-        remembered = options.with_searcher(entry["searcher"])
-        return [dataclasses.replace(remembered, executor=entry["executor"])]
-    except (KeyError, RlOptError):
-        return []
+    won = [entry.get("executor"), entry.get("searcher")]
+    return [each for each in variants if [each.executor, each.searcher] == won]
 
 
 def _ratio(report: Report) -> float | None:

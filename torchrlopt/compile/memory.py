@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-from typing import Any
 
-from torchrlopt.errors import RlOptError
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.compile.compiled import Compiled
+from torchrlopt.compile.fallback import WARNINGS
 from torchrlopt.report import Report
-
-logger = logging.getLogger("torchrlopt")
 
 MAX_KEPT_ORIGINAL = 256  # graphs that were left as they are; a small report each
 MAX_REPORTS = 64
-
-
-class Compiled:
-    """A rewritten graph in the calling convention of AOTAutograd, with its report."""
-
-    _boxed_call = True
-
-    def __init__(self, lowered: Lowered, report: Report) -> None:
-        self.lowered = lowered
-        self.report = report
-
-    def __call__(self, args: list[Any]) -> Sequence[Any]:
-        """Run on a list of arguments, which is emptied."""
-        outputs = self.lowered(*args)
-        args.clear()
-        return outputs
 
 
 class Memory:
@@ -49,7 +28,6 @@ class Memory:
         self.compiled: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
         self.kept_original: OrderedDict[str, Report] = OrderedDict()
         self.reports: deque[Report] = deque(maxlen=MAX_REPORTS)
-        self._warned: set[str] = set()
         self._lock = threading.Lock()
 
     def find(self, key: str) -> tuple[Compiled | None, Report] | None:
@@ -64,25 +42,18 @@ class Memory:
             self.kept_original.move_to_end(key)
             return None, report
 
-    def keep(self, key: str, lowered: Lowered | None, report: Report) -> Compiled | None:
-        """Remember a verdict; the compiled graph, or None where the original is kept."""
+    def keep(self, key: str, compiled: Compiled) -> None:
+        """Remember a compiled graph."""
         with self._lock:
-            if lowered is not None:
-                compiled = self.compiled[key] = Compiled(lowered, report)
-                return compiled
+            self.compiled[key] = compiled
+
+    def keep_original(self, key: str, report: Report) -> None:
+        """Remember that a graph stays as it is."""
+        with self._lock:
+            self.compiled.pop(key, None)
             self.kept_original[key] = report
             while len(self.kept_original) > MAX_KEPT_ORIGINAL:
                 self.kept_original.popitem(last=False)
-            return None
-
-    def warn_once(self, error: RlOptError | MemoryError) -> None:
-        """Warn that the original is kept, once for each cause."""
-        cause = f"{type(error).__name__}: {getattr(error, 'what', error)}"
-        with self._lock:
-            is_new = cause not in self._warned
-            self._warned.add(cause)
-        if is_new:
-            logger.warning("rlopt keeps the original graph: %s", error)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -90,15 +61,8 @@ class Memory:
             self.compiled.clear()
             self.kept_original.clear()
             self.reports.clear()
-            self._warned.clear()
+        WARNINGS.clear()
 
 
 MEMORY = Memory()
 """The one of this process."""
-
-
-def keep_original(error: RlOptError | MemoryError, report: Report) -> None:
-    """Record why the original is kept, and warn once per cause."""
-    report.kept = "original"
-    report.fallback_reason = str(error) or type(error).__name__
-    MEMORY.warn_once(error)

@@ -1,4 +1,8 @@
-"""ONNX file in, rewritten ONNX file out: load, read, plan, write, check, save."""
+"""ONNX file in, rewritten ONNX file out: load, read, plan, write, check, save.
+
+The rewritten model is written beside its place and moved there at the end: whatever fails before that, the
+files that were there are there still.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,18 @@ import dataclasses
 import functools
 from pathlib import Path
 
-import onnx_ir
+import onnx
 import torch
 
 from torchrlopt import executor_table
-from torchrlopt.capture.sampling import generated_inputs
-from torchrlopt.compile import check
 from torchrlopt.compile.attempt import timed
-from torchrlopt.compile.memory import keep_original
-from torchrlopt.errors import OptionsError, RlOptError
-from torchrlopt.executors.lowering.onnx_to_aten import lower_model
-from torchrlopt.onnx import files
-from torchrlopt.onnx.reader import read
+from torchrlopt.compile.check_file import check_apart
+from torchrlopt.compile.fallback import keep_original
+from torchrlopt.errors import OptionsError
+from torchrlopt.onnx import files, safety
+from torchrlopt.onnx.left_alone import reasons
+from torchrlopt.onnx.missing_types import read_with_types
+from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
@@ -40,33 +44,62 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     report = Report(searcher=options.searcher, executor=options.executor)
     phase = functools.partial(timed, report)
     with phase("load"):
-        model = source = files.load(path_in)
-    try:
-        with phase("read"):
-            program = read(source)
-            report.opaque = opaque_operators(program)
-        with phase("plan"):
-            planned = make_plan(Subject(program, torch.device("cpu")), options, report)
-            planned.settle(dataclasses.replace(options, measure=False), report)
-        with phase("write"):
-            model = write(dataclasses.replace(program, graph=planned.graph))
-            standardise(model)
-        with phase("check"):
-            if options.verify:
-                report.numerical_error = _verify_model(source, model, options)
-        report.kept = "rewritten"
-    except (RlOptError, MemoryError) as error:
-        if options.on_error == "raise":
-            raise
-        keep_original(error, report)
-        model = source
-    with phase("save"):
-        files.save(model, path_out)
+        proto = safety.parse(path_in)
+        source = files.prepared(proto, path_in)
+    is_in_place = _place(path_in) == _place(path_out)
+    with Staged(path_out, keep=() if is_in_place else _data_files(proto, path_in.parent)) as staged:
+        try:
+            with phase("read"):
+                program = read_with_types(proto, source)
+                report.opaque = opaque_operators(program)
+                report.notes = reasons(program)
+            with phase("plan"):
+                planned = make_plan(Subject(program, torch.device("cpu")), options, report)
+                planned.settle(dataclasses.replace(options, measure=False), report)
+            with phase("write"):
+                model = write(dataclasses.replace(program, graph=planned.graph))
+                standardise(model)
+                staged.write(files.message(model), path_in.parent)
+            with phase("check"):
+                _check(path_in, staged, proto, options, report)
+            report.kept = "rewritten"
+        except Exception as error:
+            if options.on_error == "raise":
+                raise
+            keep_original(error, report)
+            staged.write(proto, path_in.parent)
+        with phase("save"):
+            staged.commit()
     return report
 
 
-def _verify_model(source: onnx_ir.Model, model: onnx_ir.Model, options: Options) -> float:
-    """Compare both models in the eager executor, on random inputs."""
-    aten = lower_model(source)
-    inputs = generated_inputs(aten, options.seed)
-    return check.verify(aten, aten.forward, lower_model(model).forward, inputs)
+def _place(path: Path) -> Path:
+    """The path without links on the way; what it names may be one."""
+    return path.parent.resolve() / path.name
+
+
+def _check(path_in: Path, staged: Staged, proto: onnx.ModelProto, options: Options, report: Report) -> None:
+    """Compare what was written with the original, where that is asked for; the report says what was not."""
+    if not options.verify:
+        report.notes += ("the result was not compared with the original: verify=False",)
+        return
+    checked = check_apart(path_in, staged.model_path, options.seed, _weight_bytes(proto))
+    report.numerical_error = checked.error
+    if checked.around:
+        report.notes += (
+            f"not run in the check, only what they are given was compared: {', '.join(checked.around)}",
+        )
+
+
+def _weight_bytes(proto: onnx.ModelProto) -> int:
+    """Size of a model's tensors, those in other files included."""
+    return sum(
+        safety.num_bytes(tensor) if safety.is_external(tensor) else tensor.ByteSize()
+        for tensor in safety.tensors(proto)
+    )
+
+
+def _data_files(proto: onnx.ModelProto, base: Path) -> set[Path]:
+    """The files that a model's external data is in."""
+    outside = filter(safety.is_external, safety.tensors(proto))
+    return {base / safety.location(tensor)[0] for tensor in outside}

@@ -22,7 +22,7 @@ _REST_S = 0.02
 def measure(
     before: Callee,
     after: Callee,
-    inputs: Sequence[Any],
+    inputs: Callable[[], Sequence[Any]],
     limit_ms: float,
     min_gain: float,
     settle: bool = False,
@@ -32,18 +32,18 @@ def measure(
     Args:
         before: the original.
         after: the rewritten one.
-        inputs: arguments of both.
+        inputs: makes the arguments of one call, before its time is taken: a call may write to its own.
         limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
             two where even those would take twice as long.
         min_gain: the gain that the verdict is about.
         settle: rest and call each once more before its time is taken, and take longer times. Threads of one
             runtime spin for milliseconds after its call, and would slow another one down.
     """
-    cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+    cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs())
     start = time.perf_counter()
     times: tuple[list[float], list[float]] = ([], [])
     with torch.no_grad():
-        after(*inputs)  # evaluates expressions over these weights, which is not to be timed
+        after(*inputs())  # evaluates expressions over these weights, which is not to be timed
         rough_ms = max(_time_ms(call, inputs, 1, cuda) for call in (before, after))
         block_ms = _SETTLED_MS if settle else _BLOCK_MS
         repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
@@ -89,13 +89,14 @@ def _is_plain(times: tuple[list[float], list[float]], min_gain: float) -> bool:
     return is_one_sided and distance > 2 * (max(ratios) - min(ratios))
 
 
-def _time_ms(call: Callee, inputs: Sequence[Any], repeats: int, cuda: bool) -> float:
+def _time_ms(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> float:
     """Mean wall time of one call over `repeats` calls, in milliseconds."""
+    arguments = [inputs() for _ in range(repeats)]
     if cuda:
         torch.cuda.synchronize()
     start = time.perf_counter_ns()
-    for _ in range(repeats):
-        call(*inputs)
+    for each in arguments:
+        call(*each)
     if cuda:
         torch.cuda.synchronize()
     return (time.perf_counter_ns() - start) / repeats / 1e6

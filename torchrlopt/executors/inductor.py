@@ -15,6 +15,7 @@ import onnx_ir
 import torch
 import torch._inductor
 from torch import fx
+from torch._dynamo.convert_frame import compile_lock
 from torch._guards import tracing
 from torch._inductor.codecache import PyCodeCache
 from torch.utils._python_dispatch import _disable_current_modes
@@ -24,6 +25,7 @@ from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_fx import split_prologue
 from torchrlopt.executors.weights.static_part import static_inputs
@@ -70,6 +72,8 @@ class InductorCallable:
 
     def __init__(self, module: fx.GraphModule, static: frozenset[str], options: Options) -> None:
         split = split_prologue(module, static)
+        if options.numerics == "real":  # otherwise nothing was composed
+            refuse_overflows(split.prologue)
         self._main = split.main
         self._prologue = split.prologue.forward
         self._num_prologue_weights = len(split.weights)
@@ -97,6 +101,11 @@ class InductorCallable:
         self._cache = PrologueCache(self._compile, options.weights)
         self.num_compilations = 0
 
+    @property
+    def num_evaluations(self) -> int:
+        """See `registry.Lowered`."""
+        return self._cache.num_evaluations
+
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
         (compiled,) = self._cache.get([args[at] for at in self._weights])
@@ -109,16 +118,17 @@ class InductorCallable:
         frozen = iter([*weights[self._num_prologue_weights :], *values])
         module = self._with_parameters(frozen)
         self.num_compilations += 1
-        loaded = {id(code) for code in PyCodeCache.modules}
-        try:
-            # This may run inside a compilation of the user's; inductor must see nothing of that one.
-            with _disable_current_modes(), torch.no_grad(), tracing(None):
-                compiled = torch._inductor.compile(module, self._examples, options=self._settings)
-                return (on_heap(compiled, self._num_bytes),)
-        except Exception as error:  # inductor's errors have no common base
-            raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
-        finally:
-            _forget_code(loaded)
+        with compile_lock:  # what other threads compile must not be taken for ours below
+            loaded = {id(code) for code in PyCodeCache.modules}
+            try:
+                # This may run inside a compilation of the user's; inductor must see nothing of that one.
+                with _disable_current_modes(), torch.no_grad(), tracing(None):
+                    compiled = torch._inductor.compile(module, self._examples, options=self._settings)
+                    return (on_heap(compiled, self._num_bytes),)
+            except Exception as error:  # inductor's errors have no common base
+                raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
+            finally:
+                _forget_code(loaded)
 
     def _with_parameters(self, frozen: Any) -> fx.GraphModule:
         """The main part with these tensors in place of the placeholders that are not inputs."""

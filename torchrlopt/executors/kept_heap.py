@@ -3,8 +3,14 @@
 By default glibc asks the operating system for new pages at every allocation of more than 32 MB, and returns
 free pages at the end of the heap. The operating system clears every new page when it is first touched: a
 ResNet-50 at batch 16 has 63,000 such page faults in each call, and spends an eighth of its time on them. As
-long as a graph lives, this module makes malloc take large blocks from the heap and keep the heap large. It
-changes nothing where malloc is not glibc's, or where the user has set malloc up by environment variables.
+long as a graph lives, this module makes malloc keep the heap large, and take large blocks from it during
+calls. It changes nothing where malloc is not glibc's, or where the user has set malloc up by environment
+variables.
+
+These settings are the process's, so they are made such that other threads do not feel them. The heap proper
+is the main thread's; every other thread has heaps of its own of at most 64 MB each. Those hardly hold the
+blocks in question, so calls in other threads gain nothing and change no setting; and to keep up to 64 MB of
+one of them is what malloc arrives at by itself where large tensors come and go.
 """
 
 from __future__ import annotations
@@ -14,12 +20,14 @@ import functools
 import itertools
 import os
 import platform
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
+from torchrlopt.capture.footprint import peak_of_calls
 from torchrlopt.executors.lowering.fx_values import tensor_of
 
 WORTH_KEEPING = 32 << 20
@@ -61,7 +69,7 @@ def on_heap(run: Callable[..., Any], num_bytes: int) -> Callable[..., Any]:
 
 
 class _OnHeap:
-    """The wrapper that `on_heap` returns: during a call malloc takes no block from outside the heap."""
+    """The wrapper that `on_heap` returns: in a call of the main thread malloc maps no block for itself."""
 
     def __init__(self, run: Callable[..., Any], num_bytes: int, libc: ctypes.CDLL) -> None:
         self._run = run
@@ -72,6 +80,8 @@ class _OnHeap:
         weakref.finalize(self, _release, key, libc).atexit = False
 
     def __call__(self, *args: Any) -> Any:
+        if threading.get_native_id() != os.getpid():
+            return self._run(*args)
         self._mallopt(_MMAP_MAX, 0)
         try:
             return self._run(*args)
@@ -85,7 +95,8 @@ def _settle(libc: ctypes.CDLL) -> None:
     Graphs mostly run one after the other, so the largest need covers them all.
     """
     # Free blocks lie scattered between used ones, so one graph may fill up to four times what it needs.
-    kept = max(_KEPT_AT_LEAST, 4 * max(_held.values(), default=0))
+    largest = max([*_held.values()], default=0)  # of a copy: graphs come and go in other threads
+    kept = max(_KEPT_AT_LEAST, 4 * largest)
     libc.mallopt(_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
     libc.mallopt(_TRIM_THRESHOLD, min(kept, 2**31 - 1))
 
@@ -105,19 +116,13 @@ def peak_bytes(graph: fx.Graph) -> int:
         graph: an ATen graph with `meta["val"]`. A view counts as if it had memory of its own; a symbolic size
             counts as its hint.
     """
-    last_reader = {source: node for node in graph.nodes for source in node.all_input_nodes}
-    alive = peak = 0
-    for node in graph.nodes:
-        alive += _num_bytes(node)
-        peak = max(peak, alive)
-        alive -= sum(_num_bytes(source) for source in node.all_input_nodes if last_reader[source] is node)
-    return peak
+    return peak_of_calls(graph, _num_bytes)
 
 
 def _num_bytes(node: fx.Node) -> int:
-    """Bytes of the result of a call; 0 for what is no call, no tensor, or not in CPU memory."""
+    """Bytes of the result of a call; 0 for what is no tensor, or not in CPU memory."""
     value = tensor_of(node)
-    if value is None or node.op != "call_function" or value.device.type != "cpu":
+    if value is None or value.device.type != "cpu":
         return 0
     num_bytes = value.dtype.itemsize
     for size in value.shape:

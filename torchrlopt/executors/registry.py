@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torchrlopt import executor_table
@@ -20,8 +19,25 @@ if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
     from torchrlopt.options import Options
 
-Lowered = Callable[..., tuple[Any, ...]]
-"""A lowered graph: takes the inputs of `Captured.aten` in order, weights included; returns its outputs."""
+
+class Lowered(Protocol):
+    """A lowered graph: takes the inputs of `Captured.aten` in order, weights included; gives its outputs."""
+
+    @property
+    def num_evaluations(self) -> int:
+        """How often expressions over weights have been evaluated.
+
+        A call with weights that are new or have changed raises the number, any other one leaves it.
+        """
+        ...
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run.
+
+        Raises:
+            WeightsError: what was composed of these weights overflows.
+        """
+        ...
 
 
 class Executor(Protocol):

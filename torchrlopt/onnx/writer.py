@@ -6,6 +6,7 @@ attributes; only what substitutions made is written anew.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,7 @@ from torchrlopt.onnx.forms.to_onnx import np_dtype, onnx_form
 from torchrlopt.onnx.forms.types import dtype_of
 from torchrlopt.onnx.opsets import CORE_DOMAIN, FIRST_WITH, IR_VERSION, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
-
-_PREFIX = "rlopt_"
-"""How the names of nodes and values begin that substitutions made."""
+from torchrlopt.onnx.saving import PRODUCER
 
 
 def write(program: Program) -> onnx_ir.Model:
@@ -40,9 +39,22 @@ def write(program: Program) -> onnx_ir.Model:
     return _Writer(program).model()
 
 
-def node_name(node: Mapping[str, Any]) -> str:
+def fresh_prefix(source: onnx_ir.Model) -> str:
+    """How the names of nodes and values begin that substitutions make: as none of the source does.
+
+    Usually `rlopt_`; a source that is a result of ours has such names.
+    """
+    nodes = list(source.graph.all_nodes())
+    names = [value.name for value in (*source.graph.inputs, *source.graph.initializers.values())]
+    names += [node.name for node in nodes] + [output.name for node in nodes for output in node.outputs]
+    taken = [name for name in names if name and name.startswith("rlopt_")]
+    tries = (f"rlopt_{number}_" if number else "rlopt_" for number in itertools.count())
+    return next(prefix for prefix in tries if not any(name.startswith(prefix) for name in taken))
+
+
+def node_name(node: Mapping[str, Any], prefix: str) -> str:
     """The name that a node of the core has in the written model: its own, or one made of its id."""
-    return str(node["name"]) or f"{_PREFIX}{node['id']}"
+    return str(node["name"]) or f"{prefix}{node['id']}"
 
 
 class _Writer:
@@ -63,6 +75,7 @@ class _Writer:
         self.inputs: list[onnx_ir.Value] = []
         self.initializers: list[onnx_ir.Value] = []
         self.opset = program.opset
+        self.prefix = fresh_prefix(program.source)
         self.output_names = set(self.graph.output_names)
         self.num_constants = 0
 
@@ -75,6 +88,11 @@ class _Writer:
         for id_ in self.graph.topological_order():
             self._add(self.graph.node(id_))
         outputs = self._outputs()
+        for old, new in zip(
+            (*source.graph.inputs, *source.graph.outputs), (*self.inputs, *outputs), strict=True
+        ):
+            new.doc_string = old.doc_string
+            new.metadata_props.update(old.metadata_props)
         imports = dict(source.graph.opset_imports)
         imports.pop("ai.onnx", None)
         imports[""] = self.opset
@@ -87,11 +105,17 @@ class _Writer:
             initializers=self.initializers,
             opset_imports=imports,
             name=source.graph.name,
+            doc_string=source.graph.doc_string,
+            metadata_props=dict(source.graph.metadata_props),
         )
         return onnx_ir.Model(
             graph,
             ir_version=max(source.ir_version, IR_VERSION),
-            producer_name="torchrlopt",
+            producer_name=PRODUCER,
+            domain=source.domain,
+            model_version=source.model_version,
+            doc_string=source.doc_string,
+            metadata_props=dict(source.metadata_props),
             functions=[function.clone() for function in source.functions.values()],
         )
 
@@ -232,7 +256,7 @@ class _Writer:
         self.num_constants += 1
         dtype = onnx_ir.tensor(array).dtype
         value = onnx_ir.Value(
-            name=f"{_PREFIX}const_{self.num_constants}_{node}",
+            name=f"{self.prefix}const_{self.num_constants}_{node}",
             type=onnx_ir.TensorType(dtype),
             shape=onnx_ir.Shape(array.shape),
         )
@@ -258,7 +282,7 @@ class _Writer:
         current = self._inputs(node["inputs"])
         dtypes = ["other" if v is None else self.graph.type(v)[0] for v in node["inputs"]]
         form = onnx_form(node["op"], node["attrs"], dtypes, len(current), len(node["types"]))
-        label = f"{_PREFIX}{node['id']}"
+        label = f"{self.prefix}{node['id']}"
         inputs: list[onnx_ir.Value | None] = [None] * (max((*form.slots, *form.constants), default=-1) + 1)
         for slot, value in zip(form.slots, current, strict=True):
             inputs[slot] = value
@@ -279,7 +303,7 @@ class _Writer:
 
     def _fresh_name(self, node: Mapping[str, Any], index: int) -> str:
         suffix = f".{index}" if len(node["types"]) > 1 else ""
-        return f"{_PREFIX}{node['id']}{suffix}"
+        return f"{self.prefix}{node['id']}{suffix}"
 
     def _free_name(self, name: str) -> str:
         """`name`, unless it is a graph output that another value provides now."""
@@ -300,12 +324,12 @@ class _Writer:
             found = self.values[value]
             if found.name == name:
                 outputs.append(found)
-            elif str(found.name).startswith(_PREFIX) and found not in outputs:
+            elif str(found.name).startswith(self.prefix) and found not in outputs:
                 found.name = name
                 outputs.append(found)
             else:
                 renamed = self._typed(name, self.graph.type(value))
-                self._append("", "Identity", [found], {}, [renamed], f"{_PREFIX}output_{name}")
+                self._append("", "Identity", [found], {}, [renamed], f"{self.prefix}output_{name}")
                 outputs.append(renamed)
         return outputs
 

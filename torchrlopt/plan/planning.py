@@ -17,7 +17,7 @@ from torchrlopt.machine import device
 from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
 from torchrlopt.options import Options
-from torchrlopt.plan import search
+from torchrlopt.plan import search, verdicts
 from torchrlopt.plan.store import PlanStore, make_key
 from torchrlopt.report import Report, ReportStep, Timing
 from torchrlopt.storage.directory import default_directory
@@ -99,10 +99,14 @@ class Planned:
         report.measured_spread = self.timing.spread
         gain = self.timing.gain
         if gain < options.min_gain:
-            report.fallback_reason = (
-                f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}"
-            )
+            report.fallback_reason = not_faster(gain, options)
         return gain >= options.min_gain
+
+
+def not_faster(gain: float, options: Options) -> str:
+    """Why the original is kept where the measured gain is too small."""
+    todo = "" if options.executor == "auto" else "; executor='auto' tries the other executors too"
+    return f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}{todo}"
 
 
 def profile_for(options: Options, where: torch.device) -> MachineProfile:
@@ -146,9 +150,11 @@ def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
     if found is None:
         plan = search_plan(program.graph, library, cost, options)
         found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
+    costs_ms = found.plan.costs_ms
+    befores_ms = (found.plan.cost_before_ms, *costs_ms)
     report.steps = tuple(
-        ReportStep(name, location, cost_ms)
-        for (name, location), cost_ms in zip(found.plan.steps, found.plan.costs_ms, strict=True)
+        ReportStep(name, location, cost_ms, before_ms - cost_ms, library.family(name))
+        for (name, location), before_ms, cost_ms in zip(found.plan.steps, befores_ms, costs_ms, strict=False)
     )
     report.cost_before_ms = found.plan.cost_before_ms
     report.cost_after_ms = found.plan.cost_after_ms
@@ -176,15 +182,12 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
         return None
     try:
         plan = search.Plan.from_dict(entry["plan"])
-        timing = entry["timing"]
-        if timing is not None:
-            rounds = int(timing.pop("num_rounds"))
-            timing = Timing(num_rounds=rounds, **{name: float(value) for name, value in timing.items()})
+        timing = verdicts.timing_from(entry["timing"])
         verified = entry["verified"]
         if verified is not None:
-            verified = Verified(float(verified["error"]))
+            verified = Verified(verdicts.error_from(verified))
         graph = search.replay(program.graph, library, plan)
-    except (SearchError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (SearchError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         logger.debug("a stored plan does not fit: %s", error)
         return None
     return Planned(graph, graph_hash, key, plan, timing, verified, is_stored=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -75,8 +76,12 @@ class Plan:
                 is_exhausted=bool(given["is_exhausted"]),
                 seconds=float(given["seconds"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SearchError("a stored plan is malformed", got=repr(error)) from error
+        if not all(map(math.isfinite, (*costs, plan.cost_before_ms, plan.seconds))):
+            raise SearchError("a stored plan is malformed", expected="finite numbers", got=costs)
+        if not all(0 <= location < 2**31 for _, location in steps):
+            raise SearchError("a stored plan is malformed", expected="locations", got=steps)
         if len(steps) != len(costs):
             raise SearchError(
                 "a stored plan is malformed", expected="one cost per step", got=(len(steps), len(costs))

@@ -6,7 +6,7 @@ substitutions that do not apply, which is a miss.
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import hashlib
 import json
 import sqlite3
@@ -15,18 +15,46 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.sqlite import Database
 
 MAX_BYTES = 64 * 2**20  # of all payloads; the least recently used go first
+MAX_ENTRIES = 10_000
 MAX_ENTRY_BYTES = 4 * 2**20
-_SCHEMA = """
-create table if not exists plans (
+_TABLE = """(
     key text primary key, payload text not null, digest text not null, num_bytes integer not null,
     used_at real not null
+)"""
+# Counting what there is reads this index, and not every payload.
+_INDEX = "create index if not exists plans_by_use on plans (used_at, num_bytes)"
+# An entry from the future (the clock was put back) is as old as the one put now, which was put later.
+_OLDEST = """
+delete from plans where rowid in (
+    select rowid from (
+        select rowid, row_number() over newest as place, total(num_bytes) over newest as bytes from plans
+        window newest as (order by min(cast(used_at as real), ?) desc, rowid desc)
+    ) where place > ? or bytes > ?
 )
 """
-_QUERY = "select key, payload, digest, num_bytes, used_at from plans limit 1"
+_ALL = """
+select key, payload, digest, max(0.0, min(cast(used_at as real), ?)) as used from plans order by used
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One entry of the store.
+
+    Attributes:
+        payload: what was put.
+        num_bytes: its size as text.
+        used_at: when it was put or found last, in seconds since the epoch.
+    """
+
+    payload: Mapping[str, Any]
+    num_bytes: int
+    used_at: float
 
 
 def make_key(parts: Mapping[str, Any]) -> str:
@@ -43,30 +71,35 @@ class PlanStore:
 
     Args:
         directory: where the database lies; made with mode 0700. None: `default_directory()`.
-        max_bytes: limit on the sum of all payloads.
+        max_bytes: limit on the sum of all payloads, on disk and in memory each.
+        max_entries: limit on their number, likewise.
     """
 
-    def __init__(self, directory: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, directory: Path | None = None, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES
+    ) -> None:
         self.directory = directory if directory is not None else default_directory()
         self.max_bytes = max_bytes
-        self._memory: dict[str, str] = {}
-        self._database = Database(self.directory / "plans.sqlite", "the plan store", _SCHEMA, _QUERY)
+        self.max_entries = max_entries
+        self._memory: dict[str, str] = {}  # the one put last at the end
+        self._database = Database(
+            self.directory / "plans.sqlite", "the plan store", {"plans": _TABLE}, [_INDEX]
+        )
 
     @property
     def path(self) -> Path:
         """The database file."""
         return self._database.path
 
+    @property
+    def num_bytes(self) -> int:
+        """What it takes on disk."""
+        return self._database.num_bytes
+
     def get(self, key: str) -> dict[str, Any] | None:
         """The object stored under `key`; None where there is none or it is damaged."""
         text = self._memory.get(key) or self._read(key)
-        if text is None:
-            return None
-        try:
-            found = json.loads(text)
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return None if text is None else parsed(text)
 
     def put(self, key: str, payload: Mapping[str, Any]) -> None:
         """Store `payload` (JSON-able) under `key`; never raises for a disk that cannot be written."""
@@ -75,58 +108,56 @@ class PlanStore:
         if size > MAX_ENTRY_BYTES:
             self._database.warn("an entry is too large to be stored", f"{size} bytes")
             return
-        row = (key, text, _digest(key, text), size, time.time())
-        try:
-            with self._database.connection(writable=True) as db, db:
-                db.execute("insert or replace into plans values (?, ?, ?, ?, ?)", row)
-                self._evict(db)
-        except (sqlite3.Error, OSError) as error:
-            self._database.warn("the plan store cannot be written; plans stay in memory", str(error))
-            self._memory[key] = text
+        now = time.time()
+        row = (key, text, checksum(key, text), size, now)
 
-    def clear(self) -> None:
-        """Forget every entry."""
+        def insert(db: sqlite3.Connection) -> None:
+            db.execute("insert or replace into plans values (?, ?, ?, ?, ?)", row)
+            self._evict(db, now)
+
+        self._memory.pop(key, None)
+        if not self._database.write(insert):
+            self._keep_in_memory(key, text)
+
+    def entries(self) -> list[Entry]:
+        """All undamaged entries on disk, the one that was used last at the end."""
+        found = []
+        for key, text, digest, used_at in self._database.rows(_ALL, (time.time(),)):
+            payload = parsed(text) if is_whole(key, text, digest) else None
+            if payload is not None:
+                found.append(Entry(payload, len(text.encode()), used_at))
+        return found
+
+    def clear(self) -> bool:
+        """Forget every entry; False where the disk cannot be written."""
         self._memory.clear()
-        with (
-            contextlib.suppress(sqlite3.Error, OSError),
-            self._database.connection(writable=True) as connection,
-            connection,
-        ):
-            connection.execute("delete from plans")
+        return self._database.clear()
 
     def _read(self, key: str) -> str | None:
         """The undamaged payload of `key` from disk, marked as used."""
-        if not self.path.exists():
+        found = self._database.rows("select payload, digest from plans where key = ?", (key,))
+        if not found or not is_whole(key, *found[0]):
             return None
-        try:
-            with self._database.connection(writable=False) as db:
-                row = db.execute("select payload, digest from plans where key = ?", (key,)).fetchone()
-        except (sqlite3.Error, OSError) as error:
-            self._database.warn("the plan store cannot be read", str(error))
-            return None
-        if row is None or not isinstance(row[0], str) or _digest(key, row[0]) != row[1]:
-            return None
+        mark = (time.time(), key)
         # A store that can be read but not written still gives its plans.
-        with (
-            contextlib.suppress(sqlite3.Error, OSError),
-            self._database.connection(writable=True) as connection,
-            connection,
-        ):
-            connection.execute("update plans set used_at = ? where key = ?", (time.time(), key))
-        return row[0]
+        self._database.write(
+            lambda db: db.execute("update plans set used_at = ? where key = ?", mark), is_vital=False
+        )
+        return str(found[0][0])
 
-    def _evict(self, connection: sqlite3.Connection) -> None:
-        """Delete the least recently used entries beyond `max_bytes`."""
-        (total,) = connection.execute("select coalesce(sum(num_bytes), 0) from plans").fetchone()
-        if total <= self.max_bytes:
-            return
-        for key, size in connection.execute("select key, num_bytes from plans order by used_at").fetchall():
-            connection.execute("delete from plans where key = ?", (key,))
-            total -= size
-            if total <= self.max_bytes:
-                return
+    def _evict(self, db: sqlite3.Connection, now: float) -> None:
+        """Delete the least recently used entries beyond the limits."""
+        entries, num_bytes = db.execute("select count(*), total(num_bytes) from plans").fetchone()
+        if entries > self.max_entries or num_bytes > self.max_bytes:
+            db.execute(_OLDEST, (now, self.max_entries, self.max_bytes))
+
+    def _keep_in_memory(self, key: str, text: str) -> None:
+        self._memory[key] = text
+        # Lists are copies: another thread may put something at this moment.
+        while len(self._memory) > self.max_entries or _size(list(self._memory.values())) > self.max_bytes:
+            oldest = next(iter(list(self._memory)), key)
+            self._memory.pop(oldest, None)
 
 
-def _digest(key: str, payload: str) -> str:
-    """Check sum that ties a payload to its key."""
-    return hashlib.sha256(f"{key}\n{payload}".encode()).hexdigest()
+def _size(texts: list[str]) -> int:
+    return sum(len(text) for text in texts)

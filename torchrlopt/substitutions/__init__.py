@@ -9,6 +9,7 @@ checked; the product needs none of it. `docs/adding.md` says how one is added.
 
 from torchrlopt.substitutions.load import (
     FIRES,
+    file_text,
     fires,
     foundation_text,
     generated_folder,
@@ -21,6 +22,7 @@ from torchrlopt.substitutions.load import (
 
 __all__ = [
     "FIRES",
+    "file_text",
     "fires",
     "foundation_text",
     "generated_folder",

@@ -42,7 +42,7 @@ def foundation_text() -> str:
 
 def library_text(with_generated: bool = True) -> str:
     """The text of all files, one after another."""
-    return "".join(_read(path) for path in library_files(with_generated))
+    return "".join(file_text(path) for path in library_files(with_generated))
 
 
 @cache
@@ -88,7 +88,8 @@ def fires() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(models) for name, models in found.items()}
 
 
-def _read(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """The text of one file; it ends with a line's end, so that another one may follow."""
     text = path.read_text(encoding="utf-8")
     return text if text.endswith("\n") else text + "\n"
 
@@ -98,7 +99,7 @@ def _place(line: int, with_generated: bool) -> tuple[Path, int]:
     before = 0
     files = library_files(with_generated)
     for path in files:
-        count = _read(path).count("\n")
+        count = file_text(path).count("\n")
         if line <= before + count:
             return path, line - before
         before += count

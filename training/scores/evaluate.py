@@ -34,6 +34,21 @@ class Score:
     better: float
     expansions: float
 
+    def cells(self) -> tuple[str, ...]:
+        """As text, in the order of `COLUMNS` without the searcher's name."""
+        numbers = (f"{self.ratio:.4f}", f"{self.to_greedy:.4f}", f"{self.better:.0%}")
+        return (*numbers, f"{self.expansions:.0f}")
+
+
+COLUMNS = ("searcher", "cost after / before", "against greedy", "better than greedy", "expansions")
+
+
+def table_of(scores: Mapping[str, Score]) -> list[str]:
+    """Scores by searcher as lines of Markdown."""
+    rows = [(name, *score.cells()) for name, score in scores.items()]
+    head, *lines = [f"| {' | '.join(row)} |" for row in (COLUMNS, *rows)]
+    return [head, "|---" * len(COLUMNS) + "|", *lines]
+
 
 def held_out_graph(number: int, seed: int = 0) -> Sample:
     """One graph of the held-out split."""

@@ -73,7 +73,7 @@ class Policy(Protocol):
 
 def no_noise(sizes: Sequence[int]) -> Tensor:
     """A `Draw` for the likeliest action."""
-    return torch.zeros(sum(sizes))
+    return torch.zeros(sum(sizes), dtype=torch.float32)
 
 
 def _squashed(features: Tensor, is_delta: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class CandidateScorer(nn.Module):
             assert isinstance(last, nn.Linear)
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
-        self.log_kappa = nn.Parameter(torch.tensor(kappa).log())
+        self.log_kappa = nn.Parameter(torch.tensor(kappa, dtype=torch.float32).log())
 
     def forward(
         self, observation: Observation, nodes: Tensor, graphs: Tensor, rules: Tensor

@@ -88,7 +88,7 @@ class TwoStageController(nn.Module):
         # `_second` computes only as many of its outputs as there are locations.
         self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)
         self.value = ValueHead(hidden, hidden)
-        self.log_kappa = nn.Parameter(torch.tensor(math.log(kappa)))
+        self.log_kappa = nn.Parameter(torch.tensor(math.log(kappa), dtype=torch.float32))
 
     def collate(self, states: Sequence[LatentState]) -> LatentState:
         """Several states as one batch."""

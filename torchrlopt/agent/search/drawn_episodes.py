@@ -79,7 +79,7 @@ class DrawnEpisodes(Explorer):
 
     def _noise(self, sizes: Sequence[int], is_first: bool) -> Tensor:
         """Gumbel noise; none for the first two episodes of the first round, which play what is likeliest."""
-        drawn = torch.empty(sum(sizes)).exponential_(generator=self._generator)
+        drawn = torch.empty(sum(sizes), dtype=torch.float32).exponential_(generator=self._generator)
         noise = -drawn.clamp(min=1e-20).log()
         if is_first:
             noise[: sum(sizes[:2])] = 0.0

@@ -56,7 +56,10 @@ class AgentSearcher:
         self._turns = [(each, weight) for weight in value_weights for each in agents]
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-        """Greedy's plan, or a cheaper one. If the networks fail, the core's beam searches instead."""
+        """Greedy's plan, or a cheaper one.
+
+        If the networks fail, the core's beam searches instead, unless the options ask for errors.
+        """
         begin = time.perf_counter()
         greedy = _classic("greedy", graph, library, cost, options)
         deadline = begin + options.budget_ms / 1000
@@ -66,7 +69,9 @@ class AgentSearcher:
                 self._choose(found, graph, library, cost)
             is_greedy = found.steps == list(greedy.steps)
             best = greedy if is_greedy else _plan_of(found, graph, library, cost, options)
-        except (RlOptError, RuntimeError, IndexError) as error:
+        except Exception as error:
+            if options.on_error == "raise":
+                raise
             logger.warning("the agent failed, greedy and beam are used instead: %s", error)
             return _with_beam(greedy, begin, graph, library, cost, options)
         return dataclasses.replace(

@@ -99,7 +99,8 @@ class DiscreteModel(WorldModel):
         if temperature > 0:
             weights = mean if temperature == 1 else (mean.log() / temperature).softmax(-1)
             # One uniform number for each category; the class is where the cumulated probabilities pass it.
-            drawn = torch.rand((*weights.shape[:-1], 1), generator=generator)
+            one_each = (*weights.shape[:-1], 1)
+            drawn = torch.rand(one_each, generator=generator, dtype=weights.dtype)
             classes = (weights.cumsum(-1) < drawn).sum(-1).clamp(max=self.classes - 1)
         else:
             classes = mean.argmax(-1)

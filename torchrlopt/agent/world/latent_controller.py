@@ -121,7 +121,7 @@ class Choices:
         self._seen = seen
         delta = seen.column("candidate", "cost_delta")
         self._savings = squashed(-delta)
-        sums = torch.zeros(batch * num_substitutions).index_add(0, flat, -delta[kept])
+        sums = delta.new_zeros(batch * num_substitutions).index_add(0, flat, -delta[kept])
         savings = squashed(sums.view_as(counts) / counts.clamp(min=1))
         mask = F.pad(counts > 0, (0, 1), value=True)
         self.legal = Legal(mask, counts.clamp(max=MAX_LOCATIONS), savings)

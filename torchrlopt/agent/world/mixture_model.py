@@ -65,7 +65,7 @@ class MixtureModel(WorldModel):
         out, memory = self.lstm(inputs.unsqueeze(1), state.memory)
         hidden = out.squeeze(1)
         change = sample_mixture(*self.mixture(hidden), generator, temperature)
-        return state.z + change, hidden, memory, torch.zeros(len(change))
+        return state.z + change, hidden, memory, change.new_zeros(len(change))
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`: mixture, reward, done, mask, count, saving."""
@@ -105,5 +105,5 @@ def sample_mixture(
         component = logits.argmax(-1, keepdim=True)
     index = component.unsqueeze(-1).expand(-1, 1, means.shape[-1])
     mean, sigma = means.gather(1, index).squeeze(1), log_sigmas.gather(1, index).squeeze(1).exp()
-    noise = torch.randn(mean.shape, generator=generator)
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
     return mean + sigma * noise * math.sqrt(temperature)

@@ -71,7 +71,7 @@ class WorldModel(nn.Module, abc.ABC):
         # drawn one, and there they would be wrong.
         self.reward_head = mlp(hidden, hidden, 1)
         # See KEPT: where it begins, it is learned.
-        self.kept = nn.Parameter(torch.tensor(KEPT))
+        self.kept = nn.Parameter(torch.tensor(KEPT, dtype=torch.float32))
         self.done_head = mlp(hidden, 64, 1)
 
     @property
@@ -146,7 +146,7 @@ class WorldModel(nn.Module, abc.ABC):
         log2(1 + number of locations) / 8 as weights, one with what they save.
         """
         mask = legal.mask[..., :-1]
-        places = torch.log2(1.0 + legal.num_locations) * mask / 8
+        places = torch.log2(1 + legal.num_locations.to(self.rules.dtype)) * mask / 8
         return torch.cat([places @ self.rules[:-1], (legal.savings * mask) @ self.rules[:-1]], dim=-1)
 
     def inputs(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ class WorldModel(nn.Module, abc.ABC):
         return (
             legal + RARE + self.kept * (left > 0),
             # A substitution that becomes legal does so at one location, mostly: hence at least 1.
-            log_counts + torch.log2(1.0 + left.clamp(min=1)),
+            log_counts + torch.log2(1 + left.clamp(min=1).to(self.rules.dtype)),
             savings / SAVING_SCALE + before.savings * before.mask[..., :-1],
         )
 
@@ -325,7 +325,8 @@ class WorldModel(nn.Module, abc.ABC):
         reward = (sequences.rewards[valid] - falls @ self.reward_slopes) / self.reward_std
         over = sequences.terminated[valid].to(hidden.dtype)
         mask_loss = F.binary_cross_entropy_with_logits(mask_logits, legal.to(hidden.dtype), reduction="none")
-        count_error = F.smooth_l1_loss(log_counts, torch.log2(1.0 + counts), reduction="none") * legal
+        told = torch.log2(1 + counts.to(log_counts.dtype))
+        count_error = F.smooth_l1_loss(log_counts, told, reduction="none") * legal
         tenths = SAVING_SCALE * savings, SAVING_SCALE * after.savings
         saving_error = F.smooth_l1_loss(*tenths, reduction="none") * legal
         return {

@@ -1,8 +1,9 @@
-"""The command line: `torchrlopt optimise-onnx`, `device`, `profile`, `substitutions ...`, `version`."""
+"""The command line: `torchrlopt optimise-onnx`, `device`, `profile`, `info` and the others."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchrlopt.api.cli import substitutions
+from torchrlopt.api.cli import cache, substitutions
 from torchrlopt.api.cli.models import HELP
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
@@ -19,12 +20,39 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Rewrite models by proved or tested substitutions."
 )
 app.add_typer(substitutions.app, name="substitutions")
+app.add_typer(cache.app, name="cache")
+agent = typer.Typer(no_args_is_help=True, help="The agents that lead the search.")
+app.add_typer(agent, name="agent")
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
     typer.echo(metadata.version("torchrlopt"))
+
+
+@app.command()
+def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+    """Show versions, the executors that run here, how to get the others, agents and where the cache is."""
+    from torchrlopt.api.cli import installation  # heavy
+
+    found = installation.look()
+    typer.echo(json.dumps(found, indent=2) if as_json else installation.render(found))
+
+
+@agent.command("info")
+def agent_info(
+    name: Annotated[str, typer.Argument(help="A searcher that follows an agent, or a checkpoint.")] = "agent",
+    as_json: Annotated[bool, typer.Option("--json", help="Print all metadata as JSON.")] = False,
+) -> None:
+    """Show how an agent came about: its row, its training, what it was trained with.
+
+    Example: torchrlopt agent info plan
+    """
+    from torchrlopt.api.cli import installation  # heavy
+
+    found = installation.look_at_agent(name)
+    typer.echo(json.dumps(found, indent=2) if as_json else installation.render_agent(found))
 
 
 @app.command()
@@ -39,7 +67,11 @@ def optimise_onnx(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Rewrite an ONNX file; the result holds standard operators only."""
+    """Rewrite an ONNX file; the result holds standard operators only.
+
+    The report says what was left alone and why. Where a stage fails, or the check finds the result wrong or
+    cannot be made, the original is written, and the report says so.
+    """
     report = rewrite(path_in, path_out, **_parsed(option or []))
     typer.echo(report.to_json() if as_json else str(report))
 
@@ -96,9 +128,11 @@ def _parsed(assignments: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command line; errors of ours end in one line and exit status 1."""
+    """Run the command line; errors of ours and of files end in one line and exit status 2."""
+    # Processes that a command starts do not look for modules in the folder that the user happens to be in.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         app()
-    except RlOptError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    except (RlOptError, OSError) as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        sys.exit(2)

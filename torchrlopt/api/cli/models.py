@@ -26,14 +26,17 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     Raises:
         OptionsError: the text is neither, or there is no such module or function.
         ModelFormatError: the file is malformed, or the function returned something else.
+        UnsupportedError: the file's values take too much memory.
     """
     if text.endswith(".onnx"):
         # heavy
+        from torchrlopt.capture.footprint import check_footprint
         from torchrlopt.capture.sampling import generated_inputs
         from torchrlopt.executors.lowering.onnx_to_aten import lower_model
         from torchrlopt.onnx.files import load
 
         module = lower_model(load(_existing(text))).eval()
+        check_footprint(module, "profiling")
         return module, tuple(generated_inputs(module, seed=0))
     where, *rest = text.split(":")
     if not where or not rest or not rest[0]:

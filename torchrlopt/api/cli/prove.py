@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torchrlopt import _C
 from torchrlopt.api.cli.library import named
 from torchrlopt.errors import OptionsError, SubstitutionError
-from torchrlopt.substitutions import generated_folder, library_files, library_text
+from torchrlopt.substitutions import file_text, generated_folder, library_files, library_text
 from torchrlopt.substitutions.generate.emit import drop
 from torchrlopt.substitutions.proof.layers import THOROUGH, Checked, Effort, check_texts, default_jobs
 from torchrlopt.substitutions.proof.records import (
@@ -116,7 +116,7 @@ def _chosen(what: Sequence[str]) -> tuple[str, list[list[str]]]:
             raise OptionsError("no such file", where=str(path))
     text = "" if paths and not names else library_text()
     own = {path.resolve() for path in library_files()} if text else set()
-    text += "".join(_read(path) for path in paths if path.resolve() not in own)
+    text += "".join(file_text(path) for path in paths if path.resolve() not in own)
     library = _C.Library(text)
     texts = texts_of(library)
     if not what:
@@ -127,14 +127,9 @@ def _chosen(what: Sequence[str]) -> tuple[str, list[list[str]]]:
     return text, [members for members in texts.values() if wanted & set(members)]
 
 
-def _read(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
-    return text if text.endswith("\n") else text + "\n"
-
-
 def _parsed(path: Path) -> _C.Library:
     try:
-        return _C.Library(_read(path))
+        return _C.Library(file_text(path))
     except SubstitutionError as error:
         raise SubstitutionError(error.reason, name=error.name, line=error.line, file=str(path)) from error
 

@@ -11,7 +11,6 @@ import torch
 
 from torchrlopt.capture.builder import GraphBuilder
 from torchrlopt.capture.onnx_types import Dims, value_dims, value_dtype
-from torchrlopt.capture.translate.layout import transpose
 from torchrlopt.capture.translate.table import Target, require, static_int, translation
 
 _MATMUL_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
@@ -37,7 +36,7 @@ def transposed_weight_gemm(
     return g.op("Gemm", x, weight, bias, dims=target.dims, transB=1)
 
 
-@translation("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default")
+@translation("mm.default", "bmm.default", "mv.default", "dot.default")
 def _mm(g: GraphBuilder, target: Target, x: ir.Value, y: ir.Value, *options: Any) -> ir.Value:
     require(all(option is None for option in options), "an output dtype")
     return matmul(g, x, y, target.dims)
@@ -67,15 +66,6 @@ def _baddbmm(
         return product
     scaled = bias if beta == 1 else g.op("Mul", bias, g.scalar(beta, target.dtype))
     return g.op("Add", scaled, product, dims=target.dims)
-
-
-@translation("linear.default")
-def _linear(
-    g: GraphBuilder, target: Target, x: ir.Value, weight: ir.Value, bias: ir.Value | None
-) -> ir.Value:
-    if bias is not None and len(target.dims) == 2:
-        return transposed_weight_gemm(g, target, x, weight, bias)
-    return linear(g, target, x, transpose(g, weight, [1, 0]), bias)
 
 
 @translation("convolution.default")
@@ -112,22 +102,6 @@ def _convolution(
 def _per_axis(sizes: Sequence[Any], rank: int) -> list[int]:
     ints = [static_int(size) for size in sizes]
     return ints * rank if len(ints) == 1 else ints
-
-
-@translation("scaled_dot_product_attention.default")
-def _sdpa(
-    g: GraphBuilder,
-    target: Target,
-    q: ir.Value,
-    k: ir.Value,
-    v: ir.Value,
-    mask: ir.Value | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> ir.Value:
-    return _attention(g, target, q, k, v, mask, dropout_p, is_causal, scale)
 
 
 @translation("_scaled_dot_product_flash_attention_for_cpu.default")

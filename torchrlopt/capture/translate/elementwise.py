@@ -174,11 +174,6 @@ def _rsqrt(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
     return g.op("Reciprocal", g.op("Sqrt", g.cast(x, target.dtype)))
 
 
-@translation("square.default")
-def _square(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
-    return binary(g, target, "Mul", x, x)
-
-
 @translation("add.Tensor", "add.Scalar")
 def _add(g: GraphBuilder, target: Target, x: Any, y: Any, alpha: Any) -> ir.Value:
     return binary(g, target, "Add", x, _scaled(g, target.dtype, y, alpha))
@@ -278,7 +273,7 @@ def _isinf(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
     return g.op("IsInf", x, dtype=torch.bool)
 
 
-@translation("where.self", "where.Scalar", "where.ScalarSelf", "where.ScalarOther")
+@translation("where.self")
 def _where(g: GraphBuilder, target: Target, condition: ir.Value, x: Any, y: Any) -> ir.Value:
     dtype = target.dtype
     return g.op(
@@ -298,11 +293,6 @@ def _clamp(g: GraphBuilder, target: Target, x: ir.Value, low: Any, high: Any) ->
     require(dtype in _ORDINARY, f"Clip in {dtype}")
     bounds = [None if bound is None else operand(g, bound, dtype) for bound in (low, high)]
     return g.op("Clip", g.cast(x, dtype), *bounds, dims=target.dims)
-
-
-@translation("relu6.default")
-def _relu6(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
-    return _clamp(g, target, x, 0.0, 6.0)
 
 
 @translation("silu.default")

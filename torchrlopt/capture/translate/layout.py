@@ -41,23 +41,21 @@ def reshape(g: GraphBuilder, target: Target, x: ir.Value, dims: Dims) -> ir.Valu
     return g.op("Reshape", x, g.ints(sizes), dims=dims, allowzero=allow_zero)
 
 
-@translation("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default")
+@translation("view.default", "_unsafe_view.default", "view_copy.default")
 def _view(g: GraphBuilder, target: Target, x: ir.Value, size: object) -> ir.Value:
     return reshape(g, target, x, target.dims)
 
 
-@translation("flatten.using_ints", "unflatten.int", "_reshape_copy.default")
-def _flatten(g: GraphBuilder, target: Target, x: ir.Value, *sizes: object) -> ir.Value:
+@translation("_reshape_copy.default")
+def _reshape_copy(g: GraphBuilder, target: Target, x: ir.Value, *sizes: object) -> ir.Value:
     return reshape(g, target, x, target.dims)
 
 
 @translation(
     "clone.default",
-    "contiguous.default",
     "detach.default",
     "alias.default",
     "lift_fresh_copy.default",
-    "dropout.default",
 )
 def _identity(g: GraphBuilder, target: Target, x: ir.Value, *options: Any) -> ir.Value:
     if len(options) == 2:
@@ -72,7 +70,7 @@ def _native_dropout(g: GraphBuilder, target: Target, x: ir.Value, p: float, trai
     return [g.identity(x), None]
 
 
-@translation("expand.default", "broadcast_to.default")
+@translation("expand.default")
 def _expand(g: GraphBuilder, target: Target, x: ir.Value, *options: object) -> ir.Value:
     source, dims = value_dims(x), target.dims
     if source == dims:
@@ -95,8 +93,9 @@ def _unsqueeze(g: GraphBuilder, target: Target, x: ir.Value, axis: int) -> ir.Va
 @translation("squeeze.default", "squeeze.dim", "squeeze.dims")
 def _squeeze(g: GraphBuilder, target: Target, x: ir.Value, axes: Any = None) -> ir.Value:
     source = value_dims(x)
+    chosen = [] if axes == [] else normal_axes(axes, len(source))  # no axes given are all, an empty list none
     # ATen leaves an axis alone whose size is not 1; ONNX refuses it.
-    kept = [axis for axis in normal_axes(axes, len(source)) if axis < len(source) and source[axis] == 1]
+    kept = [axis for axis in chosen if axis < len(source) and source[axis] == 1]
     if not kept:
         return g.identity(x)
     return g.op("Squeeze", x, g.ints(kept), dims=target.dims)
@@ -192,8 +191,6 @@ def _stack(g: GraphBuilder, target: Target, tensors: list[ir.Value], axis: int) 
     "split_with_sizes.default",
     "unsafe_split.Tensor",
     "unsafe_split_with_sizes.default",
-    "chunk.default",
-    "unsafe_chunk.default",
 )
 def _split(g: GraphBuilder, target: Target, x: ir.Value, sizes: object, axis: int) -> list[ir.Value]:
     axis = normal_axis(axis, len(value_dims(x)))

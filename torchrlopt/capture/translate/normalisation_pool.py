@@ -44,23 +44,6 @@ def _layer_norm(
     return [*made, *[None] * (len(target.types) - len(made))]
 
 
-@translation("layer_norm.default")
-def _whole_layer_norm(
-    g: GraphBuilder,
-    target: Target,
-    x: ir.Value,
-    normalized: Sequence[Any],
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    epsilon: float,
-    enable: Any,
-) -> ir.Value:
-    scale = weight if weight is not None else _filled_like(g, normalized, 1.0, target.dtype)
-    axis = -len(normalized)
-    return g.op("LayerNormalization", x, scale, bias, dims=target.dims, axis=axis, epsilon=float(epsilon))
-
-
-@translation("rms_norm.default")
 def _rms_norm(
     g: GraphBuilder,
     target: Target,
@@ -147,11 +130,6 @@ def _safe_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype
     return g.op("Where", masked, g.scalar(0.0, target.dtype), result, dtype=target.dtype)
 
 
-@translation("softmax.int")
-def _whole_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype: object) -> ir.Value:
-    return _over_axis(g, target, "Softmax", x, axis)
-
-
 def _over_axis(g: GraphBuilder, target: Target, op_type: str, x: ir.Value, axis: int) -> ir.Value:
     rank = len(target.dims)
     require(rank > 0, f"{op_type} of a scalar")
@@ -168,7 +146,6 @@ def _max_pool_with_indices(
     return [_max_pool(g, target, x, *window), None]
 
 
-@translation("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
 def _max_pool(
     g: GraphBuilder,
     target: Target,
@@ -193,7 +170,7 @@ def _max_pool(
     )
 
 
-@translation("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
+@translation("avg_pool2d.default", "avg_pool3d.default")
 def _avg_pool(
     g: GraphBuilder,
     target: Target,
@@ -236,7 +213,7 @@ def _window(sizes: Any, rank: int) -> list[int]:
     return ints * rank if len(ints) == 1 else ints
 
 
-@translation("_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool3d.default")
+@translation("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def _adaptive_avg_pool(g: GraphBuilder, target: Target, x: ir.Value, output_size: Sequence[Any]) -> ir.Value:
     source, rank = value_dims(x)[2:], len(output_size)
     require(len(target.dims) == rank + 2, "unbatched pooling")
@@ -255,24 +232,3 @@ def _glu(g: GraphBuilder, target: Target, x: ir.Value, axis: int) -> ir.Value:
     half = static_int(target.dims[at])
     first, second = g.op_many("Split", [x, g.ints([half, half])], [(target.dtype, target.dims)] * 2, axis=at)
     return g.op("Mul", first, g.op("Sigmoid", second))
-
-
-@translation("instance_norm.default")
-def _instance_norm(
-    g: GraphBuilder,
-    target: Target,
-    x: ir.Value,
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    mean: ir.Value | None,
-    variance: ir.Value | None,
-    use_input_stats: bool,
-    momentum: float,
-    epsilon: float,
-    enabled: bool,
-) -> ir.Value:
-    require(use_input_stats, "instance normalisation with running statistics")
-    channels = [value_dims(x)[1]]
-    scale = weight if weight is not None else _filled_like(g, channels, 1.0, target.dtype)
-    shift = bias if bias is not None else _filled_like(g, channels, 0.0, target.dtype)
-    return g.op("InstanceNormalization", x, scale, shift, dims=target.dims, epsilon=float(epsilon))

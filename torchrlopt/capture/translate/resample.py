@@ -12,11 +12,6 @@ from torchrlopt.capture.builder import GraphBuilder
 from torchrlopt.capture.translate.table import Target, shape_value, translation
 
 
-@translation("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def _nearest_vec(g: GraphBuilder, target: Target, x: ir.Value, size: object, factors: Any) -> ir.Value:
-    return _resize(g, target, x, factors, "nearest", "asymmetric", "floor")
-
-
 @translation("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
 def _nearest(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
     return _resize(g, target, x, factors, "nearest", "asymmetric", "floor")
@@ -29,13 +24,6 @@ def _nearest(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factor
 )
 def _nearest_exact(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
     return _resize(g, target, x, factors, "nearest", "half_pixel", "round_prefer_ceil")
-
-
-@translation("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
-def _linear_vec(
-    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, factors: Any
-) -> ir.Value:
-    return _resize(g, target, x, factors, "linear", _coordinates(align), None)
 
 
 @translation("upsample_linear1d.default", "upsample_bilinear2d.default", "upsample_trilinear3d.default")

@@ -104,6 +104,11 @@ class EagerCallable:
         self._guard = guard
         self._taken_apart: Callable[..., Any] | None = None
 
+    @property
+    def num_evaluations(self) -> int:
+        """See `registry.Lowered`."""
+        return self.cache.num_evaluations
+
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
         values = (*self._inputs(args), *self.cache.get(self._weights(args)))

@@ -78,13 +78,16 @@ def restride(x: torch.Tensor, stride: Collection[int]) -> torch.Tensor:
 
     Args:
         x: a tensor without overlap.
-        stride: one step per dimension, dense and without overlap.
+        stride: one step per dimension, 0 where the elements of `x` repeat, else without overlap.
     """
     wanted = tuple(stride)
     if x.stride() == wanted:
         return x
     if all(size <= 1 or has == want for size, has, want in zip(x.shape, x.stride(), wanted, strict=True)):
         return x.as_strided(x.shape, wanted)
+    if 0 in wanted:
+        once = x[tuple(slice(0, 1) if want == 0 else slice(None) for want in wanted)]
+        return restride(once, [want or 1 for want in wanted]).expand(x.shape)
     return torch.empty_strided(x.shape, wanted, dtype=x.dtype, device=x.device).copy_(x)
 
 

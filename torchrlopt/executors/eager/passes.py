@@ -25,6 +25,7 @@ from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
+from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.split_fx import Split, reaching_output, split_prologue
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
@@ -218,6 +219,8 @@ def _split_weights(program: Program) -> None:
     """Split the expressions over weights off, the packing of weights and their sum among them."""
     watched, total = program.needs_finite or (frozenset(), None)
     program.split = split_prologue(program.module, program.static, () if total is None else (total,))
+    if program.is_real:  # otherwise nothing was composed
+        refuse_overflows(program.split.prologue)
     if program.needs_finite is not None:
         program.guard = guard_of(program.split, watched, total)
 

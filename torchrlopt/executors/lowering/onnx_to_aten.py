@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 from typing import TYPE_CHECKING, Any
@@ -9,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir
 import torch
 from torch import fx
-from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from torchrlopt.capture.translate.table import TABLE
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters.convert import convert
 from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
 from torchrlopt.executors.lowering.fx_values import ORIGIN
+from torchrlopt.executors.lowering.model_inputs import fake_input
 from torchrlopt.executors.lowering.original_calls import Group, Groups
 from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of, with_layout
+from torchrlopt.executors.lowering.symbols import STRIDES, traced_number
 from torchrlopt.onnx import opsets
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
-
-_HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
 
 # What an opaque call may return besides None and objects, which no output of its node stands for.
 _RESULTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)
@@ -49,7 +50,7 @@ def lower_captured(model: onnx_ir.Model, captured: Captured) -> fx.GraphModule:
         raise LoweringError("the captured graph has no fake values")
     devices = [v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"]
     device = devices[0] if devices else torch.device("cpu")
-    lowering = _Lowering(model, Emitter(mode, device), captured)
+    lowering = Lowering(model, Emitter(mode, device), captured)
     for node in placeholders:
         lowering.add_placeholder(node.name, node.meta.get("val"))
     for value in model.graph.inputs:
@@ -70,16 +71,13 @@ def lower_model(model: onnx_ir.Model, device: torch.device | None = None) -> fx.
     """
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     where = device if device is not None else torch.device("cpu")
-    lowering = _Lowering(model, Emitter(mode, where), None)
-    for value in model.graph.inputs:
-        if value.name not in model.graph.initializers:
-            lowering.add_placeholder(str(value.name), _fake_input(value, mode, where))
-            lowering.bind_input(value)
+    lowering = Lowering(model, Emitter(mode, where), None)
+    lowering.add_inputs()
     lowering.add_nodes()
     return lowering.finish_model()
 
 
-class _Lowering:
+class Lowering:
     """One lowering: what each ONNX value has become."""
 
     def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: Captured | None) -> None:
@@ -99,7 +97,8 @@ class _Lowering:
         for value in model.graph.initializers.values():
             self.by_name[str(value.name)] = value
             if value.const_value is not None:
-                self.entries[value] = tensor_of(value.const_value)
+                with contextlib.suppress(LoweringError):  # raised where it is read, if it is
+                    self.entries[value] = tensor_of(value.const_value)
         for node in model.graph:
             self.by_name |= {str(output.name): output for output in node.outputs if output.name}
 
@@ -122,6 +121,13 @@ class _Lowering:
         else:
             raise LoweringError("a graph input is none of the captured graph's", got=name)
 
+    def add_inputs(self) -> None:
+        """Declare the inputs of a model from a file."""
+        for value in self.model.graph.inputs:
+            if value.name not in self.model.graph.initializers:
+                self.add_placeholder(str(value.name), fake_input(self.emitter, value))
+                self.bind_input(value)
+
     def add_nodes(self) -> None:
         """Lower all nodes; operands that come later in the list are lowered first."""
         for node in self.model.graph:
@@ -134,6 +140,8 @@ class _Lowering:
         """The entry of a value; lowers the node that makes the value if that has not happened yet."""
         if value not in self.entries:
             node = value.producer()
+            if node is None and value.const_value is not None:
+                return tensor_of(value.const_value)
             if node is None:
                 raise LoweringError("a value has no producer", got=value.name)
             self._lower(node)
@@ -147,14 +155,14 @@ class _Lowering:
         self.in_progress.add(node)
         last = next(iter(reversed(self.emitter.graph.nodes)), None)
         members: tuple[onnx_ir.Node, ...] = (node,)
-        if node.domain == opsets.ATEN_DOMAIN:
+        if node.domain == opsets.ATEN_DOMAIN and self.captured is not None:
             self._put_opaque_back(node)
         else:
             group = self.groups.of(node) if self.groups is not None else None
             if group is not None and self._put_back(node, group):
                 members = group.members
             else:
-                self._convert(node)
+                self.convert(node)
         origin = tuple(str(member.name) for member in members)
         for emitted in itertools.takewhile(lambda each: each is not last, reversed(self.emitter.graph.nodes)):
             emitted.meta.setdefault(ORIGIN, origin)  # operands lowered on the way have theirs
@@ -224,6 +232,8 @@ class _Lowering:
             return self.scalars[source]
         if isinstance(source.meta.get("val"), torch.Tensor | tuple | list) or source.op != "call_function":
             return None
+        if source.target in STRIDES:
+            return traced_number(self.emitter, source)
         operands: dict[fx.Node, fx.Node] = {}
         for argument in source.all_input_nodes:
             if isinstance(argument.meta.get("val"), torch.Tensor):
@@ -235,7 +245,7 @@ class _Lowering:
             else:
                 found = self._scalar(argument)
             if found is None:
-                return None
+                return traced_number(self.emitter, source)
             operands[argument] = found
         self.scalars[source] = self.emitter.graph.node_copy(source, operands.__getitem__)
         return self.scalars[source]
@@ -246,7 +256,7 @@ class _Lowering:
             layout_of(operands[source].meta.get("val")) == layout_of(source.meta.get("val"))
             for source in call.all_input_nodes
         )
-        if not same and call.target is aten.as_strided.default:
+        if not same and _may_depend_on_strides(call):
             for source in call.all_input_nodes:
                 operands[source] = with_layout(self.emitter, operands[source], source.meta["val"])
             same = True
@@ -260,8 +270,7 @@ class _Lowering:
 
     def _put_opaque_back(self, node: onnx_ir.Node) -> None:
         """The ATen call behind an opaque node, on the node's inputs in the order of the call's arguments."""
-        if self.captured is None:
-            raise LoweringError("an opaque ATen call has lost the graph it came from", where=str(node.name))
+        assert self.captured is not None
         wanted = str(node.attributes["fx_node"].value)
         call = next((n for n in self.captured.aten.graph.nodes if n.name == wanted), None)
         if call is None:
@@ -294,7 +303,8 @@ class _Lowering:
 
     # ---- converted nodes
 
-    def _convert(self, node: onnx_ir.Node) -> None:
+    def convert(self, node: onnx_ir.Node) -> None:
+        """Emit the calls of a node by its converter."""
         inputs = [None if value is None else self.entry(value) for value in node.inputs]
         results = convert(self.emitter, node, inputs)
         for output, result in zip(node.outputs, results, strict=True):
@@ -303,15 +313,24 @@ class _Lowering:
                 self._declare(output, result)
 
     def _declare(self, output: onnx_ir.Value, entry: Entry) -> None:
-        """Give a node without a fake value the one that the model declares."""
+        """Give a node without a fake value the one that the model or the captured graph declares."""
         if not isinstance(entry, fx.Node) or "val" in entry.meta or output.shape is None:
             return
-        sizes = [dim for dim in output.shape if isinstance(dim, int)]
+        sizes: list[Any] = [dim for dim in output.shape if isinstance(dim, int)]
+        if len(sizes) < len(output.shape):
+            sizes = self._recorded_sizes(output)
         if len(sizes) == len(output.shape) and output.dtype is not None:
             with self.emitter.fake():
                 entry.meta["val"] = torch.empty(
                     sizes, dtype=torch_dtype(output.dtype), device=self.emitter.device
                 )
+
+    def _recorded_sizes(self, output: onnx_ir.Value) -> list[Any]:
+        """Sizes of the original call's result; none where the output is no such result."""
+        name = None if self.captured is None else self.captured.values.get(str(output.name))
+        nodes = () if self.captured is None else self.captured.aten.graph.nodes
+        value = next((node.meta.get("val") for node in nodes if node.name == name), None)
+        return list(value.shape) if isinstance(value, torch.Tensor) else []
 
     # ---- results
 
@@ -319,35 +338,52 @@ class _Lowering:
         """The module, with results as the captured graph returns them."""
         assert self.captured is not None
         (output,) = self.captured.aten.graph.find_nodes(op="output")
+        outputs = OutputEmitter(self.emitter, self.placeholders, self._scalar)
         results: dict[fx.Node, Entry] = {}
         waiting = list(self.model.graph.outputs)
         for source in output.all_input_nodes:
             if source.op == "placeholder":
                 results[source] = self.placeholders[source.name]
             elif isinstance(source.meta.get("val"), torch.Tensor):
-                results[source] = self.entry(waiting.pop(0))
+                value = waiting.pop(0)
+                view = outputs.view_of_input(source)
+                results[source] = self.entry(value) if view is None else view
             else:
                 found = self._scalar(source)
                 if found is None:
                     raise LoweringError("an output is no tensor and cannot be copied", where=source.name)
                 results[source] = found
-        outputs = OutputEmitter(self.emitter)
         nodes = {
-            source: outputs.matched(self.emitter.tensor(entry), source) for source, entry in results.items()
+            source: outputs.matched(self._result(entry, source), source) for source, entry in results.items()
         }
         self.emitter.graph.output(fx.map_arg(output.args[0], nodes.__getitem__))
-        return self._module()
+        return self.module()
+
+    def _result(self, entry: Entry, source: fx.Node) -> fx.Node:
+        """The node of a result; a number that the original returns stays one."""
+        if isinstance(entry, fx.Node) and not isinstance(source.meta.get("val"), torch.Tensor):
+            return entry
+        return self.emitter.tensor(entry)
 
     def finish_model(self) -> fx.GraphModule:
         """The module, with the model's outputs as results."""
         entries = [self.entry(value) for value in self.model.graph.outputs]
         self.emitter.graph.output(tuple(self.emitter.tensor(entry) for entry in entries))
-        return self._module()
+        return self.module()
 
-    def _module(self) -> fx.GraphModule:
+    def module(self) -> fx.GraphModule:
+        """What was emitted, without what no result needs."""
         graph = self.emitter.graph
         graph.eliminate_dead_code()
         return fx.GraphModule({**self.emitter.attributes, **self.emitter.submodules}, graph)
+
+
+def _may_depend_on_strides(call: fx.Node) -> bool:
+    """Whether a call may compute something else where an operand lies otherwise in memory.
+
+    Those that capture translates are known not to. Embedding bags read strided ids as if they were dense.
+    """
+    return str(call.target).removeprefix("aten.") not in TABLE
 
 
 def _flattened_nodes(call: fx.Node) -> list[fx.Node]:
@@ -360,17 +396,3 @@ def _flattened_nodes(call: fx.Node) -> list[fx.Node]:
 
     fx.map_arg((call.args, call.kwargs), note)
     return found
-
-
-def _fake_input(value: onnx_ir.Value, mode: FakeTensorMode, device: torch.device) -> torch.Tensor:
-    """A fake tensor of the type of a graph input; symbolic dims get symbols of their own."""
-    if value.shape is None:
-        raise LoweringError("a graph input has no shape", got=value.name)
-    hints = [dim if isinstance(dim, int) else _HINT for dim in value.shape]
-    dynamic = [DimDynamic.STATIC if isinstance(dim, int) else DimDynamic.DYNAMIC for dim in value.shape]
-    context: Any = StatelessSymbolicContext(dynamic_sizes=dynamic)
-    if all(isinstance(dim, int) for dim in value.shape):
-        with mode:
-            return torch.empty(hints, dtype=torch_dtype(value.dtype), device=device)
-    real = torch.empty(hints, dtype=torch_dtype(value.dtype), device=device)
-    return mode.from_tensor(real, symbolic_context=context, source=ConstantSource(str(value.name)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import fx
 
 from torchrlopt.executors.lowering.converters.emitter import Emitter, aten
 from torchrlopt.executors.lowering.fx_values import dim_key
+from torchrlopt.executors.lowering.symbols import number_of
 
 
 def layout_of(value: Any) -> Any:
@@ -29,10 +30,19 @@ class OutputEmitter:
 
     Args:
         emitter: the graph.
+        placeholders: its arguments, by name.
+        scalar: the present node for an original one that is no tensor, None where there is none.
     """
 
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(
+        self,
+        emitter: Emitter,
+        placeholders: Mapping[str, fx.Node],
+        scalar: Callable[[fx.Node], fx.Node | None],
+    ) -> None:
         self._emitter = emitter
+        self._placeholders = placeholders
+        self._scalar = scalar
         self._owners: dict[fx.Node, fx.Node] = {}
 
     def matched(self, node: fx.Node, source: fx.Node) -> fx.Node:
@@ -57,6 +67,22 @@ class OutputEmitter:
             shares = self._owners.setdefault(mine, theirs) is theirs
         return node if shares else self._emitter.op(aten.clone.default, node)
 
+    def view_of_input(self, source: fx.Node) -> fx.Node | None:
+        """The views through which the original returns an input, as they are; None for any other result.
+
+        Whoever writes to such an output writes to the input.
+        """
+        if source.op == "placeholder":
+            return self._placeholders[source.name]
+        if _base(source).op != "placeholder":
+            return None
+        first, *others = source.all_input_nodes
+        operands = {first: self.view_of_input(first)} | {other: self._scalar(other) for other in others}
+        known = {old: new for old, new in operands.items() if new is not None}
+        if len(known) < len(operands):
+            return None
+        return self._emitter.graph.node_copy(source, known.__getitem__)
+
 
 def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
     """The node, copied where its strides may differ from those of a fake tensor."""
@@ -64,14 +90,43 @@ def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node
         return node
     order = dense_order(value)
     if order is None:
-        # Expanded or otherwise overlapping: the values in plain order are what can be promised.
-        return node
+        return _with_strides(emitter, node, value)
     if order == list(range(value.dim())):
         return emitter.op(aten.clone.default, node, memory_format=torch.contiguous_format)
     inverse = [order.index(axis) for axis in range(len(order))]
     moved = emitter.op(aten.permute.default, node, order)
     dense = emitter.op(aten.clone.default, moved, memory_format=torch.contiguous_format)
     return emitter.op(aten.permute.default, dense, inverse)
+
+
+def _with_strides(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
+    """A copy with gaps between its elements, as a slice of a larger tensor has, or expanded along axes."""
+    strides = [number_of(emitter, stride) for stride in value.stride()]
+    if value.layout != torch.strided or not is_apart(value) or None in strides:
+        # Elements that overlap: the values in plain order are what can be promised.
+        return node
+    repeated = [axis for axis, stride in enumerate(strides) if stride == 0]
+    once = node
+    for axis in repeated:
+        once = emitter.op(aten.slice.Tensor, once, axis, 0, 1)
+    memory = emitter.op(
+        aten.empty_strided.default, emitter.shape(once), strides, dtype=value.dtype, device=value.device
+    )
+    copied = emitter.op(aten.copy.default, memory, once)
+    return emitter.op(aten.expand.default, copied, emitter.shape(node)) if repeated else copied
+
+
+def is_apart(value: torch.Tensor) -> bool:
+    """Whether no two elements lie in one place but those along an expanded axis."""
+    reach = 1  # of the axes with smaller strides
+    axes = [(_hint(stride), _hint(size)) for size, stride in zip(value.shape, value.stride(), strict=True)]
+    for stride, size in sorted(axes):
+        if stride == 0 or size == 1:
+            continue
+        if stride < reach:
+            return False
+        reach += stride * (size - 1)
+    return True
 
 
 def dense_order(value: torch.Tensor) -> list[int] | None:

@@ -8,7 +8,7 @@ extra `onnxruntime`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
@@ -46,7 +46,7 @@ def _open(
     settings: Mapping[str, object],
 ) -> Session:
     """A session with these weights; see `session_call.Opener`."""
-    from onnxruntime import InferenceSession, OrtValue, SessionOptions
+    from onnxruntime import InferenceSession, SessionOptions
 
     proto = proto_without_weights(model, {name: tensor.shape for name, tensor in held.items()})
     session_options = SessionOptions()
@@ -57,7 +57,7 @@ def _open(
     # every parallel operator waits for threads to wake up (squeezenet1_1: 2.4 ms, with it 1.9).
     for name, value in {"session.force_spinning_stop": "1", **settings}.items():
         session_options.add_session_config_entry(name, str(value))
-    values = {name: OrtValue.from_dlpack(tensor) for name, tensor in held.items() if tensor.numel()}
+    values = {name: _shared(tensor) for name, tensor in held.items() if tensor.numel()}
     session_options.add_external_initializers(list(values), list(values.values()))
     try:
         session = InferenceSession(
@@ -69,20 +69,32 @@ def _open(
     except Exception as error:  # ONNX Runtime's errors have no common base
         raise LoweringError("ONNX Runtime refuses the model", got=str(error)) from error
     fetches = [str(value.name) for value in model.graph.outputs]
+    is_bool = [value.dtype == onnx_ir.DataType.BOOL for value in model.graph.outputs]
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         binding = session.io_binding()
-        given = [OrtValue.from_dlpack(tensor) for tensor in tensors]
+        given = [_shared(tensor) for tensor in tensors]
         for name, value in zip(feeds, given, strict=True):
             binding.bind_ortvalue_input(name, value)
         for name in fetches:
             binding.bind_output(name)
         session.run_with_iobinding(binding)
-        return [from_dlpack(value) for value in binding.get_outputs()]
+        found = [from_dlpack(value) for value in binding.get_outputs()]
+        # ONNX Runtime shares booleans as bytes.
+        return [x.view(torch.bool) if wants else x for x, wants in zip(found, is_bool, strict=True)]
 
     # The session reads the weights where they are: they live as long as it does.
     run.__dict__["weights"] = held, values
     return run
+
+
+def _shared(tensor: torch.Tensor) -> Any:
+    """An OrtValue of the same memory."""
+    from onnxruntime import OrtValue
+
+    if tensor.dtype is torch.bool:  # ONNX Runtime does not know DLPack's booleans
+        return OrtValue.ortvalue_from_numpy(tensor.numpy())
+    return OrtValue.from_dlpack(tensor)
 
 
 class OnnxRuntimeExecutor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,24 @@ def _refuse_64_bits(model: onnx_ir.Model) -> None:
             )
 
 
+def _core() -> Any:
+    """A core of its own for each graph, so that the threads it starts end with the graph.
+
+    It gives the thread in which it loads its plugin a stack for signal handlers, and takes that away when it
+    dies, in whatever thread: the next signal (a child has ended, Ctrl-C) would then end the program. So it is
+    made in a thread that ends at once.
+    """
+    import openvino
+
+    def make() -> Any:
+        core = openvino.Core()
+        core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
+        return core
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
+
+
 def _open(
     model: onnx_ir.Model,
     held: Mapping[str, torch.Tensor],
@@ -65,8 +84,6 @@ def _open(
     settings: Mapping[str, object],
 ) -> Session:
     """A compiled model with these weights; see `session_call.Opener`."""
-    import openvino
-
     proto = onnx_ir.to_proto(model).SerializeToString()
     dtypes = {tensor.dtype for tensor in held.values()}
     precision = next((name for dtype, name in _PRECISIONS.items() if dtype in dtypes), "f32")
@@ -79,9 +96,10 @@ def _open(
         **settings,
     }
     try:
-        network = openvino.Core().read_model(proto)
+        core = _core()
+        network = core.read_model(proto)
         _hold(network, held)
-        compiled = openvino.Core().compile_model(network, "CPU", properties)
+        compiled = core.compile_model(network, "CPU", properties)
     except Exception as error:  # OpenVINO's errors have no common base
         raise LoweringError("OpenVINO refuses the model", got=str(error)) from error
     # Inputs that nothing reads are not the network's any more.

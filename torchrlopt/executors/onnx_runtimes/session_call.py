@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
-from torchrlopt.executors.lowering.output_layout import dense_order
+from torchrlopt.executors.lowering.output_layout import dense_order, is_apart
+from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
+from torchrlopt.executors.weights.split_onnx import split_weights
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.onnx.standard import standardise
@@ -24,6 +28,9 @@ from torchrlopt.onnx.standard import standardise
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
     from torchrlopt.options import Options
+
+
+_CPU = torch.device("cpu")
 
 
 def refuse_opaque(model: onnx_ir.Model) -> None:
@@ -167,6 +174,7 @@ class SessionCallable:
         is_static = static_inputs(captured, options)
         names = [str(value.name) for value in model.graph.inputs]
         self._model = model
+        self._original = captured.aten
         self._opener = opener
         self._constants = captured.constants
         self._settings = options.executor_options or {}
@@ -175,19 +183,56 @@ class SessionCallable:
         self._feed_names = [name for name in names if name in position and name not in is_static]
         self._feeds = [position[name] for name in self._feed_names]
         self._outputs = FetchedOutputs(captured.aten, position)
-        self._cache = PrologueCache(self._open, options.weights)
+        self._policy = options.weights
+        self._cache = PrologueCache(self._open, self._policy)
+        # Runtimes fold expressions over weights without a word where one of them overflows.
+        static = is_static | captured.constants.keys()
+        is_composed = options.numerics == "real"
+        self._check = split_weights(model.clone(), static, _CPU, exact=True) if is_composed else None
+        _CALLABLES.add(self)
+
+    @property
+    def num_evaluations(self) -> int:
+        """See `registry.Lowered`."""
+        return self._cache.num_evaluations
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
-        (session,) = self._cache.get([args[at] for at in self._weights])
-        return self._outputs(session([as_tensor(args[at]) for at in self._feeds]), args)
+        session, has_plain_weights = self._cache.get([args[at] for at in self._weights])
+        feeds = [as_tensor(args[at]) for at in self._feeds]
+        if not has_plain_weights or not are_plain(feeds):
+            return tuple(self._original(*args))
+        return self._outputs(session(feeds), args)
 
-    def _open(self, *weights: torch.Tensor) -> tuple[Session]:
-        """A session with these weights."""
+    def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
+        """A session with these weights, and whether it may be used: see `plain_numbers`."""
         held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
         # Runtimes read rows one after the other.
         held = {name: tensor.detach().contiguous() for name, tensor in held.items()}
-        return (self._opener(self._model, held, self._feed_names, self._settings),)
+        if self._check is not None:
+            self._check(held)
+        session = self._opener(self._model, held, self._feed_names, self._settings)
+        _SESSIONS.add(session)
+        return session, are_plain(weights)
+
+    def leave_sessions(self) -> None:
+        """Open others at the next call."""
+        self._cache = PrologueCache(self._open, self._policy)
+
+
+_CALLABLES: weakref.WeakSet[SessionCallable] = weakref.WeakSet()
+_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+_LEFT: list[Session] = []
+
+
+def _leave_sessions_of_the_parent() -> None:
+    """A fork has one thread: to close a session of its parent would be to wait for the others for ever."""
+    _LEFT.extend(_SESSIONS)
+    for each in _CALLABLES:
+        each.leave_sessions()
+
+
+os.register_at_fork(after_in_child=_leave_sessions_of_the_parent)
 
 
 class FetchedOutputs:
@@ -222,10 +267,11 @@ class FetchedOutputs:
 
 def _layout(source: fx.Node) -> Callable[[torch.Tensor], torch.Tensor]:
     """What gives a contiguous result the strides of the original."""
-    order = dense_order(source.meta["val"])
-    if order is None or order == list(range(len(order))):
+    value = source.meta["val"]
+    order = dense_order(value)
+    if order == list(range(value.dim())) or (order is None and not is_apart(value)):
         return lambda tensor: tensor
     stride = static_stride(source)
     if stride is not None:
         return lambda tensor: restride(tensor, stride)
-    return lambda tensor: reorder(tensor, order)
+    return lambda tensor: reorder(tensor, order or list(range(value.dim())))

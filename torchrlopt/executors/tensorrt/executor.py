@@ -113,6 +113,12 @@ class TensorRtCallable:
         self._fallback = fallback
         self._cache = PrologueCache(self._engine, options.weights)
 
+    @property
+    def num_evaluations(self) -> int:
+        """See `registry.Lowered`."""
+        of_fallback = 0 if self._fallback is None else self._fallback.num_evaluations
+        return self._cache.num_evaluations + of_fallback
+
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
         if self._fallback is not None and not all(r.holds(args[at]) for at, r in self._ranges):

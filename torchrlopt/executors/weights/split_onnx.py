@@ -13,6 +13,7 @@ import onnx_ir
 import torch
 
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
+from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.static_part import Step, crossing, hoisted
 from torchrlopt.executors.weights.widening import compute_in_float64
 
@@ -135,6 +136,7 @@ def _lowered(
     module = lower_model(copy, device)
     if not exact:
         compute_in_float64(module, inputs)
+    refuse_overflows(module)
     return lambda weights: tuple(module.forward(*[weights[name] for name in inputs]))
 
 

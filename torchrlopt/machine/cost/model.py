@@ -69,7 +69,7 @@ def device_model(
         model.flops_per_us = _FLOPS_PER_US_AND_THREAD * threads
         model.cache_bytes_per_us = _CACHE_BYTES_PER_US_AND_THREAD * threads
     for name, value in (probe or {}).get("model", {}).items():
-        if hasattr(model, name):
+        if isinstance(getattr(model, name, None), int | float):
             setattr(model, name, float(value))
     for name, value in row.prices.items():
         if device_type == "cpu" or isinstance(value, bool):

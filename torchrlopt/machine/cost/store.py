@@ -16,25 +16,38 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.sqlite import Database
 
 _MAX_US = 1e9  # a longer time is no price
+_MAX_GRAPHS = 10**9  # more do not count
+MAX_PRICES = 200_000  # those that were measured last are kept
 
 # Another version of the format gets other tables, beside these.
-_SCHEMA = """
-create table if not exists prices_1 (
-    device text not null, executor text not null, context text not null, own text not null, op text not null,
-    us real not null, spread real not null, warm_us real not null, analytic_us real not null,
-    num_graphs integer not null, measured_at real not null, primary key (device, executor, context)
-) without rowid
+_TABLES = {
+    "prices_1": """(
+        device text not null, executor text not null, context text not null, own text not null,
+        op text not null, us real not null, spread real not null, warm_us real not null,
+        analytic_us real not null, num_graphs integer not null, measured_at real not null,
+        primary key (device, executor, context)
+    ) without rowid""",
+    "probes_1": """(
+        device text primary key, payload text not null, digest text not null, measured_at real not null
+    ) without rowid""",
+}
+_OLDEST = """
+delete from prices_1 where (device, executor, context) in (
+    select device, executor, context from prices_1
+    order by min(cast(measured_at as real), ?) desc limit -1 offset ?
+)
+"""
+_ALL = """
+select device, executor, count(*), max(0.0, min(cast(min(measured_at) as real), :now)),
+    max(0.0, min(cast(max(measured_at) as real), :now))
+from prices_1 group by device, executor
 """
 _COLUMNS = "context, own, op, us, spread, warm_us, analytic_us, num_graphs"
-_PROBE_SCHEMA = """
-create table if not exists probes_1 (
-    device text primary key, payload text not null, digest text not null, measured_at real not null
-) without rowid
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +78,8 @@ class Price:
     def is_plausible(self) -> bool:
         """Whether all numbers are finite and in range."""
         times = (self.us, self.warm_us, self.analytic_us)
-        return all(0 <= each <= _MAX_US for each in times) and self.spread >= 0 and self.num_graphs > 0
+        is_counted = 0 < self.num_graphs <= _MAX_GRAPHS
+        return all(0 <= each <= _MAX_US for each in times) and self.spread >= 0 and is_counted
 
     def merged(self, other: Price) -> Price:
         """Both, weighted by the graphs they were seen in."""
@@ -80,8 +94,27 @@ class Price:
             us=mix(self.us, other.us),
             spread=mix(self.spread, other.spread),
             warm_us=mix(self.warm_us, other.warm_us),
-            num_graphs=total,
+            num_graphs=min(total, _MAX_GRAPHS),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What the store holds about one executor on one device.
+
+    Attributes:
+        device: fingerprint.
+        executor: its name.
+        num_prices: nodes that were timed.
+        oldest: when the first of these prices was measured, in seconds since the epoch.
+        newest: when the last one was.
+    """
+
+    device: str
+    executor: str
+    num_prices: int
+    oldest: float
+    newest: float
 
 
 class ProfileStore:
@@ -89,37 +122,30 @@ class ProfileStore:
 
     Args:
         directory: where the database lies. None: `default_directory()`.
+        max_prices: limit on the number of prices, on disk and in memory each.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, max_prices: int = MAX_PRICES) -> None:
         where = directory if directory is not None else default_directory()
-        query = f"select {_COLUMNS} from prices_1 limit 1"
-        self._prices = Database(where / "profile.sqlite", "the profile", _SCHEMA, query)
-        self._probes = Database(
-            where / "profile.sqlite", "the profile", _PROBE_SCHEMA, "select payload from probes_1 limit 1"
-        )
+        self.max_prices = max_prices
+        self._database = Database(where / "profile.sqlite", "the profile", _TABLES)
         self._memory: dict[tuple[str, str], dict[int, Price]] = {}
 
     @property
     def path(self) -> Path:
         """The database file."""
-        return self._prices.path
+        return self._database.path
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes on disk."""
+        return self._database.num_bytes
 
     def prices(self, device: str, executor: str) -> dict[int, Price]:
         """All prices of an executor on a device (its fingerprint), by context key; damaged rows left out."""
-        found: dict[int, Price] = {}
-        if self.path.exists():
-            try:
-                with self._prices.connection(writable=False) as db:
-                    rows = db.execute(
-                        f"select {_COLUMNS} from prices_1 where device = ? and executor = ?",
-                        (device, executor),
-                    ).fetchall()
-                found = {price.context: price for price in map(_parsed, rows) if price is not None}
-            except (sqlite3.Error, OSError) as error:
-                # The file may hold probes only, or come from a version that had no such table.
-                if not _is_missing_table(error):
-                    self._prices.warn("the profile cannot be read", str(error))
+        query = f"select {_COLUMNS} from prices_1 where device = ? and executor = ?"
+        rows = self._database.rows(query, (device, executor))
+        found = {price.context: price for price in map(_parsed, rows) if price is not None}
         return found | self._memory.get((device, executor), {})
 
     def add(self, device: str, executor: str, prices: Iterable[Price], replace: bool = False) -> None:
@@ -132,18 +158,23 @@ class ProfileStore:
             replace: forget what was known of these nodes, instead of taking the mean.
         """
         fresh = [price for price in prices if price.is_plausible()]
-        try:
-            with self._prices.connection(writable=True) as db, db:
-                db.execute("begin immediate")  # what is merged with must not change in between
-                for price in fresh:
-                    old = None if replace else self._known(db, device, executor, price.context)
-                    self._write(db, device, executor, price if old is None else old.merged(price))
-        except (sqlite3.Error, OSError) as error:
-            self._prices.warn("the profile cannot be written; prices stay in memory", str(error))
-            known = self._memory.setdefault((device, executor), {})
+
+        def merge(db: sqlite3.Connection) -> None:
             for price in fresh:
-                old = None if replace else known.get(price.context)
-                known[price.context] = price if old is None else old.merged(price)
+                old = None if replace else self._known(db, device, executor, price.context)
+                self._write(db, device, executor, price if old is None else old.merged(price))
+            self._evict(db)
+
+        known = self._memory.setdefault((device, executor), {})
+        if self._database.write(merge):
+            for price in fresh:
+                known.pop(price.context, None)
+            return
+        for price in fresh:
+            old = None if replace else known.pop(price.context, None)
+            known[price.context] = price if old is None else old.merged(price)
+        for context in list(known)[: -self.max_prices]:
+            known.pop(context, None)
 
     def _known(self, db: sqlite3.Connection, device: str, executor: str, context: int) -> Price | None:
         row = db.execute(
@@ -160,33 +191,40 @@ class ProfileStore:
             (*keys, *numbers, time.time()),
         )
 
+    def _evict(self, db: sqlite3.Connection) -> None:
+        """Delete what was measured longest ago beyond the limit."""
+        (count,) = db.execute("select count(*) from prices_1").fetchone()
+        if count > self.max_prices:
+            db.execute(_OLDEST, (time.time(), self.max_prices))
+
     def probe(self, device: str) -> dict[str, Any] | None:
         """What the probe found on a device; None where it has not run or the entry is damaged."""
-        if not self.path.exists():
-            return None
-        try:
-            with self._probes.connection(writable=False) as db:
-                row = db.execute(
-                    "select payload, digest from probes_1 where device = ?", (device,)
-                ).fetchone()
-            if row is None or _digest(device, str(row[0])) != row[1]:
-                return None
-            found = json.loads(row[0])
-        except (sqlite3.Error, OSError, ValueError) as error:
-            if not _is_missing_table(error):
-                self._probes.warn("the profile cannot be read", str(error))
-            return None
-        return found if isinstance(found, dict) else None
+        found = self._database.rows("select payload, digest from probes_1 where device = ?", (device,))
+        probe = parsed(found[0][0]) if found and is_whole(device, *found[0]) else None
+        return probe if _is_probe(probe) else None
 
     def put_probe(self, device: str, found: Mapping[str, Any]) -> None:
         """Remember what the probe found; never raises for a disk that cannot be written."""
         text = json.dumps(dict(found), allow_nan=False)
-        try:
-            with self._probes.connection(writable=True) as db, db:
-                row = (device, text, _digest(device, text), time.time())
-                db.execute("insert or replace into probes_1 values (?, ?, ?, ?)", row)
-        except (sqlite3.Error, OSError) as error:
-            self._probes.warn("the profile cannot be written; the probe runs again next time", str(error))
+        row = (device, text, checksum(device, text), time.time())
+        self._database.write(
+            lambda db: db.execute("insert or replace into probes_1 values (?, ?, ?, ?)", row)
+        )
+
+    def profiles(self) -> list[Profile]:
+        """What there is on disk."""
+        rows = self._database.rows(_ALL, {"now": time.time()})
+        return [Profile(str(device), str(executor), *rest) for device, executor, *rest in rows]
+
+    @property
+    def num_probes(self) -> int:
+        """Devices that were probed."""
+        return len(self._database.rows("select device from probes_1"))
+
+    def clear(self) -> bool:
+        """Forget all prices and probes; False where the disk cannot be written."""
+        self._memory.clear()
+        return self._database.clear()
 
 
 def digest_of(prices: Iterable[Price]) -> str:
@@ -214,7 +252,7 @@ def _parsed(row: tuple[Any, ...]) -> Price | None:
             analytic_us=float(analytic_us),
             num_graphs=int(num_graphs),
         )
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     keys = (price.own, price.context)
     is_finite = all(
@@ -223,10 +261,9 @@ def _parsed(row: tuple[Any, ...]) -> Price | None:
     return price if is_finite and price.is_plausible() and all(0 <= key < 2**64 for key in keys) else None
 
 
-def _is_missing_table(error: Exception) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and "no such table" in str(error)
-
-
-def _digest(key: str, payload: str) -> str:
-    """Check sum that ties a payload to its key."""
-    return hashlib.sha256(f"{key}\n{payload}".encode()).hexdigest()
+def _is_probe(found: Any) -> bool:
+    """Whether a JSON value has the numbers by which graphs are priced, all of them usable."""
+    if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
+        return False
+    numbers = found["model"].values()
+    return all(isinstance(each, int | float) and math.isfinite(each) and each > 0 for each in numbers)

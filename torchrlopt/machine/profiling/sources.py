@@ -15,7 +15,7 @@ from torchrlopt.capture.trace import ExampleInputs
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx.program import Program
-from torchrlopt.onnx.writer import node_name, write
+from torchrlopt.onnx.writer import fresh_prefix, node_name, write
 from torchrlopt.options import Options
 
 
@@ -60,8 +60,8 @@ class Source:
 
     def node_ids(self, graph: _C.Graph) -> dict[str, int]:
         """Ids of the nodes by the names they have in the written model."""
-        nodes = map(graph.node, graph.topological_order())
-        return {node_name(node): int(node["id"]) for node in nodes}
+        nodes, prefix = map(graph.node, graph.topological_order()), fresh_prefix(self.program.source)
+        return {node_name(node, prefix): int(node["id"]) for node in nodes}
 
 
 def trace(model: torch.nn.Module | Callable[..., Any], inputs: ExampleInputs) -> list[Source]:

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from torchrlopt import _C
-from torchrlopt.capture.garbage import no_garbage_collection
 from torchrlopt.executors.device_clock import Clock, clock_of
 from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.cost import Price
+from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.machine.profiling.sources import Source
 
 _WARM_UP = 2

@@ -18,6 +18,7 @@ from torchrlopt.errors import UnsupportedError
 from torchrlopt.substitutions.proof.records import Record, axioms_hash, read_record, text_hash
 
 PRIME = 2**31 - 1
+_POLL_S = 0.2
 """What the exact evaluation counts modulo."""
 
 
@@ -98,16 +99,17 @@ def check_texts(
     with ProcessPoolExecutor(
         min(jobs, len(texts)), mp_context=get_context("spawn"), initializer=_leave_interrupts
     ) as pool:
-        todo = {pool.submit(check_one, text, tuple(names), effort) for names in texts}
         try:
+            todo = {pool.submit(check_one, text, tuple(names), effort) for names in texts}
             while todo:
-                done, todo = wait(todo, return_when=FIRST_COMPLETED)
+                # Python looks for Ctrl-C in this thread only, and the system may tell another one.
+                done, todo = wait(todo, timeout=_POLL_S, return_when=FIRST_COMPLETED)
                 yield from (each.result() for each in done)
-        finally:
-            if todo:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for worker in set(active_children()) - others:
-                    worker.terminate()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(active_children()) - others:
+                worker.terminate()
+            raise
 
 
 def _leave_interrupts() -> None:

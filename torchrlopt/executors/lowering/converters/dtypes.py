@@ -40,18 +40,6 @@ def torch_dtype(dtype: onnx_ir.DataType | int | None) -> torch.dtype:
     return found
 
 
-def onnx_dtype(dtype: torch.dtype) -> onnx_ir.DataType:
-    """The ONNX element type of a torch dtype.
-
-    Raises:
-        LoweringError: there is none in the table.
-    """
-    for number, candidate in _TORCH_DTYPES.items():
-        if candidate == dtype:
-            return onnx_ir.DataType(number)
-    raise LoweringError("torch dtype has no ONNX element type here", got=dtype)
-
-
 def tensor_of(value: onnx_ir.TensorProtocol) -> torch.Tensor:
     """A torch tensor with the content of an ONNX tensor.
 

@@ -8,7 +8,6 @@ the type that the ONNX model declares stands in.
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -246,6 +245,8 @@ class Emitter:
         """The elements of an integer tensor of rank 0 or 1 where they are known now, else None."""
         if isinstance(entry, Ints):
             return entry
+        if isinstance(entry, fx.Node) and isinstance(entry.meta.get("val"), int | torch.SymInt):
+            return Ints([entry], 0)  # a size that the original computes as a number
         if not isinstance(entry, torch.Tensor) or entry.dtype not in (torch.int64, torch.int32):
             return None
         if entry.dim() > 1 or entry.numel() > _MAX_CONSTANT_INTS:
@@ -308,11 +309,6 @@ def normal_axis(axis: int, rank: int) -> int:
 def is_static(sizes: Sequence[SymInt]) -> bool:
     """Whether all sizes are numbers."""
     return all(isinstance(size, int) for size in sizes)
-
-
-def numel(sizes: Sequence[int]) -> int:
-    """Number of elements of a static shape."""
-    return math.prod(sizes)
 
 
 def _type_key(value: Any) -> Any:

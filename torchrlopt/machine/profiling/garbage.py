@@ -1,4 +1,7 @@
-"""Python's garbage collector, kept out of what makes many objects that all live, and of what is timed."""
+"""Python's garbage collector, kept out of what is timed.
+
+It belongs to the whole process: nothing that a user's compilation goes through may switch it off.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,138 @@
+"""Many architectures through torch.compile with the default options: `python -m baselines.architectures`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from baselines.collection.processes import prepare, run_apart
+from baselines.collection.run import MEANING, Outcome
+from baselines.collection.table import ARCHITECTURES, CASES
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile, choose, writable
+
+CSV_COLUMNS = (
+    "case", "family", "status", "graphs", "rewritten", "nodes_before", "nodes_after", "speedup",
+    "first_call_s", "reasons", "detail",
+)  # fmt: skip
+
+
+def main(
+    names: Annotated[
+        str,
+        typer.Argument(
+            help="Cases, separated by commas, or 'all'. An architecture's name stands for plain calls; "
+            "NAME/dynamic and NAME/static for generate() with that cache."
+        ),
+    ] = "all",
+    on_error: Annotated[
+        str, typer.Option(help="'fallback', as users have it, or 'raise', which shows our own bugs.")
+    ] = "fallback",
+    measure: Annotated[
+        bool,
+        typer.Option(help="Time each rewritten graph; without it all are used that are predicted faster."),
+    ] = True,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
+    csv: CsvFile = None,
+    traces: Annotated[
+        Path | None, typer.Option(help="File for the whole tracebacks of failures.", callback=writable)
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that one case may take.")] = 300.0,
+) -> None:
+    """Compile small models of many architectures with the default options and compare them with eager ones.
+
+    Weights are random, also those of norms. Each model is called three times: twice with other values, then
+    with another batch size; or it generates as often. All outputs count, caches too. Each case has a process
+    of its own. Status "equal" is a success; "dynamo" is a failure that PyTorch's own backend aot_eager shows
+    as well.
+
+    Example: python -m baselines.architectures bert,llama/static --csv out.csv
+    """
+    chosen = choose(names, list(CASES), "case")
+    options: dict[str, Any] = {"cache": False, "on_error": on_error, "measure": measure}
+    console = terminal.console()
+    console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
+    prepare(threads)
+    outcomes: list[Outcome] = []
+    with terminal.progress(console) as progress:
+        task = progress.add_task("", total=len(chosen))
+        for label in chosen:
+            progress.update(task, description=label)
+            outcome = run_apart(label, options, timeout)
+            outcomes.append(outcome)
+            if outcome.detail:
+                line = f"{label}: {outcome.status}: {outcome.detail}"
+                progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+            if csv is not None:
+                write_csv(outcomes, csv)
+            if traces is not None and outcome.trace:
+                with traces.open("a", encoding="utf-8") as file:
+                    file.write(f"== {label}: {outcome.status}\n{outcome.trace}\n")
+            progress.advance(task)
+    console.print(render(outcomes))
+    for line in summary(outcomes):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if any(outcome.status not in ("equal", "dynamo") for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def write_csv(outcomes: Sequence[Outcome], path: Path) -> None:
+    """All outcomes, with `CSV_COLUMNS`."""
+    csv_files.write(path, CSV_COLUMNS, ([_cell(each, column) for column in CSV_COLUMNS] for each in outcomes))
+
+
+def _cell(outcome: Outcome, column: str) -> str:
+    value = getattr(outcome, column)
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def render(outcomes: Sequence[Outcome]) -> Table:
+    """The table of a terminal, a row for each case."""
+    figures = ("graphs", "rewritten", "operators", "speed-up", "first call s")
+    table = terminal.table("Compiled and compared with eager PyTorch", ("case", "status"), figures)
+    table.add_column("kept, why", overflow="fold")
+    for each in outcomes:
+        table.add_row(
+            each.case, each.status, str(each.graphs), str(each.rewritten),
+            f"{each.nodes_before} -> {each.nodes_after}",
+            "-" if each.speedup is None else f"{each.speedup:.2f}x",
+            "-" if each.first_call_s is None else f"{each.first_call_s:.1f}",
+            each.reasons, style="" if each.status == "equal" else "red",
+        )  # fmt: skip
+    return table
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[str]:
+    """The lines below the table."""
+    known = {case.label: case.name for case in CASES.values()}
+    names = {known[each.case] for each in outcomes}
+    counts = Counter(each.status for each in outcomes)
+    graphs, rewritten = sum(each.graphs for each in outcomes), sum(each.rewritten for each in outcomes)
+    lines = [f"{len(outcomes)} cases of {len(names)} of {len(ARCHITECTURES)} architectures:"]
+    lines += [
+        f"  {counts[status]} {status}: {meaning}" for status, meaning in MEANING.items() if counts[status]
+    ]
+    lines.append(f"{rewritten} of {graphs} graphs run rewritten")
+    speedups = [each.speedup for each in outcomes if each.speedup is not None]
+    if speedups:
+        mean, best = geometric_mean(speedups), max(speedups)
+        lines.append(f"measured speed-up of a case: geometric mean {mean:.2f}x, at most {best:.2f}x")
+    reasons: Counter[str] = Counter()
+    for each in outcomes:
+        for part in each.reasons.split("; ") if each.reasons else ():
+            count, _, reason = part.partition(" x ")
+            reasons[reason] += int(count)
+    lines += [f"  {count} kept: {reason}" for reason, count in reasons.most_common()]
+    return lines
+
+
+if __name__ == "__main__":
+    typer.run(main)

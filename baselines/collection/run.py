@@ -1,0 +1,170 @@
+"""Runs one case: eager, compiled, compared."""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from baselines.collection.leaves import assert_same
+from baselines.collection.table import CASES, Case, arguments, build, caller
+from torchrlopt.compile import backend
+from torchrlopt.report import Report
+
+Status = Literal["equal", "wrong", "raised", "dynamo", "broken"]
+
+#: What every status but the first is called in a summary.
+MEANING: dict[Status, str] = {
+    "equal": "same outputs as eager PyTorch",
+    "wrong": "other outputs than eager PyTorch",
+    "raised": "an exception",
+    "dynamo": "torch.compile fails alike with PyTorch's own backend aot_eager",
+    "broken": "the model does not run in eager PyTorch",
+}
+
+#: Batch sizes of the calls: twice the same with other values, then another, which makes sizes symbols.
+BATCHES = (2, 2, 3)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case.
+
+    Attributes:
+        case: its label.
+        family: what kind of model it is.
+        status: see `MEANING`.
+        graphs: graphs that were compiled.
+        rewritten: those of them that run rewritten.
+        nodes_before: operators of all graphs.
+        nodes_after: the same where they were rewritten, kept or not.
+        speedup: measured time of all graphs before over that of what runs; None where nothing was measured.
+        first_call_s: seconds of the first compiled call.
+        reasons: why the other graphs are kept, each with how often.
+        detail: of a failure, on one line.
+        trace: of a failure, all of it.
+    """
+
+    case: str
+    family: str
+    status: Status
+    graphs: int = 0
+    rewritten: int = 0
+    nodes_before: int = 0
+    nodes_after: int = 0
+    speedup: float | None = None
+    first_call_s: float | None = None
+    reasons: str = ""
+    detail: str = ""
+    trace: str = ""
+
+
+@torch.no_grad()
+def run(label: str, options: Mapping[str, Any], batches: Sequence[int] = BATCHES) -> Outcome:
+    """Run one case.
+
+    Args:
+        label: one of `CASES`.
+        options: of the backend.
+        batches: batch size of each call.
+    """
+    case = CASES[label]
+    family = case.architecture.family
+    try:
+        expected = _outputs(case, batches)
+    except Exception as error:  # noqa: BLE001  # whatever a model raises is its result: the others go on
+        return Outcome(label, family, "broken", detail=_one_line(error), trace=traceback.format_exc())
+    seconds: list[float] = []
+    try:
+        actual = _outputs(
+            case, batches, lambda it: torch.compile(it, backend="rlopt", options=dict(options)), seconds
+        )
+        assert_same(expected, actual)
+        status, detail, trace = "equal", "", ""
+    except Exception as error:  # noqa: BLE001  # the same
+        status = "wrong" if isinstance(error, AssertionError) and len(seconds) == len(batches) else "raised"
+        detail, trace = _one_line(error), traceback.format_exc()
+    reports = backend.reports()
+    if status != "equal" and _fails_alike(case, batches, expected):
+        status = "dynamo"
+    return _summed(label, family, status, reports, seconds, detail, trace)
+
+
+def _outputs(
+    case: Case,
+    batches: Sequence[int],
+    wrap: Callable[[Any], Any] | None = None,
+    seconds: list[float] | None = None,
+) -> list[Any]:
+    """The outputs of all calls, of a model of its own; the seconds of each call are appended."""
+    call = caller(case, build(case), wrap)
+    outputs = []
+    for number, batch in enumerate(batches):
+        given = arguments(case, batch, number)
+        start = time.perf_counter()
+        outputs.append(copy.deepcopy(call(**given)))
+        if seconds is not None:
+            seconds.append(time.perf_counter() - start)
+    return outputs
+
+
+def _fails_alike(case: Case, batches: Sequence[int], expected: Sequence[Any]) -> bool:
+    """Whether the case fails with a backend of PyTorch that changes nothing."""
+    torch._dynamo.reset()
+    try:
+        assert_same(expected, _outputs(case, batches, lambda it: torch.compile(it, backend="aot_eager")))
+    except Exception:  # noqa: BLE001  # how it fails does not matter
+        return True
+    return False
+
+
+def _summed(
+    label: str,
+    family: str,
+    status: Status,
+    reports: Sequence[Report],
+    seconds: Sequence[float],
+    detail: str,
+    trace: str,
+) -> Outcome:
+    before = after = 0.0
+    for report in reports:
+        if report.measured_before_ms and report.measured_after_ms:
+            before += report.measured_before_ms
+            is_used = report.kept == "rewritten"
+            after += report.measured_after_ms if is_used else report.measured_before_ms
+    reasons = Counter(cause(report) for report in reports if report.kept == "original")
+    return Outcome(
+        label,
+        family,
+        status,
+        graphs=len(reports),
+        rewritten=sum(report.kept == "rewritten" for report in reports),
+        nodes_before=sum(report.num_nodes_before for report in reports),
+        nodes_after=sum(report.num_nodes_after for report in reports),
+        speedup=before / after if after else None,
+        first_call_s=seconds[0] if seconds else None,
+        reasons="; ".join(f"{count} x {reason}" for reason, count in reasons.most_common()),
+        detail=detail,
+        trace=trace,
+    )
+
+
+def cause(report: Report) -> str:
+    """Why a graph is kept, without what differs from one graph to the next."""
+    reason = report.fallback_reason or "nothing to rewrite"
+    first = re.split(r"[:;(]", reason, maxsplit=1)[0].strip()
+    return re.sub(r"\d+", "N", first)
+
+
+def _one_line(error: BaseException) -> str:
+    """Type and message on one line, without torch's hints about its environment variables."""
+    text = "".join(traceback.format_exception_only(error)).split("Set TORCHDYNAMO_VERBOSE")[0]
+    return " ".join(text.split())[:300]

@@ -1,0 +1,161 @@
+"""Small: EfficientNet (Tan and Le 2019), GhostNet (Han et al. 2020), ShuffleNet v2 (Ma et al. 2018)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baselines.zoo.blocks import norm_conv
+
+
+class Gate(nn.Module):
+    """Squeeze and excite: scales each channel by a gate that the channels' means open."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(channels, squeezed, 1)
+        self.expand = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean((2, 3), keepdim=True)
+        return x * torch.sigmoid(self.expand(F.silu(self.reduce(mean))))
+
+
+class MbConv(nn.Module):
+    """Expand, depth-wise filter, gate, project; the input is added where shapes allow."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = in_channels * expansion
+        self.branch = nn.Sequential(
+            *(norm_conv(in_channels, wide).append(nn.SiLU()) if expansion > 1 else ()),
+            *norm_conv(wide, wide, kernel, stride, groups=wide).append(nn.SiLU(inplace=True)),
+            Gate(wide, max(1, in_channels // 4)),
+            *norm_conv(wide, out_channels),
+        )
+        self.has_shortcut = stride == 1 and in_channels == out_channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x) if self.has_shortcut else self.branch(x)
+
+
+class EfficientNet(nn.Module):
+    """A narrow EfficientNet: images [B, 3, H, W] to logits [B, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *norm_conv(3, 16, 3, 2), nn.SiLU(),
+            MbConv(16, 8, 3, 1, 1), MbConv(8, 16, 3, 2, 6), MbConv(16, 16, 3, 1, 6),
+            MbConv(16, 24, 5, 2, 6), MbConv(24, 24, 5, 1, 6),
+            *norm_conv(24, 64), nn.SiLU(),
+        )  # fmt: skip
+        self.classifier = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x))
+
+
+class Ghost(nn.Module):
+    """Half of the channels by a convolution, the other half from these by a cheap depth-wise one."""
+
+    def __init__(self, in_channels: int, out_channels: int, has_relu: bool) -> None:
+        super().__init__()
+        half = out_channels // 2
+        self.primary = norm_conv(in_channels, half)
+        self.cheap = norm_conv(half, out_channels - half, 3, groups=half)
+        self.relu = nn.ReLU(inplace=True) if has_relu else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        primary = self.relu(self.primary(x))
+        return torch.cat([primary, self.relu(self.cheap(primary))], dim=1)
+
+
+class GhostBottleneck(nn.Module):
+    """Two ghost modules with a strided depth-wise filter between them, and a shortcut."""
+
+    def __init__(self, in_channels: int, middle: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            Ghost(in_channels, middle, has_relu=True),
+            *(norm_conv(middle, middle, 3, stride, groups=middle) if stride > 1 else ()),
+            Gate(middle, middle // 4),
+            Ghost(middle, out_channels, has_relu=False),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(
+                *norm_conv(in_channels, in_channels, 3, stride, groups=in_channels),
+                *norm_conv(in_channels, out_channels),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.branch(x) + self.shortcut(x)
+
+
+class GhostNet(nn.Module):
+    """A narrow GhostNet: images [B, 3, H, W] to logits [B, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *norm_conv(3, 8, 3, 2), nn.ReLU(inplace=True),
+            GhostBottleneck(8, 16, 8, 1), GhostBottleneck(8, 24, 12, 2), GhostBottleneck(12, 36, 12, 1),
+        )  # fmt: skip
+        self.classifier = nn.Linear(12, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
+
+
+def shuffle(x: Tensor, groups: int) -> Tensor:
+    """Interleaves the channels [B, C, H, W] of some groups."""
+    batch, channels, height, width = x.shape
+    split = x.view(batch, groups, channels // groups, height, width)
+    return split.transpose(1, 2).contiguous().view(batch, channels, height, width)
+
+
+class ShuffleUnit(nn.Module):
+    """One half of the channels passes, the other is filtered; a strided unit filters both."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        half = out_channels // 2
+        entering = in_channels if stride > 1 else half
+        self.left: nn.Module | None = None
+        if stride > 1:
+            self.left = nn.Sequential(
+                *norm_conv(in_channels, in_channels, 3, stride, groups=in_channels),
+                *norm_conv(in_channels, half), nn.ReLU(inplace=True),
+            )  # fmt: skip
+        self.right = nn.Sequential(
+            *norm_conv(entering, half), nn.ReLU(inplace=True),
+            *norm_conv(half, half, 3, stride, groups=half),
+            *norm_conv(half, half), nn.ReLU(inplace=True),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.left is None:
+            passed, filtered = x.chunk(2, dim=1)
+            return shuffle(torch.cat([passed, self.right(filtered)], dim=1), 2)
+        return shuffle(torch.cat([self.left(x), self.right(x)], dim=1), 2)
+
+
+class ShuffleNet(nn.Module):
+    """A narrow ShuffleNet v2: images [B, 3, H, W] to logits [B, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            *norm_conv(3, 12, 3, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)
+        )
+        self.stages = nn.Sequential(
+            ShuffleUnit(12, 24, 2), ShuffleUnit(24, 24, 1), ShuffleUnit(24, 48, 2), ShuffleUnit(48, 48, 1)
+        )
+        self.classifier = nn.Linear(48, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.stages(self.stem(x)).mean([2, 3]))

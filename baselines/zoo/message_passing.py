@@ -1,0 +1,81 @@
+"""Graph neural networks of the layers of `torch_geometric`: nodes [N, 8] and edges [2, E] to [N, 4]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+import torch_geometric.nn as geometric
+from torch import Tensor, nn
+
+
+class TwoLayers(nn.Module):
+    """Two convolutions with an activation between them.
+
+    Args:
+        make: makes a convolution from its numbers of channels.
+    """
+
+    def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.first, self.second = make(8, 12), make(12, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(F.relu(self.first(x, edge_index)), edge_index)
+
+
+class Pooled(nn.Module):
+    """Convolutions with their norm, and the mean over the nodes of each graph: [G, 4]."""
+
+    def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.first, self.second = make(8, 12), make(12, 12)
+        self.norm = geometric.BatchNorm(12)
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.first(x, edge_index)))
+        x = F.elu(self.second(x, edge_index))
+        return self.head(geometric.global_mean_pool(x, batch))
+
+
+def _mlp(in_channels: int, out_channels: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(in_channels, out_channels), nn.BatchNorm1d(out_channels), nn.ReLU(),
+        nn.Linear(out_channels, out_channels),
+    )  # fmt: skip
+
+
+def gcn() -> nn.Module:
+    """Kipf and Welling 2017."""
+    return TwoLayers(geometric.GCNConv)
+
+
+def gat() -> nn.Module:
+    """Velickovic et al. 2018: attention over neighbours."""
+    return TwoLayers(lambda i, o: geometric.GATConv(i, o // 4, heads=4))
+
+
+def gat_v2() -> nn.Module:
+    """Brody et al. 2022."""
+    return TwoLayers(lambda i, o: geometric.GATv2Conv(i, o, heads=2, concat=False))
+
+
+def sage() -> nn.Module:
+    """Hamilton et al. 2017: the mean of the neighbours."""
+    return TwoLayers(geometric.SAGEConv)
+
+
+def gin() -> nn.Module:
+    """Xu et al. 2019: a sum over the neighbours, and an MLP."""
+    return TwoLayers(lambda i, o: geometric.GINConv(_mlp(i, o), train_eps=True))
+
+
+def graph_conv() -> nn.Module:
+    """Morris et al. 2019, pooled over each graph."""
+    return Pooled(geometric.GraphConv)
+
+
+def graph_transformer() -> nn.Module:
+    """Shi et al. 2021."""
+    return TwoLayers(lambda i, o: geometric.TransformerConv(i, o // 2, heads=2))

@@ -1,0 +1,16 @@
+"""What tests of whole models share."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchrlopt.compile.memory import Compiled
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one for each call of a rewritten graph."""
+    seen: list[int] = []
+    plain = Compiled.__call__
+    monkeypatch.setattr(Compiled, "__call__", lambda self, args: seen.append(1) or plain(self, args))
+    return seen

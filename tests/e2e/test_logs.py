@@ -1,0 +1,58 @@
+"""What a compilation tells those who ask for it: PyTorch's switches for logs and traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+options = {"measure": False, "cache": False, "searcher": "greedy", "on_error": "raise"}
+with torch.no_grad():
+    torch.compile(model, backend="rlopt", options=options)(torch.randn(2, 8))
+"""
+
+
+def told(**environment: str) -> str:
+    """What a program that compiles a model writes."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True, text=True, check=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert not done.stdout  # a library does not print
+    return done.stderr
+
+
+def test_nothing_is_told_without_being_asked() -> None:
+    assert "operators" not in told()
+
+
+def test_torch_logs() -> None:
+    text = told(TORCH_LOGS="torchrlopt")
+    assert "1 instead of 2 operators" in text
+    assert "FusedMatMul" not in text
+    assert "FusedMatMul" in told(TORCH_LOGS="+torchrlopt")
+
+
+def test_artefacts_of_a_trace(tmp_path: Path) -> None:
+    told(TORCH_TRACE=str(tmp_path))
+    (trace,) = tmp_path.iterdir()
+    lines = trace.read_text().splitlines()
+    found = {}
+    for number, line in enumerate(lines):
+        if '"artifact": {"name": "rlopt_' in line:
+            name = json.loads(line[line.index("{") :])["artifact"]["name"]
+            payload = []
+            for each in lines[number + 1 :]:
+                if not each.startswith("\t"):
+                    break
+                payload.append(each[1:])
+            found[name] = "\n".join(payload)
+    assert list(found) == ["rlopt_graph_before", "rlopt_graph_after", "rlopt_report"]
+    assert "Relu(" in found["rlopt_graph_before"]
+    assert "FusedMatMul" in found["rlopt_graph_after"]
+    assert json.loads(found["rlopt_report"])["kept"] == "rewritten"

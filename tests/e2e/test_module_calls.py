@@ -1,0 +1,271 @@
+"""Calls of an optimised module: the first one, methods of the model, modes of torch, hooks, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.e2e.models import QUICK, Branches, ConvNorm, build
+from torchrlopt import optimise
+from torchrlopt.compile import backend
+from torchrlopt.errors import UnsupportedError
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+X = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+
+
+def close(got: Any, expected: Any) -> None:
+    assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+# The first call
+
+
+@pytest.mark.parametrize("weights", ["check", "live", "frozen"])
+def test_without_inputs_it_is_compiled_at_the_first_call(weights: str, runs: list[int]) -> None:
+    model = build(Branches)
+    fast = optimise(model, **QUICK, weights=weights)
+    assert fast.reports == []
+    assert fast.report.num_graphs == 0
+    assert fast.report.fallback_reason == "no graph has been compiled so far"
+    assert "no graph has been compiled" in str(fast.report)
+    for rows in (5, 5, 7):
+        x = torch.randn(rows, 16)
+        close(fast(x), model(x).detach())
+    assert fast.report.kept == "rewritten"
+    assert len(runs) == 3
+    assert len(fast.reports) == 2, "five rows, and any number of rows"
+
+
+def test_with_the_default_options() -> None:
+    model = build(ConvNorm)
+    x = torch.randn(2, 3, 16, 16)
+    fast, at_once = optimise(model, on_error="raise"), optimise(model, x, on_error="raise")
+    assert at_once.report.num_graphs == 1
+    for each in (fast, at_once):
+        close(each(x), model(x).detach())
+        close(each(x), model(x).detach())
+        assert each.report.num_graphs == 1
+
+
+@pytest.mark.parametrize("rows", [5, 7])
+def test_errors_of_a_call_are_ours(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise UnsupportedError("no such luck")
+
+    fast = optimise(build(Branches), None if rows == 5 else X, **QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "capture_traced", fail)
+        with pytest.raises(UnsupportedError, match="no such luck"):
+            fast(torch.randn(rows, 16))
+    fast(torch.randn(rows, 16))
+    assert fast.report.kept == "rewritten", "the next call tries again"
+
+
+def test_wrong_calls_raise_what_the_model_raises() -> None:
+    model = build(Branches)
+    fast = optimise(model, **{**QUICK, "on_error": "fallback"})
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        fast()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'y'"):
+        fast(X, y=1)
+    with pytest.raises(RuntimeError, match=r"^mat1 and mat2 shapes cannot be multiplied"):
+        fast(torch.randn(5, 17))
+    assert fast.reports == []
+    close(fast(X), model(X).detach())
+    strict = optimise(model, **QUICK)
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        strict(torch.randn(5, 17))
+
+
+def test_what_dynamo_cannot_trace_runs_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = build(Branches)
+    fast = optimise(model, **{**QUICK, "on_error": "fallback"})
+
+    def refuse(*_: Any) -> Any:
+        raise torch._dynamo.exc.TorchRuntimeError("no such operator")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fast._torchrlopt_runner, "_compiled", refuse)
+        close(fast(X), model(X).detach())
+        patch.setattr(fast._torchrlopt_runner, "_compiled", lambda *_: pytest.fail("asked again"))
+        close(fast(X), model(X).detach())
+    assert caplog.text.count("no such operator") == 1
+    assert "Dynamo cannot trace the model" in str(fast.report.fallback_reason)
+    close(fast(X[:3]), model(X[:3]).detach())
+    assert fast.report.kept == "rewritten", "other sizes are tried"
+
+
+# Methods of the model
+
+
+class Repeating(Branches):
+    def forward(self, x: torch.Tensor, depth: int = 0) -> torch.Tensor:
+        out = super().forward(x)
+        return self(out[..., :16], depth - 1) if depth else out
+
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return self(self.forward(x)[..., :16])
+
+
+class Child(Repeating):
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return super().twice(x) + 1
+
+    @property
+    def by_property(self) -> torch.Tensor:
+        return self(X)
+
+    @classmethod
+    def of(cls, model: Child) -> torch.Tensor:
+        return model(X)
+
+
+def test_methods_meet_the_optimised_forward(runs: list[int]) -> None:
+    model = build(Child)
+    fast: Any = optimise(model, **QUICK)
+    with torch.no_grad():
+        close(fast.twice(X), model.twice(X))
+        assert len(runs) == 2
+        close(fast.by_property, model(X))
+        close(fast.of(fast), model(X))
+        assert len(runs) == 4
+        close(fast(X, 2), model(X, 2))
+    assert len(runs) == 5, "a call of the model inside its forward is part of one graph"
+    model.twice(X)
+    assert len(runs) == 5, "the original runs as it did"
+
+
+def small_gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+
+
+def small_llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 32}
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, bos_token_id=0, eos_token_id=0))
+
+
+@pytest.mark.parametrize("made", [small_gpt2, small_llama])
+def test_generate_of_transformers_runs_optimised(made: Callable[[], Any], runs: list[int]) -> None:
+    pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = made().eval()
+    prompt = torch.randint(1, 64, (2, 5))
+    settings: dict[str, Any] = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    wanted = model.generate(prompt, **settings)
+    fast: Any = optimise(model, **QUICK)
+    got = fast.generate(prompt, **settings)
+    assert torch.equal(got, wanted)
+    assert len(runs) == got.shape[1] - prompt.shape[1], "one for each token"
+    assert any(report.kept == "rewritten" for report in fast.reports)
+
+
+def test_inference_mode_and_defaults_of_torch() -> None:
+    model = build(Branches)
+    for around in (torch.inference_mode(), torch.no_grad(), torch.device("cpu")):
+        fast = optimise(model, **QUICK)
+        with around:
+            close(fast(X), model(X).detach())
+        close(fast(X), model(X).detach())
+        assert fast.report.kept == "rewritten"
+    with torch.inference_mode():
+        inside = build(Branches)
+        close(optimise(inside, X, **QUICK)(X), inside(X))
+    torch.set_default_dtype(torch.float64)
+    try:
+        fast = optimise(model, X, **QUICK)
+        assert fast.report.kept == "rewritten"
+        assert fast(X).dtype == torch.float32
+        close(fast(X), model(X).detach())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+# Hooks
+
+
+def test_hooks_fire_once_wherever_they_are_registered(runs: list[int]) -> None:
+    model = build(Branches)
+    fast = optimise(model, X, **QUICK)
+    seen: list[tuple[str, str]] = []
+    handles = [
+        each.register_forward_pre_hook(lambda m, args, n=name: seen.append(("before", n)))
+        for name, each in (("fast", fast), ("model", model))
+    ]
+    handles += [
+        each.register_forward_hook(lambda m, args, out, n=name: seen.append(("after", n)))
+        for name, each in (("fast", fast), ("model", model))
+    ]
+    runs.clear()
+    wanted = [("before", "fast"), ("before", "model"), ("after", "fast"), ("after", "model")]
+    for each in (fast, model):
+        seen.clear()
+        each(X)
+        assert seen == wanted
+    assert len(runs) == 1
+    for handle in handles:
+        handle.remove()
+    seen.clear()
+    fast(X)
+    assert seen == []
+
+
+def test_hooks_change_inputs_and_outputs() -> None:
+    model = build(Branches)
+    fast = optimise(model, X, **QUICK)
+    plain = model(X).detach()
+    with (
+        fast.register_forward_pre_hook(lambda m, args, kwargs: ((), {"x": X}), with_kwargs=True),
+        model.register_forward_hook(lambda m, args, out: out + 1),
+    ):
+        close(fast(torch.zeros(5, 16)), plain + 1)
+        close(fast(X), model(X).detach())
+    grads: list[Any] = []
+    with fast.register_full_backward_hook(lambda m, given, got: grads.append(got)):
+        x = X.clone().requires_grad_()
+        fast(x).sum().backward()
+    assert len(grads) == 1
+
+
+def test_hooks_of_submodules_fire_once() -> None:
+    model = build(Branches)
+    seen: list[int] = []
+    with model.a.register_forward_hook(lambda m, args, out: seen.append(1) or out + 1):
+        fast = optimise(model, X, **QUICK)
+        for number in (2, 4):
+            close(fast(X), model(X).detach())
+            assert len(seen) == 1 + number
+
+
+def test_threads_call_a_fresh_module_at_once() -> None:
+    model = build(Branches)
+    fast, wanted, failures = optimise(model, **QUICK), model(X).detach(), []
+
+    def work() -> None:
+        try:
+            for _ in range(10):
+                close(fast(X), wanted)
+        except BaseException as error:  # noqa: BLE001 - whatever a thread raises must fail the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert failures == []
+    assert fast.report.kept == "rewritten"

@@ -1,0 +1,156 @@
+"""Compiling changes nothing of the process: other threads see nothing of it, also those born meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.e2e.models import Branches, ConvNorm, build, compiled
+from tests.process_state import changes, loggers, process_state
+from torchrlopt import searcher_table
+from torchrlopt.agent.search import searcher as guided
+from torchrlopt.capture import graph_to_onnx
+from torchrlopt.compile import attempt
+from torchrlopt.plan import planning
+
+SEARCHERS = [row.name for row in searcher_table.ROWS if row.name != "best_known"]
+GUIDED = searcher_table.agent_names()
+#: AOTAutograd itself sets these for a while, with any backend.
+BY_AOTAUTOGRAD = ("anomaly", "warnings")
+#: Inductor itself raises the recursion limit when it compiles, and writes an address into the environment;
+#: the setuptools that it imports adds to the path.
+BY_INDUCTOR = ("environment", "limits", "path")
+
+
+def in_new_thread(work: Callable[[], Any]) -> Any:
+    """The result of a function in a thread that is born for it."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
+    """What threads see that are born in the middle of a stage, by the name of what runs."""
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def looks(owner: object, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def look(*args: Any, **options: Any) -> Any:
+            own = found.setdefault(name, [])
+            own.append(in_new_thread(process_state))
+            result = plain(*args, **options)
+            own.append(in_new_thread(process_state))
+            return result
+
+        monkeypatch.setattr(owner, name, look)
+
+    looks(graph_to_onnx, "clean")
+    looks(planning, "search_plan")
+    looks(attempt, "write")
+    looks(attempt.check, "verify")
+    looks(attempt.timing, "measure")
+    looks(guided.AgentSearcher, "_explore")
+    looks(guided.AgentSearcher, "_explorer")
+    return found
+
+
+class Watcher:
+    """A thread of the user's that looks all the time, with others that are born and look once."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.02):
+            self.seen.append(process_state())
+            self.seen.append(in_new_thread(process_state))
+
+
+class Both(nn.Module):
+    """A convolution with its normalisation, and linears that are merged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = build(ConvNorm), build(Branches)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))
+
+
+def unchanged(before: dict[str, Any], seen: list[dict[str, Any]], but: Collection[str] = ()) -> None:
+    found = {
+        name: values for each in seen for name, values in changes(before, each).items() if name not in but
+    }
+    assert found == {}, sorted(found)
+
+
+def seeded() -> None:
+    torch.manual_seed(3)
+    np.random.seed(3)
+    random.seed(3)
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_nothing_is_seen_of_a_compilation(
+    name: str, seen: dict[str, list[dict[str, Any]]], two_threads: None, fresh_dynamo: None
+) -> None:
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # what Dynamo itself sets
+    model, x = Both().eval(), torch.ones(1, 3, 16, 16)
+    seeded()
+    before, others = process_state(), in_new_thread(process_state)
+    assert before["threads"] == others["threads"] == 2
+    with Watcher() as watcher, torch.no_grad():
+        compiled(model, budget_ms=100, searcher=name, measure=True)(x)
+    unchanged(before, [process_state()])
+    unchanged(others, [in_new_thread(process_state)])
+    unchanged(others, [*itertools.chain(*seen.values()), *watcher.seen], but=BY_AOTAUTOGRAD)
+    expected = {"clean", "search_plan", "write", "verify", "measure"}
+    assert seen.keys() == expected | ({"_explore", "_explorer"} if name in GUIDED else set())
+
+
+@pytest.mark.parametrize("executor", ["inductor", "onnxruntime", "openvino"])
+def test_nothing_is_left_by_an_executor(executor: str, two_threads: None, fresh_dynamo: None) -> None:
+    if executor != "inductor":
+        pytest.importorskip(executor, reason="the executor needs it")
+    x = torch.ones(1, 3, 16, 16)
+    with torch.no_grad():
+        torch.compile(build(ConvNorm), backend="inductor")(x)  # what inductor itself sets
+    model = Both().eval()
+    seeded()
+    before, others = process_state(), in_new_thread(process_state)
+    with torch.no_grad():
+        compiled(model, budget_ms=100, searcher="greedy", executor=executor)(x)
+    unchanged(before, [process_state()], but=BY_INDUCTOR)
+    unchanged(others, [in_new_thread(process_state)], but=BY_INDUCTOR)
+
+
+def test_loggers_are_as_they_were(fresh_dynamo: None) -> None:
+    with torch.no_grad():
+        compiled(nn.Hardtanh(), searcher="greedy")(torch.ones(3))
+    before = loggers()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        compiled(Both().eval(), searcher="greedy")(torch.ones(1, 3, 16, 16))
+    assert changes(before, loggers()) == {}

@@ -1,0 +1,374 @@
+"""What is around a graph may eat what the graph saves: whole calls are timed where that could be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from tests.e2e.models import QUICK, Branches, build
+from torchrlopt import optimise
+from torchrlopt.api import whole_call
+from torchrlopt.api.optimised import Optimised
+from torchrlopt.compile import backend, timing
+from torchrlopt.report import Report, Timing
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+TIMED: dict[str, Any] = {**QUICK, "measure": True}
+X = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+
+
+def timed(before_ms: float, after_ms: float) -> Timing:
+    return Timing(before_ms, after_ms, 1 - after_ms / before_ms, 0.0, 9)
+
+
+class Clock:
+    """Answers for the clock, and counts how often it is asked for whole calls."""
+
+    def __init__(self) -> None:
+        self.graph, self.whole = timed(0.10, 0.05), timed(0.12, 0.15)
+        self.num_asked = 0
+
+    def time_whole(self, before: Callable[..., Any], after: Callable[..., Any], *_: Any, **__: Any) -> Timing:
+        with torch.no_grad():
+            assert_close(after(), before(), rtol=1e-4, atol=1e-5)
+        self.num_asked += 1
+        return self.whole
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(timing, "measure", lambda *_, **__: made.graph)
+    monkeypatch.setattr(whole_call, "measure", made.time_whole)
+    return made
+
+
+def close(got: Any, expected: Any) -> None:
+    assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_where_the_overhead_eats_the_gain_the_original_runs(
+    at_once: bool, clock: Clock, runs: list[int]
+) -> None:
+    model = build(Branches)
+    fast = optimise(model, X if at_once else None, **TIMED)
+    close(fast(X), model(X).detach())
+    assert clock.num_asked == 1
+    assert fast.report.kept == "original"
+    assert fast.report.fallback_reason == (
+        "the whole call is not faster: 0.120 -> 0.150 ms, gain -0.250, min_gain 0.02"
+    )
+    assert (fast.report.measured_before_ms, fast.report.measured_after_ms) == (0.10, 0.05)
+    assert fast.report.speedup == 1.0
+    runs.clear()
+    close(fast(X), model(X).detach())
+    assert runs == []
+    x = torch.randn(64, 16)
+    close(fast(x), model(x).detach())
+    assert len(runs) == 1, "a call of another size is not judged by this one"
+    assert [report.kept for report in fast.reports] == ["original", "rewritten"]
+    close(fast(X), model(X).detach())
+    assert len(runs) == 1
+    assert clock.num_asked == 1
+
+
+def test_the_saved_report_says_so_too(clock: Clock, tmp_path: Path) -> None:
+    fast = optimise(build(Branches), X, **TIMED, save_dir=str(tmp_path))
+    (saved,) = tmp_path.glob("*/report.json")
+    assert Report.from_json(saved.read_text()) == fast.report
+    assert fast.report.kept == "original"
+
+
+@pytest.mark.hides_errors
+def test_a_report_that_cannot_be_saved_costs_no_call(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_after_the_call(report: Report, _: Any) -> None:
+        if report.fallback_reason is not None:
+            raise OSError("no space left on device")
+
+    monkeypatch.setattr(backend, "save_report", full_after_the_call)
+    model = build(Branches)
+    close(optimise(model, X, **{**TIMED, "on_error": "fallback"})(X), model(X).detach())
+    with pytest.raises(OSError, match="no space"):
+        optimise(model, X, **TIMED)
+
+
+def test_where_the_whole_call_is_faster_the_rewritten_graph_runs(clock: Clock, runs: list[int]) -> None:
+    clock.whole = timed(0.12, 0.11)
+    model = build(Branches)
+    fast = optimise(model, X, **TIMED)
+    assert clock.num_asked == 1
+    assert fast.report.kept == "rewritten"
+    runs.clear()
+    close(fast(X), model(X).detach())
+    assert len(runs) == 1
+    fast = optimise(model, X, **TIMED, min_gain=0.2)
+    assert "min_gain 0.2" in str(fast.report.fallback_reason), "the user's threshold decides"
+
+
+@pytest.mark.parametrize("graph", [timed(5.0, 3.0), timed(80.0, 79.9)], ids=["large gain", "long call"])
+def test_where_the_overhead_does_not_matter_no_call_is_timed(graph: Timing, clock: Clock) -> None:
+    clock.graph = graph
+    optimise(build(Branches), X, **TIMED)
+    assert clock.num_asked == 0
+
+
+def test_without_measuring_no_call_is_timed(clock: Clock) -> None:
+    assert optimise(build(Branches), X, **QUICK).report.kept == "rewritten"
+    assert clock.num_asked == 0
+
+
+def test_a_graph_that_stays_the_original_is_not_called_through_guards(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.graph = timed(0.10, 0.11)
+    model = build(Branches)
+    fast = optimise(model, X, **TIMED)
+    assert clock.num_asked == 1
+    assert "the rewritten graph is not faster" in str(fast.report.fallback_reason)
+    monkeypatch.setattr(
+        fast._torchrlopt_runner, "_compiled", lambda *_: pytest.fail("the compiled code was called")
+    )
+    close(fast(X), model(X).detach())
+
+
+class Counting(Branches):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x)
+
+
+class Noting(Branches):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sizes.append(x.shape[0])
+        return super().forward(x)
+
+
+class Summing(Branches):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += x.sum(0)
+        return super().forward(x)
+
+
+class Writing(Branches):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        x.add_(1)
+        return out
+
+
+class Watched(Branches):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.b.register_forward_hook(self.note)
+
+    def note(self, *_: Any) -> None:
+        self.calls += 1
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Holding(Branches):
+    """Counts in an object of its own, which is no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Counter()
+
+    @property
+    def calls(self) -> int:
+        return self.held.calls
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.held.calls += 1
+        return super().forward(x)
+
+
+class Nested(Holding):
+    """Counts in a container inside a container, whose sizes stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {"here": [0]}
+
+    @property
+    def calls(self) -> int:
+        return self.counts["here"][0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.counts["here"][0] += 1
+        return Branches.forward(self, x)
+
+
+class Remembering(Branches):
+    """Adds the last outputs, kept in a queue that is always full, and in a tensor inside a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = deque([torch.zeros(5, 40)], maxlen=1)
+        self.sums = {"here": torch.zeros(5, 40)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x) + self.last[0]
+        self.last.append(out)
+        self.sums["here"] += out
+        return out
+
+
+COUNTED: list[int] = []
+
+
+@torch._dynamo.disable
+def count() -> None:
+    COUNTED.append(1)
+
+
+class CountingAfter(Branches):
+    """Dynamo cuts the call around what it is told to leave alone; there is one graph all the same."""
+
+    @property
+    def calls(self) -> int:
+        return len(COUNTED)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        count()
+        return out
+
+
+class CountingBefore(CountingAfter):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count()
+        return Branches.forward(self, x)
+
+
+class CountingGlobally(CountingAfter):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global COUNTED
+        COUNTED = [*COUNTED, 1]
+        return Branches.forward(self, x)
+
+
+HIDDEN = [Holding, Nested, Remembering, CountingAfter, CountingBefore, CountingGlobally]
+
+
+@pytest.mark.parametrize("kind", [Counting, Noting, Summing, Writing, Watched, *HIDDEN])
+def test_calls_that_leave_something_behind_are_not_repeated(kind: type[nn.Module], clock: Clock) -> None:
+    clock.whole = timed(0.12, 0.06)
+    COUNTED.clear()
+    model, x = build(kind), X.clone()
+    fast = optimise(model, x, **TIMED)
+    assert clock.num_asked == 0
+    left = {
+        "calls": 1,
+        "sizes": [5],
+        "total": X.sum(0),
+    }
+    for name, wanted in left.items():
+        if hasattr(model, name):
+            assert_close(getattr(fast, name), wanted, msg=name)
+    if kind is Writing:
+        close(x, X + 1)
+
+
+def test_inputs_without_versions_are_not_written_to_twice(clock: Clock) -> None:
+    with torch.inference_mode():
+        x = X.clone()
+        optimise(build(Writing), **TIMED)(x)
+        close(x, X + 1)
+        assert clock.num_asked == 0
+        optimise(build(Branches), **TIMED)(x)
+    assert clock.num_asked == 1
+
+
+def test_a_verdict_is_about_sizes_in_containers_too(clock: Clock, runs: list[int]) -> None:
+    class Listed(Branches):
+        def forward(self, given: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+            return super().forward(given[0]["x"])
+
+    fast = optimise(build(Listed), ([{"x": X}],), **TIMED)
+    assert fast.report.kept == "original"
+    runs.clear()
+    fast([{"x": X}])
+    assert runs == []
+    fast([{"x": torch.randn(64, 16)}])
+    assert len(runs) == 1
+
+
+class Opaque:
+    """An object that a call gets, and may change without our seeing it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Given(Branches):
+    def forward(self, x: torch.Tensor, given: Opaque) -> torch.Tensor:
+        given.calls += 1
+        return super().forward(x)
+
+
+def test_calls_with_objects_are_not_repeated(clock: Clock) -> None:
+    given = Opaque()
+    fast: Optimised = optimise(build(Given), (X, given), **TIMED)
+    assert clock.num_asked == 0
+    assert given.calls == 1
+    assert fast.report.kept == "rewritten"
+
+
+def test_calls_of_several_graphs_are_not_repeated(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    class Printing(Branches):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            print("once")
+            return super().forward(y[:, :16])
+
+    fast = optimise(build(Printing), X, **TIMED)
+    assert capsys.readouterr().out == "once\n"
+    assert len(fast.reports) == 2
+    assert clock.num_asked == 0
+
+
+@pytest.mark.parametrize("weights", ["check", "frozen"])
+def test_the_original_is_timed_with_the_autocast_of_the_caller(
+    weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dtypes = []
+
+    def measure(before: Any, after: Any, inputs: Any, *_: Any, **__: Any) -> Timing:
+        dtypes.append((before(*inputs())[0].dtype, after(*inputs())[0].dtype))
+        return timed(0.10, 0.05)
+
+    monkeypatch.setattr(timing, "measure", measure)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        fast = optimise(build(Branches), X, **TIMED, weights=weights)
+        assert fast(X).dtype is torch.bfloat16
+        assert torch.is_autocast_enabled("cpu")
+    assert dtypes
+    assert set(dtypes) == {(torch.bfloat16, torch.bfloat16)}
+    fast(torch.randn(64, 16))
+    assert dtypes[-1] == (torch.float32, torch.float32)

@@ -1,0 +1,51 @@
+"""Failures as small text files in `cases/`: lines `name: value`, an empty line, and a body.
+
+They are replayed by `test_kept.py`, forever: what was mended stays mended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "cases"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A kept failure.
+
+    Attributes:
+        what: the fuzzer that knows how to replay it.
+        fields: by name.
+        body: a graph as text, a program; what the fuzzer wants.
+    """
+
+    what: str
+    fields: Mapping[str, str]
+    body: str
+
+
+def format_case(what: str, fields: Mapping[str, str], body: str = "") -> str:
+    """The text of a case."""
+    lines = [f"{name}: {value}\n" for name, value in {"what": what, **fields}.items()]
+    return "".join(lines) + "\n" + body
+
+
+def parse_case(text: str) -> Case:
+    """What `format_case` wrote; comments stand above it."""
+    head, _, body = text.partition("\n\n")
+    pairs = (line.partition(": ") for line in head.splitlines() if not line.startswith("#"))
+    fields = {name: value for name, _, value in pairs}
+    return Case(fields.pop("what"), fields, body)
+
+
+def keep(text: str, reason: str, folder: Path = FOLDER) -> Path:
+    """Write a case, with the reason above it; the same case is one file."""
+    case = parse_case(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{case.what}_{hashlib.sha256(text.encode()).hexdigest()[:8]}.txt"
+    path.write_text(f"# {reason}\n{text}", encoding="utf-8")
+    return path

@@ -1,0 +1,78 @@
+"""The table of the fuzzers: one row each. Their modules are imported when they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, cast
+
+from tests.fuzz.kept import Case
+from tests.fuzz.outcome import Fuzzer
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A row.
+
+    Attributes:
+        title: what is fuzzed, for people.
+        fuzzer: where it is, `module:class`; the module has `replay`, too.
+        cases: of a run that says enough; None for as many as the module's `count` says.
+        slice_size: cases in one process.
+        limit_s: a case that takes longer has hung.
+        needs: a package that it cannot do without.
+    """
+
+    title: str
+    fuzzer: str
+    cases: int | None
+    slice_size: int
+    limit_s: float
+    needs: str | None = None
+
+    @property
+    def _module(self) -> Any:
+        return importlib.import_module(self.fuzzer.partition(":")[0])
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package is there that it needs."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+    @property
+    def num_cases(self) -> int:
+        """Cases of a whole run."""
+        return self.cases if self.cases is not None else int(self._module.count())
+
+    def make(self, seed: int) -> Fuzzer:
+        """The fuzzer; called in the process that runs it."""
+        made: Callable[[int], Fuzzer] = getattr(self._module, self.fuzzer.partition(":")[2])
+        return made(seed)
+
+    def replay(self, case: Case) -> str:
+        """How a kept case goes wrong; empty where it does not."""
+        return cast("str", self._module.replay(case))
+
+
+SUBJECTS = {
+    "rules": Subject(
+        "every substitution in random graphs, random walks", "tests.fuzz.rules.fuzzer:RulesFuzzer",
+        20_000, 500, 60,
+    ),
+    "opinfo": Subject(
+        "PyTorch's samples of every operator", "tests.fuzz.opinfo:OpInfoFuzzer", None, 40, 300, "expecttest"
+    ),
+    "specials": Subject(
+        "NaN, infinities, -0, subnormal and huge numbers", "tests.fuzz.specials.fuzzer:SpecialsFuzzer",
+        None, 60, 300,
+    ),
+    "nnsmith": Subject(
+        "NNSmith's ONNX models, random walks", "tests.fuzz.nnsmith_models:WalkFuzzer", 500, 50, 120, "nnsmith"
+    ),
+    "nnsmith-compile": Subject(
+        "NNSmith's models through torch.compile", "tests.fuzz.nnsmith_models:CompileFuzzer",
+        150, 30, 300, "nnsmith",
+    ),
+}  # fmt: skip

@@ -1,0 +1,21 @@
+"""Every failure that was ever kept: what was mended stays mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.kept import FOLDER, parse_case
+from tests.fuzz.subjects import SUBJECTS
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
+def test_stays_mended(path: Path) -> None:
+    case = parse_case(path.read_text(encoding="utf-8"))
+    subject = SUBJECTS[case.what]
+    if not subject.is_installed:
+        pytest.skip(f"{subject.needs} is not installed")
+    assert subject.replay(case) == ""

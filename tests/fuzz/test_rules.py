@@ -1,0 +1,118 @@
+"""Rule-directed graphs: what is planted fires, and what is wrong is found and made small."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fuzz.kept import keep, parse_case
+from tests.fuzz.outcome import Total
+from tests.fuzz.rules import fuzzer as rules
+from tests.fuzz.rules.comparing import compare, draw
+from tests.fuzz.rules.fuzzer import PLANTS, RulesFuzzer
+from tests.fuzz.rules.walking import rebuilt, shrink, walk
+from tests.substitutions.graphs import graph_of
+from torchrlopt import _C
+
+WRONG = _C.Library(
+    (Path(__file__).parents[1] / "substitutions" / "known_wrong.txt").read_text(encoding="utf-8")
+)
+
+
+def test_every_substitution_is_planted_and_nearly_all_fire_at_once() -> None:
+    fuzzer = RulesFuzzer(3)
+    number = -(-len(fuzzer.library) // PLANTS)
+    total = Total()
+    for index in range(0, 8 * number, 8):  # none of them is compared bit for bit
+        total.add(index, fuzzer.run(index))
+        if total.kinds.total() == 40:
+            break
+    assert total.kinds == Counter(right=40)
+    assert total.counts["began with what was planted"] >= 36
+    assert total.counts["steps"] >= 40 * 10
+
+
+@pytest.mark.parametrize("name", WRONG.names)
+def test_a_wrong_substitution_is_found_and_made_small(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = _C.Library(WRONG.text(name))
+    fuzzer = RulesFuzzer(0, library)
+    found = next(each for index in range(40) if (each := fuzzer.run(index)).kind == "wrong")
+    path = keep(found.case, found.reason, tmp_path)
+    case = parse_case(path.read_text(encoding="utf-8"))
+    assert (case.what, case.fields["steps"].split(" ")[0]) == ("rules", name)
+    pattern = library.text(name).partition("=>")[0].count("\n  ")
+    assert _C.parse_graph(case.body).num_operators <= pattern + 2
+    monkeypatch.setattr(rules, "load_library", lambda **_: library)
+    assert rules.replay(case) != ""
+
+
+def test_the_same_number_is_the_same_case() -> None:
+    one, other = (RulesFuzzer(5).run(11) for _ in range(2))
+    assert one == other
+
+
+def test_a_difference_of_rounding_is_none_and_one_of_numbers_is() -> None:
+    inputs = "a: f32[64], b: f32[64], c: f32[64]"
+    three = graph_of(inputs, "t = Mul(a, b); y = Mul(t, c)")
+    other = graph_of(inputs, "t = Mul(b, c); y = Mul(a, t)")
+    wrong = graph_of(inputs, "t = Mul(b, c); y = Sub(a, t)")
+    assert compare(three, other, 0, "signed").difference == ""
+    assert "before" in compare(three, wrong, 0, "signed").difference
+    assert compare(three, other, 0, "special").difference != "", "a product in another order has other bits"
+
+
+def test_a_comparison_of_rounded_numbers_is_decided_by_the_algebra() -> None:
+    inputs = "a: f32[64], b: f32[64], c: f32[64]"
+    tail = "; u = Mul(a, b); v = Mul(u, c); y = Greater(t, v)"
+    before = graph_of(inputs, "s = Mul(b, c); t = Mul(a, s)" + tail)
+    after = graph_of(inputs, "s = Mul(b, a); t = Mul(c, s)" + tail)
+    verdict = compare(before, after, 0, "signed")
+    assert (verdict.difference, verdict.by) == ("", "field")
+
+
+def test_data_fits_what_reads_it() -> None:
+    graph = graph_of(
+        "x: f32[2,3,4,4], s: f32[3], b: f32[3], m: f32[3], v: f32[3], i: i64[5]",
+        "n = BatchNormalization(x, s, b, m, v); y = Gather(n, i; axis=1)",
+    )
+    for seed in range(20):
+        data = draw(graph, seed, "special")
+        assert (data["v"] > 0).all()
+        assert ((data["i"] >= 0) & (data["i"] < 3)).all()
+    assert np.isnan(draw(graph, 0, "special")["x"]).any()
+
+
+def test_a_walk_takes_what_is_wanted_first() -> None:
+    library = rules.load_library()
+    graph = graph_of("x: f32[4]", "a = Relu(x); b = Relu(a); c = Neg(b); y = Neg(c)")
+    for seed in range(5):
+        taken = walk(graph, library, ["remove_double_neg"], random.Random(seed), 20)
+        assert taken.steps[0][0] == "remove_double_neg"
+        assert len(taken.graphs) == len(taken.steps) + 1
+
+
+def test_shrinking_keeps_the_difference_only() -> None:
+    library = _C.Library("substitution wrong\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = Neg(x)\n")
+    graph = graph_of(
+        "x: f32[4], z: f32[4]", "r = Relu(x); a = Neg(r); b = Neg(a); y = Tanh(b); w = Exp(z)", "y, w"
+    )
+    taken = walk(graph, library, [], random.Random(0), 1)
+    small, steps = shrink(taken, library, lambda a, b: compare(a, b, 0, "signed").difference)
+    assert steps == [("wrong", 0)]
+    assert [small.node(i)["op"] for i in small.topological_order()] == ["Input", "Neg", "Neg"]
+
+
+def test_a_part_of_a_graph() -> None:
+    graph = graph_of("x: f32[4], %w: f32[4]", "a = Relu(x); b = Neg(%w); y = Add(a, b); z = Exp(a)", "y, z")
+    add = next(i for i in graph.topological_order() if graph.node(i)["op"] == "Add")
+    neg = next(i for i in graph.topological_order() if graph.node(i)["op"] == "Neg")
+    part = rebuilt(graph, [(add, 0)], (neg,))
+    part.check()
+    ops = Counter(part.node(i)["op"] for i in part.topological_order())
+    assert ops == Counter(Input=1, Weight=1, Relu=1, Add=1)

@@ -1,0 +1,193 @@
+"""Compiles, calls, changes and forgets models for minutes, and watches what the process holds.
+
+Every round takes a small model with options drawn at random, compares its results with eager PyTorch, changes
+its weights in one of several ways, compares again, and forgets it. Threads and open files must stay what they
+were once all was warm. Every use of torch.compile leaves some memory behind (Dynamo's guards of code that is
+gone): rounds with its backend `aot_eager` take turns with ours, which must not leave more.
+`python -m tests.soak --help`.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import nn
+
+import torchrlopt
+from tests.e2e.models import Branches, ConvNorm, assert_right
+
+WARM_UP = 0.25  # of the time: allocators, caches of torch and the agent fill up
+NUM_IN_TURN = 10  # rounds with one backend
+MAX_GROWTH_MB = 30.0
+"""By which ours may leave more than torch.compile itself, over the run."""
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "branches": (Branches, (5, 16)),
+    "conv_norm": (ConvNorm, (2, 3, 9, 9)),
+    "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), (3, 16)),
+    "attention": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+    "lstm": (lambda: nn.LSTM(8, 8, batch_first=True), (2, 5, 8)),
+}
+
+
+class Held(NamedTuple):
+    """What the process holds at one moment."""
+
+    megabytes: float
+    threads: int
+    files: int
+
+
+def held() -> Held:
+    """What this process holds now, after garbage collection."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    threads, files = (len(os.listdir(f"/proc/self/{name}")) for name in ("task", "fd"))
+    return Held(pages * os.sysconf("SC_PAGESIZE") / 2**20, threads, files)
+
+
+def change(model: nn.Module, draw: random.Random) -> str:
+    """Change the weights in one of the ways that users have."""
+    ways: dict[str, Callable[[], Any]] = {
+        "in place": lambda: [p.mul_(1.1) for p in model.parameters()],
+        "load_state_dict": lambda: model.load_state_dict(
+            {name: value * 0.9 for name, value in model.state_dict().items()}
+        ),
+        "data": lambda: [setattr(p, "data", p.data * 1.2) for p in model.parameters()],
+        "nothing": lambda: None,
+    }
+    name = draw.choice(sorted(ways))
+    with torch.no_grad():
+        ways[name]()
+    return name
+
+
+def compare(model: nn.Module, run: Callable[..., Any], x: torch.Tensor) -> None:
+    """Raises AssertionError where `run` gives something else than the model."""
+    with torch.no_grad():
+        assert_right(run(x), model(x), copy.deepcopy(model).double()(x.double()))
+
+
+def one_round(draw: random.Random, is_plain: bool) -> str:
+    """One model from its first call to being forgotten; says what was done.
+
+    Args:
+        draw: what the round depends on.
+        is_plain: with `aot_eager` instead of ours.
+    """
+    name = draw.choice(sorted(MODELS))
+    make, shape = MODELS[name]
+    model = make().eval()
+    options = {
+        "searcher": draw.choice(["agent", "greedy", "none"]),
+        "executor": draw.choice(["default", "eager", "onnxruntime", "openvino"]),
+        "weights": draw.choice(["check", "live"]),
+        "cache": draw.random() < 0.5,
+        "measure": draw.random() < 0.3,
+        "measure_ms": 20.0,
+        "budget_ms": 30.0,
+        "min_gain": -10.0,
+    }
+    x = torch.randn(shape)
+    fast: Callable[..., Any]
+    if is_plain:
+        fast = torch.compile(model, backend="aot_eager")
+    elif draw.random() < 0.5:
+        fast = torchrlopt.optimise(model, x, **options)
+    else:
+        fast = torch.compile(model, backend="rlopt", options=options)
+    compare(model, fast, x)
+    how = change(model, draw)
+    compare(model, fast, x)
+    compare(model, fast, torch.randn(shape[0] + 1, *shape[1:]))
+    torch._dynamo.reset()
+    who = "aot_eager" if is_plain else f"{options['executor']}, {options['searcher']}"
+    return f"{name}, {who}, weights changed: {how}"
+
+
+class Grown:
+    """What the rounds of one backend have left."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.megabytes = 0.0
+
+    def per_100_rounds(self) -> float:
+        """In megabytes."""
+        return 100 * self.megabytes / max(1, self.rounds)
+
+
+def main(
+    minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 8.0,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+) -> None:
+    """Compile, call, change and forget models; fails where a result is wrong or something piles up.
+
+    Example: python -m tests.soak --minutes 8
+    """
+    console = Console()
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    taken: list[tuple[float, Held]] = []
+    grown = {"ours": Grown(), "aot_eager": Grown()}
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, Progress(console=console) as progress:
+        os.environ["TORCHRLOPT_CACHE_DIR"] = folder
+        bar = progress.add_task("soaking", total=minutes * 60)
+        before = held()
+        for turn in itertools.count():
+            who = "aot_eager" if turn % 2 else "ours"
+            for _ in range(NUM_IN_TURN):
+                what = one_round(draw, is_plain=who == "aot_eager")
+                progress.update(bar, completed=time.monotonic() - start, description=f"turn {turn}: {what}")
+            # What the last compilation of a turn holds goes with the next one, which is the same for both.
+            one_round(draw, is_plain=True)
+            after, part = held(), (time.monotonic() - start) / (minutes * 60)
+            if part >= WARM_UP:
+                grown[who].rounds += NUM_IN_TURN
+                grown[who].megabytes += after.megabytes - before.megabytes
+            taken.append((part, after))
+            before = after
+            if part >= 1 and who == "aot_eager":
+                break
+    early = [each for part, each in taken if WARM_UP <= part < 0.5]
+    late = [each for part, each in taken if part >= 0.75]
+    if not early or not grown["aot_eager"].rounds:
+        console.print(f"{len(taken) * NUM_IN_TURN} rounds are too few to see whether something piles up")
+        raise typer.Exit(2)
+    table = Table(title=f"{len(taken) * NUM_IN_TURN} rounds, seed {seed}")
+    for title in ("", "second quarter", "last quarter"):
+        table.add_column(title, justify="right" if title else "left")
+    piled = False
+    for at, name in enumerate(Held._fields):
+        old, new = (statistics.median(each[at] for each in part) for part in (early, late))
+        table.add_row(name, f"{old:.1f}", f"{new:.1f}")
+        piled = piled or (name != "megabytes" and new > old)
+    console.print(table)
+    ours, plain = grown["ours"], grown["aot_eager"]
+    more = ours.per_100_rounds() - plain.per_100_rounds()
+    console.print(
+        f"100 rounds leave {ours.per_100_rounds():.1f} MB, with aot_eager {plain.per_100_rounds():.1f} MB"
+    )
+    piled = piled or more * ours.rounds / 100 > MAX_GROWTH_MB
+    console.print("something piles up" if piled else "nothing piles up beyond torch.compile's own")
+    raise typer.Exit(1 if piled else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,168 @@
+"""A compiled graph at call time: torchrlopt/compile/compiled.py."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from torchrlopt.compile.compiled import Compiled
+from torchrlopt.compile.fallback import WARNINGS
+from torchrlopt.errors import VerificationError, WeightsError
+from torchrlopt.report import Report
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_warnings() -> None:
+    WARNINGS.clear()
+
+
+def twice(x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor]:
+    return (x[index] * 2,)
+
+
+class Graph:
+    """A rewritten graph that evaluates expressions over weights when it is told to."""
+
+    def __init__(self) -> None:
+        self.num_evaluations = 1
+        self.factor = 2.0
+        self.error: Exception | None = None
+        self.calls = 0
+        self.writes = False
+
+    def __call__(self, x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor]:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        if self.writes:
+            x.add_(0)  # as another thread would
+        return (x[index] * self.factor,)
+
+
+ATEN = torch.fx.symbolic_trace(twice)
+X, INDEX = torch.arange(3.0), torch.tensor([0, 2])
+
+
+def made(**options: Any) -> tuple[Graph, Compiled]:
+    graph = Graph()
+    return graph, Compiled(graph, ATEN, Report(kept="rewritten", weight_sets=1, checked_sets=1), **options)
+
+
+def called(compiled: Compiled, x: torch.Tensor = X, index: torch.Tensor = INDEX) -> list[float]:
+    arguments = [x, index]
+    (out,) = compiled(arguments)
+    assert arguments == [], "AOTAutograd's convention"
+    return list(out.tolist())
+
+
+@pytest.mark.hides_errors
+def test_a_call_that_fails_gives_the_original_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+    graph, compiled = made()
+    graph.error = OSError("the session is gone")
+    assert called(compiled) == called(compiled) == [0.0, 4.0]
+    assert graph.calls == 1
+    assert compiled.report.kept == "original"
+    assert "the session is gone" in str(compiled.report.fallback_reason)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.hides_errors
+def test_the_original_runs_in_the_room_of_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[weakref.ref[torch.Tensor]] = []
+
+    def fail(*_: Any) -> Any:
+        intermediate = torch.ones(3)
+        computed.append(weakref.ref(intermediate))
+        raise torch.OutOfMemoryError("for the next one")
+
+    def original(*args: Any) -> Any:
+        assert computed[0]() is None
+        return twice(*args)
+
+    graph, compiled = made()
+    monkeypatch.setattr(Graph, "__call__", fail)
+    monkeypatch.setattr(compiled._aten, "forward", original)
+    assert called(compiled) == [0.0, 4.0]
+    assert graph.calls == 0
+
+
+def test_weights_that_are_refused_are_the_only_ones(caplog: pytest.LogCaptureFixture) -> None:
+    graph, compiled = made()
+    graph.error = WeightsError("what was composed of the weights overflows")
+    assert called(compiled) == called(compiled) == [0.0, 4.0]
+    assert len(caplog.messages) == 1
+    graph.error = None
+    called(compiled)
+    assert graph.calls == 3, "other weights may be right"
+    assert compiled.report.kept == "rewritten"
+
+
+def test_weights_that_are_written_to_meanwhile_say_nothing_about_the_graph() -> None:
+    graph, compiled = made(on_error="raise")
+    graph.factor, graph.num_evaluations, graph.writes = 2.01, 2, True
+    called(compiled, X.clone())
+    assert (compiled.report.weight_sets, compiled.report.checked_sets) == (2, 1)
+
+
+def test_a_comparison_that_cannot_be_made_costs_nobody_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("for the reference")
+
+    graph, compiled = made(on_error="raise")
+    monkeypatch.setattr(compiled._aten, "forward", no_memory)
+    graph.num_evaluations = 2
+    assert called(compiled) == [0.0, 4.0]
+    assert (compiled.report.kept, compiled.report.checked_sets) == ("rewritten", 1)
+
+
+def test_a_call_that_fails_raises_where_that_is_asked_for() -> None:
+    graph, compiled = made(on_error="raise")
+    graph.error = OSError("the session is gone")
+    with pytest.raises(OSError, match="gone"):
+        called(compiled)
+    assert compiled.lowered is graph
+
+
+def test_a_wrong_call_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
+    graph, compiled = made()
+    with pytest.raises(IndexError):
+        called(compiled, index=torch.tensor([5]))
+    assert caplog.messages == []
+    assert called(compiled) == [0.0, 4.0]
+    assert graph.calls == 2, "the rewritten graph is still used"
+
+
+def test_new_weights_are_compared_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, compiled = made()
+    checked = []
+    for number in range(2, 20):
+        graph.num_evaluations += 1
+        before = compiled.report.checked_sets
+        called(compiled)
+        called(compiled)
+        assert compiled.report.weight_sets == number
+        if compiled.report.checked_sets > before:
+            checked.append(number)
+    assert checked == [2, 4, 8, 16]
+
+
+def test_wrong_numbers_for_new_weights_are_found(caplog: pytest.LogCaptureFixture) -> None:
+    graph, compiled = made()
+    graph.factor = 2.01
+    assert called(compiled) == pytest.approx([0.0, 4.02]), "nothing was evaluated anew"
+    graph.num_evaluations += 1
+    assert called(compiled) == [0.0, 4.0]
+    assert compiled.lowered is None
+    assert "other numbers" in caplog.text
+
+    graph, compiled = made(on_error="raise")
+    graph.factor, graph.num_evaluations = 2.01, 2
+    with pytest.raises(VerificationError, match="new weights"):
+        called(compiled)
+
+    graph, compiled = made(verify=False)
+    graph.factor, graph.num_evaluations = 2.01, 2
+    assert called(compiled) == pytest.approx([0.0, 4.02])

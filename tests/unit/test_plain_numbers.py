@@ -1,0 +1,97 @@
+"""NaN, infinities and booleans in the runtimes that run ONNX models."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.e2e.models import RUNTIMES, compiled, last_report
+from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, -2.0], True),
+        ([], True),
+        ([1.0, NAN], False),
+        ([1.0, INF], False),
+        ([INF, -INF, 2.0], False),
+        ([0.0, -INF, 0.0], True),  # a mask
+        ([-INF, -INF], False),
+        ([0.0, INF], False),
+        ([0.0, -INF, NAN], False),
+        ([3e38, 3e38, 3e38], True),  # the sum overflows, and they are finite
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_is_plain(values: list[float], expected: bool, dtype: torch.dtype) -> None:
+    assert are_plain([torch.ones(2), torch.tensor(values, dtype=dtype)]) is expected
+
+
+def test_integers_are_plain() -> None:
+    assert are_plain([torch.arange(3), torch.tensor([True])])
+
+
+class Clipped(nn.Module):
+    """A product and what loses NaN in one runtime or another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = self.linear(x)
+        return F.relu(y), y.clamp(min=-1.0), y.clamp(max=1.0), F.gelu(y), F.max_pool1d(x[None], 2)
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_nan_and_infinities_stay_where_pytorch_has_them(executor: str) -> None:
+    torch.manual_seed(0)
+    model = Clipped().eval()
+    run = compiled(model, executor=executor)
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), model(x))
+        assert last_report().kept == "rewritten"
+        for value in (NAN, INF, -INF):
+            spoilt = x.clone()
+            spoilt[1, 2] = value
+            torch.testing.assert_close(run(spoilt), model(spoilt), equal_nan=True)
+            weight = model.linear.bias[3].item()
+            model.linear.bias[3] = value
+            torch.testing.assert_close(run(x), model(x), equal_nan=True)
+            model.linear.bias[3] = weight
+        torch.testing.assert_close(run(x), model(x))
+
+
+class Chosen(nn.Module):
+    """Booleans as input, weight and output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+
+    def forward(self, x: Tensor, keep: Tensor) -> tuple[Any, ...]:
+        return torch.where(self.mask & keep, x, -x), (x > 0) & keep
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_booleans_go_in_and_come_out(executor: str) -> None:
+    model = Chosen().eval()
+    run = compiled(model, executor=executor)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for _ in range(2):
+            x, keep = torch.randn(3, 4), torch.rand(3, 4) > 0.5
+            torch.testing.assert_close(run(x, keep), model(x, keep))
+    assert last_report().kept == "rewritten"

@@ -1,0 +1,78 @@
+"""`torchrlopt info` and `agent info`: what is installed here, and what a checkpoint says of itself."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrlopt import executor_table
+from torchrlopt.agent import catalogue, checkpoint
+from torchrlopt.api.cli.tables import two_columns
+from torchrlopt.executors import registry
+from torchrlopt.machine.device import describe
+from torchrlopt.options import Options
+from torchrlopt.searcher_table import agent_names
+from torchrlopt.storage.directory import default_directory
+from torchrlopt.substitutions import load_library
+
+#: Of the metadata, what says how an agent came about and how good it is.
+_TOLD = ("file", "row", "kind", "hours", "updates", "real_steps", "hardware", "library_hash", "schema_hash")
+
+
+def look() -> dict[str, Any]:
+    """Versions, devices, executors and agents, as data."""
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    return {
+        "torchrlopt": metadata.version("torchrlopt"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+        "torch.compile finds the backend": "rlopt" in torch._dynamo.list_backends(),
+        "substitutions": len(load_library().names),
+        "cache": str(default_directory()),
+        "devices": {name: str(describe(torch.device(name))["name"]) for name in devices},
+        "executors": {row.name: _executor(row, devices) for row in executor_table.ROWS},
+        "agents": {name: _agent(name) for name in agent_names()},
+    }
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """What `look` gives, as a table for people."""
+    parts = ("devices", "executors", "agents")
+    plain = [(name, value) for name, value in found.items() if name not in parts]
+    return two_columns("torchrlopt info", plain, *(found[part].items() for part in parts))
+
+
+def _executor(row: executor_table.ExecutorRow, devices: list[str]) -> str:
+    """Whether an executor runs here, in words."""
+    version = registry.version(row.name)
+    runs_on = [device for device in devices if row.name in registry.available(device)]
+    words = f"runs on {', '.join(runs_on)}" if runs_on else f"needs {' or '.join(row.devices or devices)}"
+    if row.package is None:
+        return words
+    return (
+        f"{words}, {row.package} {version}"
+        if version
+        else f"not installed: pip install {row.package}, {words}"
+    )
+
+
+def _agent(searcher: str) -> str:
+    path = catalogue.path_of(Options(searcher=searcher))
+    return str(path) if path.exists() else f"{path} is missing: greedy and beam search instead"
+
+
+def look_at_agent(agent: str) -> dict[str, str]:
+    """What a checkpoint says of itself; the name of a searcher, or a path."""
+    path = catalogue.path_of(Options(searcher=agent)) if agent in agent_names() else Path(agent)
+    return {"file": str(path), **checkpoint.load(path, load_library()).metadata}
+
+
+def render_agent(found: Mapping[str, str]) -> str:
+    """What `look_at_agent` gives, as a table for people."""
+    return two_columns("torchrlopt agent", [(name, found[name]) for name in _TOLD if name in found])

@@ -1,0 +1,23 @@
+"""Tables of names and values, as the commands print them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+
+def two_columns(title: str, *sections: Iterable[tuple[str, object]]) -> str:
+    """Names and values, with a line between the sections; None is shown as nothing."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for section in sections:
+        for name, value in section:
+            table.add_row(name, "" if value is None else str(value))
+        table.add_section()
+    out = io.StringIO()
+    Console(file=out, width=100).print(table)
+    return out.getvalue().rstrip()

@@ -1,0 +1,142 @@
+"""`Optimised`: the user's module once more, as an object whose `forward` runs optimised.
+
+Both objects have one and the same `__dict__`: parameters, submodules, hooks, the training mode and every
+other attribute are shared by construction, also those that are set or deleted later. The class is a subclass
+of the model's, so methods of the model (`generate`, `len`, indexing) work on it, and where they call
+`self(...)` they meet the optimised `forward`. The original stays as it was: nothing is patched, and its calls
+run as before.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchrlopt.api.runner import Runner
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.options import Options
+from torchrlopt.report import Report
+
+_SLOTS = ("_torchrlopt_runner", "_torchrlopt_forward")
+_OURS = ("report", "reports")
+
+
+class _Forward:
+    """The attribute `forward`: the object's own, before whatever `__dict__` holds under that name.
+
+    Setting it replaces it on this object alone. A function that is put around the one that was there would
+    otherwise be called by the original as well, and call itself.
+    """
+
+    def __get__(self, module: Optimised | None, owner: type[Optimised]) -> Callable[..., Any]:
+        plain: Any = super(Optimised, owner)
+        if module is None:
+            return plain.forward  # type: ignore[no-any-return]
+        try:
+            return module._torchrlopt_forward
+        except AttributeError:  # made by calling the class, as slices are: a plain model
+            return plain.forward.__get__(module, owner)  # type: ignore[no-any-return]
+
+    def __set__(self, module: Optimised, function: Callable[..., Any]) -> None:
+        object.__setattr__(module, "_torchrlopt_forward", function)
+
+    def __delete__(self, module: Optimised) -> None:
+        self.__set__(module, _forward_of(module._torchrlopt_runner))
+
+
+class Optimised(torch.nn.Module):
+    """A model behind the rlopt backend; made by `optimise`.
+
+    Every object is of a subclass of this class and of the model's class. It tells that its class is the
+    model's: names of classes are written into files, and models make others of their own class. What the
+    model has under the names of the attributes below comes first; `torchrlopt.reports(module)` gives the
+    reports then.
+
+    Attributes:
+        report: what happened, over all graphs compiled so far.
+        reports: one report per compiled graph, oldest first.
+    """
+
+    report: Report
+    reports: list[Report]
+    _torchrlopt_runner: Runner
+    _torchrlopt_forward: Callable[..., Any]
+
+    forward = _Forward()
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """The model's class is not told: ours is no class of models to be registered."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in _OURS:
+                return getattr(self._torchrlopt_runner, name)
+            raise
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_OURS]
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        """Pickles carry the model and the options; what is loaded compiles at its first call."""
+        return (optimised, (self._torchrlopt_runner.original, self._torchrlopt_runner.options))
+
+    def __copy__(self) -> Optimised:
+        runner = self._torchrlopt_runner
+        return optimised(copy.copy(runner.original), runner.options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimised:
+        runner = self._torchrlopt_runner
+        copied = optimised(copy.deepcopy(runner.original, memo), runner.options)
+        memo[id(self)] = copied
+        return copied
+
+
+def optimised(model: torch.nn.Module, options: Options) -> Optimised:
+    """The model with an optimised `forward`, which is compiled at the first call.
+
+    Raises:
+        UnsupportedError: the model's class allows no subclass.
+    """
+    own = object.__new__(_subclass(type(model)))
+    runner = Runner(model, options)
+    object.__setattr__(own, "__dict__", model.__dict__)
+    object.__setattr__(own, "_torchrlopt_runner", runner)
+    object.__setattr__(own, "_torchrlopt_forward", _forward_of(runner))
+    return own
+
+
+def _subclass(base: type[torch.nn.Module]) -> type[Optimised]:
+    """A class under ours and the model's; it reads like the model's."""
+    body = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
+    body |= {"__slots__": _SLOTS, "__class__": property(lambda _: base, _change_class)}
+    try:
+        return types.new_class(base.__name__, (Optimised, base), exec_body=lambda names: names.update(body))
+    except TypeError as error:
+        raise UnsupportedError(
+            "the model's class allows no subclass",
+            where=base.__qualname__,
+            got=str(error),
+            todo='torch.compile(model, backend="rlopt")',
+        ) from error
+
+
+def _change_class(module: Optimised, cls: type[torch.nn.Module]) -> None:
+    """Of both objects: parametrisations put a class with properties under a module."""
+    module._torchrlopt_runner.original.__class__ = cls
+    vars(object)["__class__"].__set__(module, _subclass(cls))
+
+
+def _forward_of(runner: Runner) -> Callable[..., Any]:
+    """A function with the signature of the model's `forward`."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return runner(*args, **kwargs)
+
+    return functools.update_wrapper(forward, runner.original.forward, updated=())

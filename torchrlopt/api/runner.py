@@ -1,0 +1,180 @@
+"""`Runner`: what an optimised module does when it is called.
+
+It decides between the compiled code and the original, and holds the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
+
+from torchrlopt.api.first_call import FirstCall
+from torchrlopt.api.gradients import is_differentiated
+from torchrlopt.errors import CaptureError, RlOptError
+from torchrlopt.options import Options
+from torchrlopt.report import Report
+
+
+class Runner:
+    """Compiles a model at its first call and runs its calls.
+
+    Calls run without recording gradients. The original runs as it is in training mode, where a gradient with
+    respect to an input may be asked for, inside another trace, and where calls like the first one were found
+    to be no faster.
+
+    Args:
+        original: the model.
+        options: the user's choices.
+
+    Attributes:
+        original: the model.
+        options: the user's choices.
+        reports: one report per compiled graph, oldest first.
+    """
+
+    def __init__(self, original: torch.nn.Module, options: Options) -> None:
+        self.original = original
+        self.options = options
+        self.reports: list[Report] = []
+        self._first_call = FirstCall()
+        self._compiled = _compiled(original, options, self.reports.append, self._first_call)
+        self._is_fresh = True
+        self._left_alone: set[tuple[Any, ...]] = set()
+
+    @property
+    def report(self) -> Report:
+        """What happened, over all graphs compiled so far."""
+        if not self.reports:
+            reason = "no graph has been compiled so far"
+            return Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
+        return Report.merged(self.reports)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute what the original's `forward` computes."""
+        if (
+            self.original.training
+            or _is_traced()
+            or is_differentiated(args, kwargs)
+            or (self._left_alone and _kind(args, kwargs) in self._left_alone)
+        ):
+            return self.original.forward(*args, **kwargs)
+        with torch.no_grad():
+            try:
+                if self._is_fresh:
+                    return self._call_first(args, kwargs)
+                return self._compiled(*args, **kwargs)
+            except torch._dynamo.exc.TorchDynamoException as error:
+                if self.options.on_error == "fallback":
+                    return self._call_untraceable(args, kwargs, error)
+                inner = getattr(error, "inner_exception", None)
+                if isinstance(inner, RlOptError):
+                    raise inner from None
+                raise
+
+    def _call_untraceable(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> Any:
+        """A call that Dynamo refuses. Where it is a wrong one, the original says so in its own words."""
+        outputs = self.original.forward(*args, **kwargs)
+        from torchrlopt.compile.fallback import keep_original  # heavy
+
+        report = Report(self.options.searcher, self.options.executor)
+        keep_original(CaptureError("Dynamo cannot trace the model", got=str(error)), report)
+        self.reports.append(report)
+        self._left_alone.add(_kind(args, kwargs))
+        return outputs
+
+    def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call that compiles; whole calls are timed after it where that is safe and decides something."""
+        with _for_weights(self.options):
+            outputs = self._compiled(*args, **kwargs)
+        self._is_fresh = False
+        if self._first_call.end(self.original) and self.options.measure:
+            self._weigh(args, kwargs)
+        return outputs
+
+    def _weigh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Go back to the original for calls like this one, where they are not faster as a whole."""
+        from torchrlopt.api import whole_call  # heavy
+        from torchrlopt.compile.backend import save_report
+        from torchrlopt.compile.fallback import warn_of
+
+        (report,) = self.reports
+        if not whole_call.is_doubtful(report):
+            return
+        timing = whole_call.time_calls(self.original.forward, self, args, kwargs, report, self.options)
+        if timing.gain < self.options.min_gain:
+            self._left_alone.add(_kind(args, kwargs))
+            self.reports[0] = whole_call.with_original(report, timing, self.options)
+            try:
+                save_report(self.reports[0], self.options)
+            except OSError as error:
+                if self.options.on_error == "raise":
+                    raise
+                warn_of(error)
+
+
+def _is_traced() -> bool:
+    """Whether another compiler or tracer looks on: it sees the model's own operators."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing() or is_fx_symbolic_tracing()
+
+
+def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What calls have in common that run the same code: sizes and types, flags and names."""
+    return (*map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
+
+
+def _kind_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(_kind_of, value)
+    if isinstance(value, Mapping):
+        return type(value), *value, *map(_kind_of, value.values())
+    return value if isinstance(value, (bool, str)) else type(value)
+
+
+def _compiled(
+    original: torch.nn.Module,
+    options: Options,
+    record: Callable[[Report], None],
+    first_call: FirstCall,
+) -> Callable[..., Any]:
+    """The original's `forward` through torch.compile with our backend; hooks of the model stay outside."""
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        from torchrlopt.capture.aot import only_computes  # heavy
+        from torchrlopt.compile.backend import compile_graph  # heavy
+
+        first_call.note(only_computes(own.__code__), example_inputs)
+        return compile_graph(gm, example_inputs, options, record)
+
+    def reset() -> None:
+        from torchrlopt.compile.backend import reset as forget  # heavy
+
+        forget()
+
+    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return original.forward(*args, **kwargs)
+
+    from torchrlopt.capture.trace import isolated  # heavy
+
+    own = isolated(forward)
+    if options.weights == "frozen":
+        from torchrlopt.capture.aot import skip_module_guards  # heavy
+
+        return torch.compile(own, backend=backend, options={"guard_filter_fn": skip_module_guards})
+    return torch.compile(own, backend=backend)
+
+
+def _for_weights(options: Options) -> AbstractContextManager[Any]:
+    """Around the first call."""
+    if options.weights != "frozen":
+        return nullcontext()
+    from torchrlopt.capture.aot import weights_as_attributes  # heavy
+
+    return weights_as_attributes()

@@ -1,0 +1,71 @@
+"""How much memory a graph takes on generated inputs, estimated from its types before anything is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.capture.sampling import sampled_size
+from torchrlopt.errors import UnsupportedError
+
+MAX_BYTES = 8 << 30
+"""What a graph of a user's file may take at a time, in float64, beyond its weights."""
+
+_ELEMENT_BYTES = 8  # as in the reference, which runs in float64
+
+
+def check_footprint(module: fx.GraphModule, what: str) -> None:
+    """Refuse to run a graph whose values take more than `MAX_BYTES` at a time.
+
+    Args:
+        module: every node with a fake tensor in `meta["val"]`, except where that is not known.
+        what: what it would be run for, for the message.
+
+    Raises:
+        UnsupportedError: it takes more.
+    """
+    peak = peak_bytes(module)
+    if peak > MAX_BYTES:
+        raise UnsupportedError(
+            f"the model is too large for {what}",
+            expected=f"up to {MAX_BYTES} bytes at a time",
+            got=f"{peak} bytes",
+        )
+
+
+def peak_bytes(module: fx.GraphModule) -> int:
+    """Bytes of inputs and intermediates that are needed at the same time; a view counts as a tensor.
+
+    Inputs belong to the caller, who keeps them.
+    """
+    inputs = sum(_num_bytes(node.meta.get("val")) for node in module.graph.find_nodes(op="placeholder"))
+    return inputs + peak_of_calls(module.graph, lambda node: _num_bytes(node.meta.get("val")))
+
+
+def peak_of_calls(graph: fx.Graph, num_bytes: Callable[[fx.Node], int]) -> int:
+    """Most bytes that the results of calls take at a time, each from its call to its last reader.
+
+    Args:
+        graph: any.
+        num_bytes: of the result of a call.
+    """
+    last_reader = {source: node for node in graph.nodes for source in node.all_input_nodes}
+    sizes = {node: num_bytes(node) for node in graph.nodes if node.op == "call_function"}
+    alive = peak = 0
+    for node in graph.nodes:
+        alive += sizes.get(node, 0)
+        peak = max(peak, alive)
+        alive -= sum(sizes.get(source, 0) for source in node.all_input_nodes if last_reader[source] is node)
+    return peak
+
+
+def _num_bytes(value: Any) -> int:
+    if isinstance(value, tuple | list):
+        return sum(_num_bytes(each) for each in value)
+    if not isinstance(value, torch.Tensor):
+        return 0
+    return math.prod(sampled_size(size) for size in value.shape) * _ELEMENT_BYTES

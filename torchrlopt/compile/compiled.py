@@ -1,0 +1,125 @@
+"""A compiled graph at call time: the rewritten graph, with the original behind it.
+
+Whatever fails in a call, the caller gets what the original computes. Expressions over weights are evaluated
+anew when a weight has changed, and numbers that were right for the first weights may not be for others: some
+of the calls that evaluate them are compared with the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchrlopt.compile import check
+from torchrlopt.compile.fallback import told, warn_of
+from torchrlopt.errors import UnsupportedError, VerificationError, WeightsError
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.options import OnError
+from torchrlopt.report import Report
+
+
+class Compiled:
+    """A rewritten graph in the calling convention of AOTAutograd, with its report.
+
+    Args:
+        lowered: the rewritten graph.
+        aten: the original, as an ATen graph.
+        report: is told how many sets of weights there were, and why the original runs where it does.
+        on_error: "fallback" goes on with the original when a call fails, "raise" raises.
+        verify: whether calls with new weights are compared with the original.
+    """
+
+    _boxed_call = True
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        aten: torch.fx.GraphModule,
+        report: Report,
+        on_error: OnError = "fallback",
+        verify: bool = True,
+    ) -> None:
+        self.lowered: Lowered | None = lowered
+        self.report = report
+        self._aten = aten
+        self._on_error = on_error
+        self._verify = verify
+        self._evaluations = _evaluations(lowered)
+        self._lock = threading.Lock()
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        """Run on a list of arguments, which is emptied."""
+        lowered = self.lowered
+        outputs: Sequence[Any]
+        if lowered is None:
+            outputs = self._aten.forward(*args)
+        else:
+            try:
+                outputs = lowered(*args)
+                if _evaluations(lowered) != self._evaluations:
+                    self._note_weights(lowered, args, outputs)
+            except Exception as error:
+                if self._on_error == "raise":
+                    raise
+                outputs = self._run_original(error, args)
+        args.clear()
+        return outputs
+
+    def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:
+        """The original's outputs. The rewritten graph is called no more, unless these weights are to blame.
+
+        Where the original raises too, the call was wrong, not the graph: the caller gets that error.
+        """
+        traceback.clear_frames(error.__traceback__)  # what the call had computed: the original needs the room
+        outputs: Sequence[Any] = self._aten.forward(*args)
+        warn_of(error)
+        if isinstance(error, WeightsError):
+            return outputs
+        self.lowered = None
+        self.report.kept = "original"
+        self.report.fallback_reason = f"a call failed: {told(error)}"
+        return outputs
+
+    def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Count the sets of weights; compare the outputs for the second, the fourth, the eighth and so on."""
+        with self._lock:
+            new = _evaluations(lowered) - self._evaluations
+            self._evaluations += new
+            before, now = self.report.weight_sets, self.report.weight_sets + new
+            self.report.weight_sets = now
+            is_due = self._verify and before.bit_length() != now.bit_length()
+        if is_due:
+            self._compare(lowered, args, outputs)
+
+    def _compare(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Compare with the original; where that fails, once more, unless somebody writes to the weights."""
+        try:
+            self._confirm(outputs, args)
+        except VerificationError:
+            before = _versions(args)
+            try:
+                self._confirm(lowered(*args), args)
+            except VerificationError:
+                if _versions(args) == before:  # else another thread is changing them
+                    raise
+
+    def _confirm(self, outputs: Sequence[Any], args: Sequence[Any]) -> None:
+        """Compare and count; where the original cannot be run, as for want of memory, nothing is said."""
+        with contextlib.suppress(UnsupportedError):
+            check.confirm(self._aten, self._aten.forward, outputs, args, "a call with new weights")
+            self.report.checked_sets += 1
+
+
+def _versions(args: Sequence[Any]) -> list[int]:
+    """How often each tensor was written to."""
+    return [x._version for x in args if isinstance(x, torch.Tensor) and not x.is_inference()]
+
+
+def _evaluations(lowered: Lowered) -> int:
+    """How often expressions over weights were evaluated; an executor that has none may return a function."""
+    return getattr(lowered, "num_evaluations", 0)

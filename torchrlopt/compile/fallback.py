@@ -1,0 +1,87 @@
+"""What happens when a stage fails, or brings nothing: the original runs, and the user is told once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from torchrlopt.capture.aten import NO_OPERATORS
+from torchrlopt.errors import RlOptError
+from torchrlopt.options import Options
+from torchrlopt.report import Report
+
+logger = logging.getLogger("torchrlopt")
+
+
+class Warnings:
+    """Warns once for each cause; safe for threads."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    def warn(self, cause: str, message: str) -> None:
+        """Log a warning, unless there was one for this cause."""
+        with self._lock:
+            is_new = cause not in self._known
+            self._known.add(cause)
+        if is_new:
+            logger.warning("rlopt keeps the original graph: %s", message)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._known.clear()
+
+
+WARNINGS = Warnings()
+"""The one of this process."""
+
+
+def passed_over(options: Options) -> tuple[type[Exception], ...]:
+    """What an attempt may raise so that the next one is made.
+
+    With `on_error="raise"` an error that is not one of ours is a bug, which nothing may hide.
+    """
+    return (Exception,) if options.on_error == "fallback" else (RlOptError, MemoryError)
+
+
+def told(error: Exception) -> str:
+    """The text of an error for a report or a log line; of what nobody expected, its type too."""
+    if isinstance(error, RlOptError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def keep_original(error: Exception, report: Report) -> None:
+    """Record an error as the reason why the original is kept, and warn once per cause."""
+    report.kept = "original"
+    report.fallback_reason = told(error)
+    warn_of(error)
+
+
+def warn_of(error: Exception) -> None:
+    """Warn once per cause that an error has led to the original; its traceback goes to the log."""
+    cause = error.what if isinstance(error, RlOptError) else _place_of(error)
+    WARNINGS.warn(f"{type(error).__name__}: {cause}", told(error))
+    log_traceback(error)
+
+
+def log_traceback(error: Exception) -> None:
+    """Leave the whole error in the log, for whoever looks for its cause."""
+    logger.info("rlopt goes on after an error", exc_info=error)
+
+
+def warn_without_gain(report: Report) -> None:
+    """Warn once per cause where a graph is left as it is although there was something to gain."""
+    reason = report.fallback_reason
+    if report.kept == "original" and reason and reason != NO_OPERATORS:
+        WARNINGS.warn(reason.partition(":")[0].partition(" (")[0], reason)
+
+
+def _place_of(error: Exception) -> str:
+    """Where it was raised: the message may hold numbers that differ from one time to the next."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return "" if innermost is None else f"{innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno}"

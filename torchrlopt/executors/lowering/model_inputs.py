@@ -1,0 +1,47 @@
+"""Fake tensors for the inputs of a model that was read from a file: nothing is allocated for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir
+import torch
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
+from torchrlopt.executors.lowering.converters.emitter import Emitter
+
+_HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
+
+
+def fake_input(emitter: Emitter, value: onnx_ir.Value) -> torch.Tensor:
+    """A fake tensor of the type of a value; symbolic dims get symbols of their own.
+
+    Raises:
+        LoweringError: its type is not known, torch has no such element type, or it is too large to address.
+    """
+    if value.shape is None:
+        raise LoweringError("a graph input has no shape", got=value.name)
+    dtype = torch_dtype(value.dtype)
+    sizes = [
+        dim if isinstance(dim, int) else _symbol(emitter, f"{value.name}.{axis}")
+        for axis, dim in enumerate(value.shape)
+    ]
+    try:
+        with emitter.fake():
+            fake = torch.empty(sizes, dtype=dtype, device=emitter.device)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise LoweringError("a graph input cannot be a tensor", where=str(value.name), got=reason) from error
+    return fake
+
+
+def _symbol(emitter: Emitter, name: str) -> Any:
+    """A size that is not known."""
+    context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    example = torch.empty(_HINT, dtype=torch.bool)
+    return emitter.fake_mode.from_tensor(
+        example, symbolic_context=context, source=ConstantSource(name)
+    ).shape[0]

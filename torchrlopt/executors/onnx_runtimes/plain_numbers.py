@@ -1,0 +1,42 @@
+"""Whether tensors hold plain numbers only, with which a runtime computes what PyTorch computes.
+
+Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip make a number of NaN, ONNX
+Runtime's Clip one of an infinity. With such inputs or weights the original graph runs instead. An infinity
+that is made on the way is not seen; of finite operands few operators make one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+
+def are_plain(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether no tensor holds NaN or an infinity, other than masks of 0 and -inf.
+
+    Args:
+        tensors: in CPU memory.
+    """
+    return all(_is_plain(tensor) for tensor in tensors if tensor.is_floating_point())
+
+
+_OF_NUMPY = (torch.float16, torch.float32, torch.float64)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    # A sum takes one pass, and is finite if all elements are (unless it overflows, and then the rest tells).
+    if tensor.dtype in _OF_NUMPY:
+        # PyTorch's sum would wake its threads, which then spin while the runtime computes.
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = float(np.sum(tensor.detach().numpy(), dtype=np.float32))
+    else:
+        tensor = tensor.float()
+        total = float(tensor.sum())
+    if math.isfinite(total):
+        return True
+    # A mask that is added to scores: models are checked with such masks in place.
+    is_mask = ((tensor == 0) | (tensor == -math.inf)).all() & (tensor == 0).any()
+    return bool(is_mask | tensor.isfinite().all())

@@ -1,0 +1,89 @@
+"""Makes a weight prologue refuse weights for which its arithmetic overflows.
+
+An input goes through two layers with weights of 1e22 and stays finite as long as it is small; the product of
+the two weights is infinite. A composed weight is therefore looked at wherever it is computed in, or rounded
+to, a dtype of the weights: finite operands that give a result that is not finite are an overflow. What makes
+infinities of finite numbers by itself (quotients, roots, masks) does so in the original, too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import fx
+
+from torchrlopt.errors import WeightsError
+from torchrlopt.executors.lowering.fx_values import tensor_of
+
+aten = torch.ops.aten
+
+# Arithmetic whose results are finite for finite operands, unless they are too large.
+_MAY_OVERFLOW = frozenset(
+    {
+        aten._to_copy.default,
+        aten.add.Tensor,
+        aten.addmm.default,
+        aten.bmm.default,
+        aten.convolution.default,
+        aten.einsum.default,
+        aten.matmul.default,
+        aten.mm.default,
+        aten.mul.Scalar,
+        aten.mul.Tensor,
+        aten.sub.Tensor,
+        aten.sum.dim_IntList,
+    }
+)
+
+
+def refuse_overflows(prologue: fx.GraphModule) -> None:
+    """Make a prologue raise WeightsError where it overflows.
+
+    Costs one pass over each of its results.
+
+    Args:
+        prologue: a graph of weights only; edited in place. Nodes carry fake tensors in `meta["val"]`.
+    """
+    graph = prologue.graph
+    # Arithmetic that was widened beyond the weights is looked at where it is rounded.
+    dtypes = {_floating_dtype(node) for node in graph.find_nodes(op="placeholder")}
+    for node in list(graph.nodes):
+        dtype = _floating_dtype(node)
+        if node.target not in _MAY_OVERFLOW or dtype is None or dtype not in dtypes:
+            continue
+        operands = [each for each in node.all_input_nodes if _floating_dtype(each) is not None]
+        if operands:
+            with graph.inserting_after(node):
+                checked = graph.call_function(_without_overflow)
+            checked.meta = dict(node.meta)
+            node.replace_all_uses_with(checked)
+            checked.args = (node, *operands)
+    prologue.recompile()
+
+
+def _floating_dtype(node: fx.Node) -> torch.dtype | None:
+    value = tensor_of(node)
+    return value.dtype if value is not None and value.is_floating_point() else None
+
+
+def _without_overflow(result: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
+    """The result.
+
+    Raises:
+        WeightsError: it is not finite although all operands are.
+    """
+    if not _is_finite(result) and all(map(_is_finite, operands)):
+        raise WeightsError(
+            "what was composed of the weights overflows",
+            expected=f"finite numbers in {result.dtype}, as the weights are",
+            got=f"{int((~result.isfinite()).sum())} of {result.numel()} that are not finite",
+            todo="let the original graph run with these weights, or use a wider dtype",
+        )
+    return result
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # A sum takes one pass, isfinite().all() three; but a sum of finite numbers may overflow itself.
+    dtype = torch.float64 if tensor.dtype is torch.float64 else torch.float32
+    return math.isfinite(tensor.sum(dtype=dtype).item()) or bool(tensor.isfinite().all())

@@ -1,0 +1,94 @@
+"""What a set of weights was when something was computed from it, and whether it still is.
+
+PyTorch counts the writes to a tensor in its version, which views and `detach()` share. Writes through another
+tensor over the same memory that is no view (`.data`, numpy, another process) are not counted. Where weights
+lie in memory of which such writes are to be expected, they are compared with copies. Of the others some words
+are compared: a write to the whole weight, as when adapters are merged into it, changes them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from torchrlopt import _C
+
+_version_of = operator.attrgetter("_version")
+_address_of = torch._C.TensorBase.data_ptr
+
+_WORD = 4  # bytes
+_NUM_WORDS = 4  # of each weight
+
+# Integers of each size: unlike numbers, equal bits are always equal.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class WeightsState:
+    """Versions and addresses of tensor objects, and copies of those that change unseen.
+
+    Args:
+        weights: the objects; none is kept alive. Inference tensors have no version.
+    """
+
+    def __init__(self, weights: Sequence[torch.Tensor]) -> None:
+        self._versions = list(map(_version_of, weights))
+        self._addresses = list(map(_address_of, weights))
+        self._copies = [
+            (at, _bits(weight).clone()) for at, weight in enumerate(weights) if _changes_unseen(weight)
+        ]
+        self._words = _C.MemoryWords([address for weight in weights for address in _sampled(weight)])
+
+    def is_of(self, weights: Sequence[torch.Tensor]) -> bool:
+        """Whether the same objects, given again, are what they were."""
+        return (
+            self._versions == list(map(_version_of, weights))
+            and self._addresses == list(map(_address_of, weights))
+            and self._words.is_unchanged()  # the memory is there: the addresses are what they were
+            and all(_is_copy(kept, weights[at]) for at, kept in self._copies)
+        )
+
+
+def storages_of(weights: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
+    """The storages that the weights lie in, each once."""
+    storages = (weight.untyped_storage() for weight in weights)
+    return list({storage._cdata: storage for storage in storages}.values())
+
+
+def _changes_unseen(weight: torch.Tensor) -> bool:
+    """Whether others are expected to write to the memory of a weight without its version telling.
+
+    That is memory shared with other processes, and a part of a larger memory of which the weight is no view:
+    `vector_to_parameters` and optimisers with flat buffers place weights there, and write to the whole.
+    """
+    storage = weight.untyped_storage()
+    whole = weight if weight._base is None else weight._base
+    is_part = storage.nbytes() != whole.nbytes
+    return is_part or (weight.device.type == "cpu" and storage.is_shared())
+
+
+def _sampled(weight: torch.Tensor) -> list[int]:
+    """Addresses of words of a weight, spread over its memory; none where it is on another device."""
+    if weight.device.type != "cpu" or weight.layout is not torch.strided or weight.numel() == 0:
+        return []
+    itemsize = weight.itemsize
+    last = sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
+    end = (last + 1) * itemsize - _WORD
+    if end < 0:
+        return []
+    elements = {last * part // (_NUM_WORDS - 1) for part in range(_NUM_WORDS)}
+    # of wide elements the half with the exponent
+    offsets = (element * itemsize + max(itemsize - _WORD, 0) for element in elements)
+    return [weight.data_ptr() + min(offset, end) for offset in offsets]
+
+
+def _is_copy(kept: torch.Tensor, weight: torch.Tensor) -> bool:
+    if weight.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True  # one cannot look while the caller records, and a recording never looks again
+    return torch.equal(kept, _bits(weight))
+
+
+def _bits(weight: torch.Tensor) -> torch.Tensor:
+    """The memory of a weight as integers, strides and all."""
+    return weight.detach().view(_BITS.get(weight.itemsize, weight.dtype))

@@ -1,0 +1,120 @@
+"""Types of values that neither the file nor the core knows: those that follow an operator not in the core.
+
+The core types every operator that it has. Of others it knows only what the file declares; where that is
+nothing, all that follows would stay as it is. ONNX's inference knows more operators.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import onnx
+import onnx_ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from torchrlopt.errors import ModelFormatError, UnsupportedError
+from torchrlopt.onnx import wire
+from torchrlopt.onnx.limited import Limits, run_limited
+from torchrlopt.onnx.program import Program
+from torchrlopt.onnx.reader import read
+from torchrlopt.onnx.safety import is_external
+
+LIMITS = Limits(seconds=10.0, memory_bytes=4 << 30)
+"""For the inference; large models have more time."""
+
+_BYTES_PER_S = 200_000  # of a model: several times what the inference needs
+
+_MAX_WEIGHT_BYTES = 1 << 12  # of weights whose content may decide a shape
+_MAX_BYTES = 64 << 20  # of a model without weights, and of the answer
+
+_CHILD = Path(__file__).with_name("infer_child.py")
+
+
+def read_with_types(proto: onnx.ModelProto, model: onnx_ir.Model) -> Program:
+    """Read a model; where the core meets values without a type, after asking ONNX's inference for them.
+
+    Args:
+        proto: the file's message.
+        model: made of it; values of it are given types.
+
+    Raises:
+        ModelFormatError: see `reader.read`.
+        UnsupportedError: see `reader.read`.
+    """
+    program = read(model)
+    values = _untyped(program, model)
+    if not values:
+        return program
+    try:
+        types = _inferred(proto)
+        for value in values:
+            if value.name in types:
+                _give_type(value, types[value.name])
+        return read(model)
+    except (UnsupportedError, ModelFormatError):  # it failed, or what it says contradicts the file
+        for value in values:
+            value.type = value.shape = None
+        return program
+
+
+def _untyped(program: Program, model: onnx_ir.Model) -> list[onnx_ir.Value]:
+    """Outputs of opaque nodes of which nothing is declared."""
+    opaque = {
+        str(node["name"])
+        for node in map(program.graph.node, program.graph.topological_order())
+        if node["op"] == "Opaque"
+    }
+    outputs = [output for node in model.graph if node.name in opaque for output in node.outputs]
+    return [value for value in outputs if value.name and value.type is None and value.shape is None]
+
+
+def _inferred(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    """Types by name, as far as the inference found them.
+
+    Raises:
+        UnsupportedError: it died, took too long, or is not asked because the model is too large.
+        ModelFormatError: its answer makes no sense.
+    """
+    data = _without_weights(proto).SerializeToString()
+    if len(data) > _MAX_BYTES:
+        raise UnsupportedError(
+            "the model is too large to infer its types", expected=_MAX_BYTES, got=len(data)
+        )
+    limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
+    answer = run_limited(str(_CHILD), (), data, limits, "the inference of types")
+    if len(answer) > _MAX_BYTES:
+        raise ModelFormatError("too many types were inferred", expected=_MAX_BYTES, got=len(answer))
+    wire.check_size(answer, onnx.GraphProto)
+    graph = onnx.GraphProto()
+    try:
+        graph.ParseFromString(answer)
+    except DecodeError as error:
+        raise ModelFormatError("the inferred types do not parse", got=str(error)) from error
+    return {info.name: info.type for info in graph.value_info if info.type.tensor_type.elem_type}
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types of its large weights, not their content."""
+    small = onnx.ModelProto(
+        ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions
+    )
+    source, graph = proto.graph, small.graph
+    graph.name = source.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(source, field))
+    for tensor in source.initializer:
+        if tensor.ByteSize() <= _MAX_WEIGHT_BYTES and not is_external(tensor):
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    return small
+
+
+def _give_type(value: onnx_ir.Value, type_: onnx.TypeProto) -> None:
+    try:
+        found = onnx_ir.serde.deserialize_type_proto_for_type(type_)
+        shape = onnx_ir.serde.deserialize_type_proto_for_shape(type_)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise ModelFormatError("an inferred type makes no sense", where=str(value.name)) from error
+    value.type, value.shape = found, shape

@@ -1,0 +1,60 @@
+"""How long a verdict of the clock is believed.
+
+A machine that was busy while a graph was timed may have said the opposite of what is true, and a new driver
+or another load changes what is true. So a verdict is stored with its spread and the time it was taken, and is
+taken again once it is old: soon where it was noisy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torchrlopt.report import Timing
+
+MAX_AGE_S = 7 * 86_400.0
+NOISY_SPREAD = 0.1
+# Not at once: the noise may last, and every process would time again.
+NOISY_MAX_AGE_S = 3_600.0
+
+
+def holds(taken_at: Any, spread: Any) -> bool:
+    """Whether a stored verdict is still believed; False for values that are none.
+
+    Args:
+        taken_at: when it was taken, in seconds since the epoch.
+        spread: of the ratios that it was taken from.
+    """
+    if not all(isinstance(each, int | float) and math.isfinite(each) for each in (taken_at, spread)):
+        return False
+    max_age_s = NOISY_MAX_AGE_S if spread > NOISY_SPREAD else MAX_AGE_S
+    return bool(0 <= time.time() - taken_at <= max_age_s and spread >= 0)
+
+
+def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
+    """The timing of a stored entry; None where there is none, or it does not hold any more.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is malformed.
+    """
+    if stored is None:
+        return None
+    numbers = {name: float(stored[name]) for name in ("before_ms", "after_ms", "gain", "spread", "taken_at")}
+    timing = Timing(num_rounds=int(stored["num_rounds"]), **numbers)
+    if not all(map(math.isfinite, numbers.values())) or min(timing.before_ms, timing.after_ms) <= 0:
+        raise ValueError(f"no timing: {numbers}")
+    return timing if holds(timing.taken_at, timing.spread) else None
+
+
+def error_from(stored: Mapping[str, Any]) -> float:
+    """The numerical error of a stored check.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is malformed.
+    """
+    error = float(stored["error"])
+    if not math.isfinite(error) or error < 0:
+        raise ValueError(f"no error of a check: {error}")
+    return error
