@@ -85,6 +85,7 @@ py::dict node_to_python(const Graph& graph, NodeId id) {
   result["name"] = node.names->node;
   result["output_names"] = node.names->outputs;
   result["is_static"] = node.is_static;
+  result["keeps_bits"] = node.keeps_bits;
   return result;
 }
 

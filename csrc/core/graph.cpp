@@ -169,6 +169,7 @@ NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_we
   node.types = std::make_shared<const std::vector<TensorType>>(1, std::move(type));
   node.names = std::make_shared<const NodeNames>(NodeNames{name, {name}});
   node.is_static = is_weight;
+  node.is_reproducible = true;
   node.identity = hash_mix(static_cast<uint64_t>(node.op), graph_.inputs().size());
   const NodeId id = graph_.end_id();
   graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
@@ -191,12 +192,8 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   Node node;
   node.op = op;
   node.attrs = std::move(attrs);
-  // Opaque nodes are never static: what they compute (a random number, say) is unknown.
-  node.is_static = op == Op::Constant || (op != Op::Opaque && op != Op::Input && !inputs.empty());
   for (const Value& input : inputs) {
-    if (!input.present()) continue;
-    graph_.at(input);
-    node.is_static = node.is_static && graph_.is_static(input);
+    if (input.present()) graph_.at(input);
   }
   node.inputs = std::move(inputs);
   node.types = std::make_shared<const std::vector<TensorType>>(std::move(types));
@@ -228,6 +225,7 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
   if (!is_leaf(op)) ++graph_.num_operators_;
   graph_.state_hash_ += graph_.term_of(id);
+  refresh(id);
   return id;
 }
 
@@ -305,31 +303,10 @@ void GraphEdit::redirect(Value from, Value to) {
       graph_.nodes_.set(static_cast<size_t>(use.node), std::move(node));
       graph_.state_hash_ += graph_.term_of(use.node);
       touched_.push_back(use.node);
-      refresh_static(use.node);
+      refresh(use.node);
     }
   }
-}
-
-void GraphEdit::refresh_static(NodeId start) {
-  std::vector<NodeId> stack{start};
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    const Node& node = graph_.node(id);
-    if (is_leaf(node.op) || node.op == Op::Opaque || node.inputs.empty()) continue;
-    const bool is_static = std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value& input) {
-      return !input.present() || graph_.is_static(input);
-    });
-    if (is_static == node.is_static) continue;
-    auto changed = std::make_shared<Node>(node);
-    changed->is_static = is_static;
-    graph_.nodes_.set(static_cast<size_t>(id), std::move(changed));
-    for (const Use& use : graph_.uses(id)) {
-      if (use.node < 0) continue;
-      stack.push_back(use.node);
-      touched_.push_back(use.node);
-    }
-  }
+  refresh(from.node);
 }
 
 void GraphEdit::remove_if_dead(NodeId start) {
@@ -347,6 +324,9 @@ void GraphEdit::remove_if_dead(NodeId start) {
       if (!node->inputs[i].present()) continue;
       remove_use(node->inputs[i].node, {id, static_cast<int32_t>(i)});
       stack.push_back(node->inputs[i].node);
+    }
+    for (const Value& input : node->inputs) {  // when the dead node is a reader of none any more
+      if (input.present()) refresh(input.node);
     }
   }
 }

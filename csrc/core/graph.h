@@ -42,7 +42,10 @@ struct Node {
   std::vector<Value> inputs;
   std::shared_ptr<const std::vector<TensorType>> types;  // one per output
   std::shared_ptr<const NodeNames> names;                // never null; may hold empty strings for new nodes
-  bool is_static = false;                                // an expression over weights and constants only
+  // What follows from the graph around the node; edits keep it up to date.
+  bool is_static = false;        // an expression over weights and constants only
+  bool is_reproducible = false;  // has the same bits wherever it runs
+  bool keeps_bits = false;       // reproducible, and a later operator may turn another last digit into a jump
   uint64_t identity = 0;  // which value of the graph it started from, or which new expression, it computes
 
   const OpInfo& info() const { return op_info(op); }
@@ -55,7 +58,20 @@ struct Node {
 };
 using NodePtr = std::shared_ptr<const Node>;
 
+class Graph;
 class GraphEdit;
+
+/// `is_static`, `is_reproducible` and `keeps_bits` as the node's neighbours give them.
+struct Derived {
+  bool is_static;
+  bool is_reproducible;
+  bool keeps_bits;
+  Derived(const Graph& graph, NodeId id);
+  bool operator==(const Node& node) const {
+    return is_static == node.is_static && is_reproducible == node.is_reproducible &&
+           keeps_bits == node.keeps_bits;
+  }
+};
 
 /// Immutable dataflow graph. Node ids are stable across edits: a node that survives keeps its id, and its
 /// value stays mathematically the same; ids of removed nodes are never used again.
@@ -133,8 +149,8 @@ class GraphEdit {
   /// Removes `id` if nothing reads it, then its inputs in turn. Input and Weight nodes stay.
   void remove_if_dead(NodeId id);
   const Graph& graph() const { return graph_; }
-  /// Nodes that were there before and whose inputs, or the static flag of an input, changed; may repeat, may
-  /// have died.
+  /// Nodes that were there before and whose inputs, or what follows from the graph around them, changed; may
+  /// repeat, may have died.
   const std::vector<NodeId>& touched() const { return touched_; }
   /// Nodes that gained or lost a reader; may repeat, may have died.
   const std::vector<NodeId>& reread() const { return reread_; }
@@ -143,7 +159,7 @@ class GraphEdit {
  private:
   void add_use(NodeId of, Use use);
   void remove_use(NodeId of, Use use);
-  void refresh_static(NodeId id);
+  void refresh(NodeId id);
   void inherit_identity(Value from, Value to);
   Graph graph_;
   NodeId first_new_ = 0;

@@ -104,7 +104,9 @@ const char* dtypes_text(DTypes dtypes);
 enum OpTraits : uint8_t {
   kNone = 0,
   kCommutative = 1,  // the inputs may change places
-  kDivides = 2       // quotients of reals have no exact integer
+  kDivides = 2,      // quotients of reals have no exact integer
+  kSameBits = 4,     // rounds as IEEE 754 says, wherever it runs; sums do while they are integers
+  kJumps = 8  // the last digit of a real input may decide, as what is rounded to an integer or compared
 };
 
 using Ints = std::vector<int64_t>;

@@ -11,7 +11,7 @@ namespace rlopt {
 struct Change {
   std::vector<NodeId> added;     // new and alive
   std::vector<NodeId> removed;   // died
-  std::vector<NodeId> changed;   // survivors with other inputs or another static flag
+  std::vector<NodeId> changed;   // survivors with other inputs or derived facts
   std::vector<NodeId> reread;    // survivors that gained or lost a reader
   bool moves_dependence = true;  // some survivor may depend on other survivors than before
 };

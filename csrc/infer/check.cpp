@@ -26,16 +26,13 @@ void check_graph(const Graph& graph) {
       throw TypeError(where(id, node) + "has " + std::to_string(count) + " inputs");
     }
     std::vector<const TensorType*> types;
-    bool is_static = node.op != Op::Opaque && !node.inputs.empty();
     for (int i = 0; i < count; ++i) {
       const Value input = node.inputs[static_cast<size_t>(i)];
       types.push_back(input.present() ? &graph.type(input) : nullptr);
       if (!input.present()) continue;
       check_use(input, {id, i}, where(id, node));
-      is_static = is_static && graph.is_static(input);
     }
-    if (node.op == Op::Weight || node.op == Op::Constant) is_static = true;
-    if (is_static != node.is_static) throw TypeError(where(id, node) + "has a wrong static flag");
+    if (!(Derived(graph, id) == node)) throw TypeError(where(id, node) + "has wrong flags");
     if (info.infer == InferRule::Leaf) continue;
     if (infer_types(node.op, *node.attrs, types) != *node.types) {
       throw TypeError(where(id, node) + "has types that inference does not give");

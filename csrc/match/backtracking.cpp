@@ -161,6 +161,8 @@ bool Matcher::try_node(const Steps& steps, size_t i, NodeId id, const Done& done
   if (!line.stands_for(node.op)) {
     return fail([&] { return "expected " + op_info(line.op).name + ", found " + node.info().name; });
   }
+  if (node.keeps_bits && !substitution_.exact)
+    return fail([&] { return node.info().name + " keeps its bits, since a later operator may jump"; });
   if (++work_ > kMaxWork) return true;
   if (!is_free(id) || !fits(line, node, line.is_sum ? operands(line, id).size() : num_inputs(node)))
     return false;

@@ -19,7 +19,7 @@ from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 
 RULES = _C.Library("""
-substitution drop_relu
+substitution drop_relu exact
   t = Relu(x)
   y = Relu(t)
 =>
@@ -32,7 +32,7 @@ substitution relu_to_clip
   y = Clip(x; min=0.0)
 proof test
 
-substitution reuse_relu
+substitution reuse_relu exact
   t = Relu(x)
   y = Relu(t)
 =>

@@ -23,6 +23,9 @@ from torchrlopt.onnx.opsets import CORE_DOMAIN, FIRST_WITH, IR_VERSION, STANDARD
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.saving import PRODUCER
 
+KEEPS_BITS = "keeps_bits"
+"""In `meta` of a node whose last digit may decide what a later operator gives."""
+
 
 def write(program: Program) -> onnx_ir.Model:
     """Write a program as an ONNX model.
@@ -157,6 +160,10 @@ class _Writer:
             self._restore(node, source)
         else:
             self._create(node)
+        if node["keeps_bits"]:
+            producer = self.values[(node["id"], 0)].producer()
+            assert producer is not None
+            producer.meta[KEEPS_BITS] = True
 
     def _leaf(self, name: str) -> onnx_ir.Value:
         """An input, an initializer or a large constant of the source, by name."""
