@@ -41,7 +41,11 @@ Duel = Callable[[Lowered, Lowered], Timing]
 """Times two graphs in alternation."""
 
 _NEAR = 1.35
-"""Two graphs duel where their times, each taken beside the original's, differ by less than this factor."""
+"""Two graphs duel unless one is faster by this factor, by its time and by its ratio to the original.
+
+Each was timed beside the original, some moments apart. The original may have been slower beside one of them,
+whose threads go on spinning, and the machine in one of the moments.
+"""
 
 _HOPELESS = 2.0
 """An executor whose planned graph takes so many times as long as the best is not tried without the plan."""
@@ -161,6 +165,7 @@ def fastest(
     choices: list[Choice] = []
     best: Attempt | None = None
     first: Report | None = None
+    last: Report | None = None
     failures = 0
     reason: Exception | None = None
     while todo:
@@ -168,7 +173,7 @@ def fastest(
         if choices and time.perf_counter() - start > options.autotune_s:
             choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "the time was over"))
             continue
-        if best is not None and _is_hopeless(variant, choices[-1], best.report):
+        if best is not None and last is not None and _is_hopeless(variant, last, best.report):
             choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "with a plan far slower"))
             continue
         own = copy.deepcopy(report)
@@ -184,7 +189,7 @@ def fastest(
             found = Attempt(None, own)
         seconds = time.perf_counter() - begin
         choices.append(Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason))
-        first = first or own
+        first, last = first or own, own
         if found.lowered is not None and (best is None or _is_faster(found, best, duel)):
             best = found
         del found
@@ -205,22 +210,36 @@ def fastest(
     return Attempt(lowered, chosen)
 
 
-def _is_hopeless(variant: Options, last: Choice, best: Report) -> bool:
-    """Whether leaving the plan out cannot be expected to make up for what the executor was slower with it."""
-    ratio = _ratio(best)
-    if variant.executor != last.executor or last.ratio is None or ratio is None:
-        return False
-    return last.ratio > _HOPELESS * ratio
+def _is_hopeless(variant: Options, last: Report, best: Report) -> bool:
+    """Whether leaving the plan out cannot be expected to make up for what the executor was slower with it.
+
+    Args:
+        variant: what comes next.
+        last: of the variant before it.
+        best: of the fastest so far.
+    """
+    times = _slowdowns(best, last)
+    return variant.executor == last.executor and times is not None and min(times) > _HOPELESS
 
 
 def _is_faster(found: Attempt, best: Attempt, duel: Duel) -> bool:
     """Whether an attempt's graph is faster than the best one so far."""
     assert found.lowered is not None
     assert best.lowered is not None
-    old, new = _ratio(best.report), _ratio(found.report)
-    if old is None or new is None or not 1 / _NEAR < new / old < _NEAR:
-        return new is not None and (old is None or new < old)
+    slowdowns = _slowdowns(best.report, found.report)
+    if slowdowns is None:
+        return _ratio(found.report) is not None
+    if max(slowdowns) < 1 / _NEAR or min(slowdowns) > _NEAR:
+        return max(slowdowns) < 1
     return duel(best.lowered, found.lowered).gain > 0
+
+
+def _slowdowns(old: Report, new: Report) -> tuple[float, float] | None:
+    """How many times as long the new graph takes as the old: by their times, and each beside the original."""
+    ratios = _ratio(old), _ratio(new)
+    if ratios[0] is None or ratios[1] is None or not old.measured_after_ms or not new.measured_after_ms:
+        return None
+    return new.measured_after_ms / old.measured_after_ms, ratios[1] / ratios[0]
 
 
 def _all_variants(options: Options, where: torch.device) -> list[Options]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,12 +23,14 @@ from torchrlopt import _C
 from torchrlopt.executors.device_clock import Clock, clock_of
 from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine import contention
 from torchrlopt.machine.cost import Price
 from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.machine.profiling.sources import Source
 
 _WARM_UP = 2
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 40
+_PATIENCE = 3.0  # times the given seconds, for rounds in which nothing held the process up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,24 +129,40 @@ class _Node:
 def _rounds(
     stamped: Stamped, lowered: Lowered, inputs: Sequence[Any], clock: Clock, seconds: float
 ) -> tuple[list[list[int]], list[int], list[int]]:
-    """Nanoseconds of every call, of the runs with, and of the runs without readings of the clock."""
+    """Nanoseconds of every call, of the runs with, and of the runs without readings of the clock.
+
+    Of rounds in which the process had its processors, where there are enough of them.
+    """
     calls: list[list[int]] = []
     runs: list[int] = []
     plain: list[int] = []
+    calm: list[bool] = []
     gc.collect()
     with torch.no_grad(), no_garbage_collection():
         for _ in range(_WARM_UP):
             lowered(*inputs)
             stamped(inputs)
-        deadline = time.perf_counter() + seconds
-        while len(calls) < _MIN_ROUNDS or (time.perf_counter() < deadline and len(calls) < _MAX_ROUNDS):
+        begin = time.perf_counter()
+        while True:
+            spent = time.perf_counter() - begin
+            limit = seconds if sum(calm) >= _MIN_ROUNDS else _PATIENCE * seconds
+            if len(calls) >= _MAX_ROUNDS or (len(calls) >= _MIN_ROUNDS and spent > limit):
+                break
+            waited = contention.waited_ns()
             start = clock()
             lowered(*inputs)
             plain.append(clock() - start)
             each, run = stamped(inputs)
             calls.append(each)
             runs.append(run)
-    return calls, runs, plain
+            calm.append(contention.is_calm(contention.waited_ns() - waited, clock() - start))
+    if sum(calm) < _MIN_ROUNDS:
+        return calls, runs, plain
+    return (
+        list(itertools.compress(calls, calm)),
+        list(itertools.compress(runs, calm)),
+        list(itertools.compress(plain, calm)),
+    )
 
 
 def _reading_us(clock: Clock) -> float:
