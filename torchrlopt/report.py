@@ -89,11 +89,12 @@ class Timing:
     """Alternated timing of two callables on the same inputs.
 
     Attributes:
-        before_ms: median time of the first, in milliseconds.
-        after_ms: median time of the second, in milliseconds.
-        gain: 1 - median of the rounds' ratios after / before; positive: the second is faster.
-        spread: half the interquartile range of those ratios.
-        num_rounds: rounds taken.
+        before_ms: lower quartile of the times of the first, in milliseconds, of those in which the process
+            had its processors.
+        after_ms: the same of the second.
+        gain: 1 - after_ms / before_ms; positive: the second is faster.
+        spread: half the interquartile range of after / before, of times in their order.
+        num_rounds: pairs of such times.
         taken_at: when, in seconds since the epoch.
     """
 
@@ -118,8 +119,8 @@ class Report:
         cost_before_ms: predicted time of the original graph, in milliseconds.
         cost_after_ms: predicted time of the rewritten graph, in milliseconds.
         measured_share: part of `cost_after_ms` that comes from measured prices; the rest is analytic.
-        measured_before_ms: median measured time of the original graph, in milliseconds.
-        measured_after_ms: median measured time of the rewritten graph, in milliseconds.
+        measured_before_ms: measured time of the original graph, in milliseconds; see `Timing`.
+        measured_after_ms: measured time of the rewritten graph, in milliseconds.
         measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
             the original's own (1.0: as exact as the original); the worst output counts.

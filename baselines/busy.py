@@ -1,0 +1,162 @@
+"""What is chosen on a busy machine, and what it loses against the best: `python -m baselines.busy --help`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from baselines.models import NAMES
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile, Models, choose
+from baselines.shared.disturbance import CONDITIONS, Command
+from torchrlopt import executor_table
+
+CSV_COLUMNS = ("model", "condition", "run", "chosen", "loss", "before_ms", "after_ms", "spread")
+
+#: A choice that costs no more than this, as a share of the best time, counts as right.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One choice.
+
+    Attributes:
+        model: its name.
+        condition: one of `CONDITIONS`.
+        chosen: executor and searcher, or "original".
+        ratios: what each attempt took, as a share of the original's time beside it.
+        before_ms: of the original; None where nothing was measured.
+        after_ms: of what won.
+        spread: of their ratios.
+    """
+
+    model: str
+    condition: str
+    chosen: str
+    ratios: dict[str, float]
+    before_ms: float | None
+    after_ms: float | None
+    spread: float | None
+
+
+def main(
+    models: Models = "all",
+    executor: Annotated[str, typer.Option(help="The option: 'default', 'auto' or one by name.")] = "default",
+    conditions: Annotated[str, typer.Option(help="Of the machine; 'quiet' comes first, always.")] = "all",
+    runs: Annotated[int, typer.Option(min=1, help="Choices for each model and condition.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 2,
+    csv: CsvFile = None,
+) -> None:
+    """Optimise models again and again, on the machine as it is, beside a neighbour, and under a quota.
+
+    The neighbour takes a core for 0.3 s and sleeps for 0.3 s; the quota allows 1.5 cores. Every choice is
+    made by a process of its own without a cache. What a choice is worth is its time on the quiet machine: the
+    least of the quiet runs, relative to the best choice there. "Right" is what loses at most 5 %.
+
+    Example: python -m baselines.busy --models resnet18,moe_loop --executor auto --runs 3
+    """
+    chosen = choose(models, NAMES, "model")
+    if executor not in executor_table.choices():
+        raise typer.BadParameter(f"no executor {executor!r}; one of {', '.join(executor_table.choices())}")
+    wanted = choose(conditions, list(CONDITIONS), "condition")
+    wanted = ["quiet", *(name for name in wanted if name != "quiet")]
+    console = terminal.console()
+    console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
+    answers: list[Answer] = []
+    with terminal.progress(console) as progress:
+        task = progress.add_task("", total=len(wanted) * len(chosen) * runs)
+        for condition in wanted:
+            try:
+                with CONDITIONS[condition]() as under:
+                    for model in chosen:
+                        for _ in range(runs):
+                            progress.update(task, description=f"{condition}: {model}")
+                            answers.append(ask(under, model, condition, executor, threads))
+                            progress.advance(task)
+                            if csv is not None:
+                                csv_files.write(csv, CSV_COLUMNS, rows(answers))
+            except OSError as error:
+                progress.console.print(f"{condition}: left out, {error}", style="yellow", highlight=False)
+    console.print(render(answers))
+
+
+def ask(under: Command, model: str, condition: str, executor: str, threads: int) -> Answer:
+    """Make one choice in a process of its own.
+
+    Raises:
+        RuntimeError: the process failed.
+    """
+    command = under([sys.executable, "-m", "baselines.shared.choosing", model, executor, str(threads)])
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{model}, {condition}: {done.stderr.strip()[-500:]}")
+    return Answer(model, condition, **json.loads(done.stdout.splitlines()[-1]))
+
+
+def losses(answers: Sequence[Answer]) -> list[float | None]:
+    """How much longer than the best choice each takes, on the quiet machine; None where that is not known."""
+    quiet: dict[str, dict[str, float]] = {}
+    for each in answers:
+        if each.condition == "quiet":
+            known = quiet.setdefault(each.model, {"original": 1.0})
+            for name, ratio in each.ratios.items():
+                known[name] = min(ratio, known.get(name, ratio))
+    found = []
+    for each in answers:
+        known = quiet.get(each.model, {})
+        ratio = known.get(each.chosen)
+        found.append(None if ratio is None else ratio / min(known.values()) - 1)
+    return found
+
+
+def rows(answers: Sequence[Answer]) -> list[list[str]]:
+    """The cells of the CSV file."""
+    counts: Counter[tuple[str, str]] = Counter()
+    table = []
+    for each, loss in zip(answers, losses(answers), strict=True):
+        counts[each.model, each.condition] += 1
+        figures = (loss, each.before_ms, each.after_ms, each.spread)
+        cells = ["" if figure is None else f"{figure:.4f}" for figure in figures]
+        table.append(
+            [each.model, each.condition, str(counts[each.model, each.condition]), each.chosen, *cells]
+        )
+    return table
+
+
+def render(answers: Sequence[Answer]) -> Table:
+    """A row for each model and condition."""
+    table = terminal.table(
+        "Choices, and what they lose against the best on the quiet machine",
+        ("model", "condition"),
+        ("runs", "right", "worst loss", "gain told"),
+    )
+    table.add_column("chosen", overflow="fold")
+    found = list(zip(answers, losses(answers), strict=True))
+    for key in dict.fromkeys((each.model, each.condition) for each in answers):
+        mine = [(each, loss) for each, loss in found if (each.model, each.condition) == key]
+        known = [loss for _, loss in mine if loss is not None]
+        right = sum(loss <= TOLERANCE for loss in known)
+        gains = [each.before_ms / each.after_ms for each, _ in mine if each.before_ms and each.after_ms]
+        counts = Counter(each.chosen for each, _ in mine)
+        table.add_row(
+            *key, str(len(mine)), str(right),
+            "unknown" if len(known) < len(mine) else f"{max(known):.0%}",
+            f"{min(gains):.2f}-{max(gains):.2f}x" if gains else "-",
+            "; ".join(f"{count} x {name}" for name, count in counts.most_common()),
+        )  # fmt: skip
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)
