@@ -95,6 +95,7 @@ class Timing:
         gain: 1 - after_ms / before_ms; positive: the second is faster.
         spread: half the interquartile range of after / before, of times in their order.
         num_rounds: pairs of such times.
+        is_calm: False where it hardly ever had its processors: all times count then, whatever slowed them.
         taken_at: when, in seconds since the epoch.
     """
 
@@ -103,6 +104,7 @@ class Timing:
     gain: float
     spread: float
     num_rounds: int
+    is_calm: bool = True
     taken_at: float = dataclasses.field(default_factory=time.time, compare=False)
 
 
@@ -122,6 +124,7 @@ class Report:
         measured_before_ms: measured time of the original graph, in milliseconds; see `Timing`.
         measured_after_ms: measured time of the rewritten graph, in milliseconds.
         measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
+        measured_is_calm: False where other processes, or a quota, held up nearly every call that was timed.
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
             the original's own (1.0: as exact as the original); the worst output counts.
         weight_sets: sets of weights that the rewritten graph has met: the first ones, and those after a
@@ -149,6 +152,7 @@ class Report:
     measured_before_ms: float | None = None
     measured_after_ms: float | None = None
     measured_spread: float | None = None
+    measured_is_calm: bool = True
     numerical_error: float | None = None
     weight_sets: int = 0
     checked_sets: int = 0
@@ -208,6 +212,7 @@ class Report:
             measured_before_ms=_total([r.measured_before_ms for r in reports]),
             measured_after_ms=_total([r.measured_after_ms for r in reports]),
             measured_spread=_worst([r.measured_spread for r in reports]),
+            measured_is_calm=all(r.measured_is_calm for r in reports),
             numerical_error=_worst([r.numerical_error for r in reports]),
             weight_sets=sum(r.weight_sets for r in reports),
             checked_sets=sum(r.checked_sets for r in reports),
@@ -249,7 +254,7 @@ class Report:
             ratio = self.measured_before_ms / self.measured_after_ms
             spread = f", spread {self.measured_spread:.0%}" if self.measured_spread is not None else ""
             times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms"
-            rows.append(("measured", f"{times} ({ratio:.2f}x{spread})"))
+            rows.append(("measured", f"{times} ({ratio:.2f}x{spread}){self._busy}"))
         if self.numerical_error is not None:
             sets = f", {self.checked_sets} of {self.weight_sets} sets of weights checked"
             error = f"{self.numerical_error:.2f} times the original's"
@@ -274,8 +279,12 @@ class Report:
         spread = self.measured_spread or 0.0
         times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms a call"
         if abs(self.speedup - 1) <= spread:
-            return f"{fewer}, as fast as the original within the spread of {spread:.0%} ({times})"
-        return f"{self.speedup:.2f}x as fast ({times}, spread {spread:.0%}), {fewer}"
+            return f"{fewer}, as fast as the original within the spread of {spread:.0%} ({times}){self._busy}"
+        return f"{self.speedup:.2f}x as fast ({times}, spread {spread:.0%}), {fewer}{self._busy}"
+
+    @property
+    def _busy(self) -> str:
+        return "" if self.measured_is_calm else "; the machine was busy"
 
     def step_groups(self) -> list[StepGroup]:
         """The steps by what they mean."""

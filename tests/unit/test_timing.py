@@ -96,8 +96,10 @@ def test_where_it_is_never_calm_the_quick_ones_of_four_times_as_long_count() -> 
     found = timing.measure(
         Call(*held_up), Call(*(Sample(each.ms / 2, False) for each in held_up)), list, 100, 0.02
     )
+    assert not found.is_calm
     assert found.num_rounds > 20
     assert found.gain == pytest.approx(0.5)
     assert found.before_ms == pytest.approx(2.0)
     calm = timing.measure(Call(5.0, 5.2), Call(4.9, 5.1), list, 100, 0.02)
+    assert calm.is_calm
     assert calm.num_rounds < 20

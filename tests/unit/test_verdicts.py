@@ -46,6 +46,13 @@ def test_a_verdict_holds_until_it_is_old(age_s: float, spread: Any, wanted: bool
     assert verdicts.holds(time.time() - age_s, spread) == wanted
 
 
+def test_a_verdict_of_a_busy_machine_is_taken_again_soon() -> None:
+    for age_s, wanted in ((600.0, True), (2 * 3600.0, False)):
+        assert verdicts.holds(time.time() - age_s, 0.01, is_calm=False) == wanted
+        busy = dataclasses.replace(CLEAR, is_calm=False, taken_at=time.time() - age_s)
+        assert (verdicts.timing_from(dataclasses.asdict(busy)) is not None) == wanted
+
+
 def test_a_timing_comes_back_as_it_was_stored() -> None:
     assert verdicts.timing_from(dataclasses.asdict(CLEAR)) == CLEAR
     assert verdicts.timing_from(None) is None

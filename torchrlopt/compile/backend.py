@@ -189,7 +189,7 @@ def _time_as_called(
             settle=registry.row(report.executor).needs_settling,
         )
     report.measured_before_ms, report.measured_after_ms = found.before_ms, found.after_ms
-    report.measured_spread = found.spread
+    report.measured_spread, report.measured_is_calm = found.spread, found.is_calm
     if found.gain < options.min_gain:
         report.kept, report.fallback_reason = "original", planning.not_faster(found.gain, options)
         _remember_original(outcome, options)

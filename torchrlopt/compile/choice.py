@@ -35,7 +35,7 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-CHOICE_FORMAT = 2  # raised when the meaning of a stored choice changes
+CHOICE_FORMAT = 3  # raised when the meaning of a stored choice changes
 
 Duel = Callable[[Lowered, Lowered], Timing]
 """Times two graphs in alternation."""
@@ -205,8 +205,9 @@ def fastest(
     if len(choices) > 1:
         _book_others(chosen, start, known_ms)
     if options.cache and lowered is not None and not remembered:
-        verdict = {"spread": chosen.measured_spread or 0.0, "taken_at": time.time()}
-        plan_store().put(key, {"executor": chosen.executor, "searcher": chosen.searcher, **verdict})
+        noise = {"spread": chosen.measured_spread or 0.0, "is_calm": chosen.measured_is_calm}
+        winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
+        plan_store().put(key, winner | noise)
     return Attempt(lowered, chosen)
 
 
@@ -257,7 +258,7 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
 def _remembered(key: str, options: Options, variants: Sequence[Options]) -> list[Options]:
     """The variant that won in an earlier process, where that verdict still holds."""
     entry = plan_store().get(key) if options.cache else None
-    if entry is None or not verdicts.holds(entry.get("taken_at"), entry.get("spread")):
+    if entry is None or not verdicts.holds(entry.get("taken_at"), entry.get("spread"), entry.get("is_calm")):
         return []
     won = [entry.get("executor"), entry.get("searcher")]
     return [each for each in variants if [each.executor, each.searcher] == won]

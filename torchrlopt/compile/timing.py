@@ -118,6 +118,7 @@ def verdict(samples: Samples) -> Timing:
         gain=1 - after_ms / before_ms,
         spread=(quartiles[2] - quartiles[0]) / 2,
         num_rounds=len(ratios),
+        is_calm=used is calm,
     )
 
 

@@ -25,7 +25,7 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-PLAN_FORMAT = 4  # raised when a stored plan's meaning, or prices without a profile, change
+PLAN_FORMAT = 5  # raised when a stored plan's meaning, or prices without a profile, change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Planned:
         report.measured_before_ms = self.timing.before_ms
         report.measured_after_ms = self.timing.after_ms
         report.measured_spread = self.timing.spread
+        report.measured_is_calm = self.timing.is_calm
         gain = self.timing.gain
         if gain < options.min_gain:
             report.fallback_reason = not_faster(gain, options)

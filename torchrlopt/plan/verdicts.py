@@ -20,16 +20,18 @@ NOISY_SPREAD = 0.1
 NOISY_MAX_AGE_S = 3_600.0
 
 
-def holds(taken_at: Any, spread: Any) -> bool:
+def holds(taken_at: Any, spread: Any, is_calm: Any = True) -> bool:
     """Whether a stored verdict is still believed; False for values that are none.
 
     Args:
         taken_at: when it was taken, in seconds since the epoch.
         spread: of the ratios that it was taken from.
+        is_calm: False where the process hardly had its processors meanwhile.
     """
     if not all(isinstance(each, int | float) and math.isfinite(each) for each in (taken_at, spread)):
         return False
-    max_age_s = NOISY_MAX_AGE_S if spread > NOISY_SPREAD else MAX_AGE_S
+    is_noisy = spread > NOISY_SPREAD or is_calm is not True
+    max_age_s = NOISY_MAX_AGE_S if is_noisy else MAX_AGE_S
     return bool(0 <= time.time() - taken_at <= max_age_s and spread >= 0)
 
 
@@ -42,10 +44,10 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
     if stored is None:
         return None
     numbers = {name: float(stored[name]) for name in ("before_ms", "after_ms", "gain", "spread", "taken_at")}
-    timing = Timing(num_rounds=int(stored["num_rounds"]), **numbers)
+    timing = Timing(num_rounds=int(stored["num_rounds"]), is_calm=bool(stored["is_calm"]), **numbers)
     if not all(map(math.isfinite, numbers.values())) or min(timing.before_ms, timing.after_ms) <= 0:
         raise ValueError(f"no timing: {numbers}")
-    return timing if holds(timing.taken_at, timing.spread) else None
+    return timing if holds(timing.taken_at, timing.spread, timing.is_calm) else None
 
 
 def error_from(stored: Mapping[str, Any]) -> float:
