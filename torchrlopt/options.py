@@ -41,7 +41,8 @@ class Options:
         executor_options: settings of the executor by name; its row in `executor_table` says what they are.
         cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and
             replay them. For "eager" and "inductor" on CUDA; without effect elsewhere.
-        budget_ms: time limit of the search, in milliseconds. 0 keeps the original graph.
+        budget_ms: time limit of the search, in milliseconds in which it had a processor. 0 keeps the
+            original graph.
         budget_steps: most graphs the search may expand; 0 for no such limit.
         beam_width: graphs that the "beam" searcher keeps per step.
         alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.

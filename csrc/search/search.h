@@ -12,7 +12,7 @@ namespace rlopt {
 
 struct SearchOptions {
   std::string searcher = "greedy";  // a name in `kSearchers` of search.cpp
-  double budget_ms = 300;           // wall time; 0: none
+  double budget_ms = 300;           // of OwnClock; 0: none
   int64_t budget_steps = 0;         // expansions; 0: unlimited
   double alpha = 1.05;              // taso: keep graphs below alpha * best
   int beam_width = 8;

@@ -17,22 +17,17 @@ SearchTree::SearchTree(const Graph& graph, const Library& library, const CostMod
     : library_(library),
       options_(options),
       interrupted_(interrupted),
-      start_(Clock::now()),
       slice_end_ms_(std::numeric_limits<double>::infinity()),
       max_length_(options.max_length > 0
                       ? options.max_length
                       : std::max(kMinMaxLength, kMaxLengthPerOperator * graph.num_operators())) {
   root_ = std::make_shared<RewriteState>(graph, library, cost, options.exact_only);
   nodes_.push_back({root_->cost_us(), -1, 0, {}});
-  progress_.push_back({0, elapsed_ms() / 1000, root_->cost_us()});
-}
-
-double SearchTree::elapsed_ms() const {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  progress_.push_back({0, clock_.elapsed_ms() / 1000, root_->cost_us()});
 }
 
 double SearchTree::fraction_used() const {
-  double used = options_.budget_ms > 0 ? elapsed_ms() / options_.budget_ms : 1;
+  double used = options_.budget_ms > 0 ? clock_.elapsed_ms() / options_.budget_ms : 1;
   if (options_.budget_steps > 0) {
     used = std::max(used, static_cast<double>(expansions_) / static_cast<double>(options_.budget_steps));
   }
@@ -45,12 +40,12 @@ bool SearchTree::has_room(int node, int num_steps) {
   return has;
 }
 
-void SearchTree::set_slice(double ms) { slice_end_ms_ = elapsed_ms() + ms; }
+void SearchTree::set_slice(double ms) { slice_end_ms_ = clock_.elapsed_ms() + ms; }
 
 bool SearchTree::out_of_budget() {
   if (stopped_) return true;
   stopped_ = fraction_used() >= 1 || (interrupted_ && interrupted_());
-  return stopped_ || elapsed_ms() >= slice_end_ms_;
+  return stopped_ || clock_.elapsed_ms() >= slice_end_ms_;
 }
 
 void SearchTree::hold(int node, std::shared_ptr<RewriteState> state) {
@@ -80,7 +75,8 @@ std::shared_ptr<RewriteState> SearchTree::state(int node) {
   }
   const int64_t before = state->num_evaluations();
   // An expansion that has begun may be finished where only steps are counted.
-  state->evaluate([this] { return elapsed_ms() >= options_.budget_ms || (interrupted_ && interrupted_()); });
+  state->evaluate(
+      [this] { return clock_.elapsed_ms() >= options_.budget_ms || (interrupted_ && interrupted_()); });
   candidates_ += state->num_evaluations() - before;
   return state;
 }
@@ -108,7 +104,7 @@ int SearchTree::add(int parent, Step step, double cost) {
 void SearchTree::note_best(int node) {
   if (cost_us(node) >= best_us()) return;
   best_ = node;
-  progress_.push_back({expansions_, elapsed_ms() / 1000, cost_us(node)});
+  progress_.push_back({expansions_, clock_.elapsed_ms() / 1000, cost_us(node)});
 }
 
 void Follower::restart(int node) {
@@ -145,7 +141,7 @@ SearchResult SearchTree::result() {
   result.expansions = expansions_;
   result.candidates = candidates_;
   result.exhausted = !stopped_ && !is_cut_;
-  result.seconds = elapsed_ms() / 1000;
+  result.seconds = clock_.elapsed_ms() / 1000;
   result.progress = std::move(progress_);
   return result;
 }

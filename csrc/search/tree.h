@@ -2,13 +2,13 @@
 // this folder.
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "core/own_clock.h"
 #include "search/search.h"
 #include "search/state.h"
 
@@ -59,7 +59,6 @@ class SearchTree {
   SearchResult result();
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Node {
     double cost_us = 0;
     int parent = -1;
@@ -69,13 +68,12 @@ class SearchTree {
   static constexpr size_t kMaxHeld = 1500;
 
   void hold(int node, std::shared_ptr<RewriteState> state);
-  double elapsed_ms() const;
   void note_best(int node);
 
   const Library& library_;
   const SearchOptions& options_;
   const std::function<bool()>& interrupted_;
-  Clock::time_point start_;
+  OwnClock clock_;
   std::vector<Node> nodes_;
   std::shared_ptr<RewriteState> root_;
   std::unordered_map<int, std::shared_ptr<RewriteState>> held_;

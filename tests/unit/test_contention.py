@@ -6,10 +6,13 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
+from torchrlopt import _C
 from torchrlopt.machine import contention
+from torchrlopt.substitutions import load_library
 
 
 def spin(seconds: float) -> None:
@@ -23,24 +26,47 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_waiting_for_a_processor_that_another_process_uses_is_seen() -> None:
-    core = min(os.sched_getaffinity(0))
-    everywhere = os.sched_getaffinity(0)
-    other = multiprocessing.get_context("fork").Process(target=spin, args=(60.0,))
-    other.start()
+@pytest.fixture
+def busy_core() -> Iterator[None]:
+    """This thread shares its core with two processes that never sleep."""
+    core, everywhere = min(os.sched_getaffinity(0)), os.sched_getaffinity(0)
+    others = [multiprocessing.get_context("fork").Process(target=spin, args=(100.0,)) for _ in range(2)]
+    for other in others:
+        other.start()
     try:
-        assert other.pid is not None
-        os.sched_setaffinity(other.pid, {core})
-        os.sched_setaffinity(0, {core})  # of this thread
-        waited, start = contention.waited_ns(), time.perf_counter_ns()
-        while contention.waited_ns() == waited or time.perf_counter_ns() - start < 200_000_000:
-            assert time.perf_counter_ns() - start < 50_000_000_000
-        waited, wall = contention.waited_ns() - waited, time.perf_counter_ns() - start
+        for other in others:
+            assert other.pid is not None
+            os.sched_setaffinity(other.pid, {core})
+        os.sched_setaffinity(0, {core})
+        yield
     finally:
         os.sched_setaffinity(0, everywhere)
-        other.kill()
-        other.join()
+        for other in others:
+            other.kill()
+            other.join()
+
+
+@pytest.mark.usefixtures("busy_core")
+def test_waiting_for_a_processor_that_another_process_uses_is_seen() -> None:
+    waited, start = contention.waited_ns(), time.perf_counter_ns()
+    while contention.waited_ns() == waited or time.perf_counter_ns() - start < 200_000_000:
+        assert time.perf_counter_ns() - start < 50_000_000_000
+    waited, wall = contention.waited_ns() - waited, time.perf_counter_ns() - start
     assert not contention.is_calm(waited, wall)
+
+
+@pytest.mark.usefixtures("busy_core")
+def test_budgets_stand_still_while_others_have_the_processor() -> None:
+    own, wall = contention.own_time(), time.perf_counter()
+    while contention.own_time() - own < 0.2:
+        assert time.perf_counter() - wall < 50
+    assert time.perf_counter() - wall > 1.5 * 0.2
+
+    graph = _C.parse_graph("graph (x: f32[4,4], %w: f32[4,4]) { a = MatMul(x, %w) y = Add(a, x) return y }")
+    wall = time.perf_counter()
+    found = _C.search(graph, load_library(), _C.CostModel(), searcher="annealing", budget_ms=300)
+    assert found["seconds"] == pytest.approx(0.3, rel=0.2)
+    assert time.perf_counter() - wall > 1.5 * found["seconds"]
 
 
 def test_threads_that_end_do_no_harm() -> None:

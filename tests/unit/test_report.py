@@ -103,6 +103,9 @@ def test_the_sentence_says_no_more_than_was_found() -> None:
     report = example()
     report.measured_spread = 0.6
     assert "as fast as the original within the spread of 60%" in report.summary
+    assert "busy" not in report.summary
+    report.measured_is_calm = False
+    assert report.summary.endswith("the machine was busy")
     report.measured_after_ms = None
     assert report.summary == "2 instead of 4 operators, not timed"
     report.kept = "original"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +12,7 @@ from torchrlopt.agent.observation import observe_in_place
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
 from torchrlopt.env import OUTCOMES
+from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
 MAX_LENGTH = 200  # steps of an episode
@@ -59,7 +59,7 @@ class DrawnEpisodes(Explorer):
         return list(ends.values())
 
     def _may_go_on(self, found: Found, deadline: float) -> bool:
-        return time.perf_counter() < deadline and found.expansions + self._width <= self._max_expansions
+        return own_time() < deadline and found.expansions + self._width <= self._max_expansions
 
     def _play(self, found: Found, deadline: float, is_first: bool) -> None:
         """One round of episodes, to their ends or until the budget is used up."""

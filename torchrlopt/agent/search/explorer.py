@@ -9,11 +9,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import time
 from collections.abc import Iterable
 
 from torchrlopt import _C
 from torchrlopt.env import OUTCOMES, Observer
+from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
 POLISH_SHARE = 0.2  # of the time, kept for greedy at the end
@@ -97,7 +97,7 @@ class Explorer(abc.ABC):
         Args:
             plan: a good one, to begin from too.
             found: is kept up to date.
-            deadline: `time.perf_counter()` at the end.
+            deadline: `own_time()` at the end.
 
         Returns:
             Episodes whose graphs are worth going on from.
@@ -108,14 +108,14 @@ class Explorer(abc.ABC):
 
         Args:
             incumbent: a plan to begin from too.
-            deadline: `time.perf_counter()` at the end.
+            deadline: `own_time()` at the end.
         """
         self._env.reset([0], [{}])
         found = Found(float(self._env.outcomes()[0, OUTCOMES["initial_us"]]), [])
-        now = time.perf_counter()
+        now = own_time()
         ends = self.explore(list(incumbent), found, deadline - POLISH_SHARE * max(0.0, deadline - now))
         for slot in ends:
-            left_ms = (deadline - time.perf_counter()) * 1000
+            left_ms = (deadline - own_time()) * 1000
             left_steps = self._max_expansions - found.expansions
             if left_ms <= 0 or left_steps <= 0:
                 break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import time
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from torchrlopt.agent.observation import Observation, observe_in_place
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import RlOptError
+from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
 ILLEGAL = -1  # an action that changes nothing
@@ -78,14 +78,14 @@ class GuidedBeam(Explorer):
         beam = ends = self._note(list(range(len(prefixes))), found)
         last = 0.0
         while beam:
-            begin = time.perf_counter()
+            begin = own_time()
             # A level that would overrun the budget is not begun.
             if begin + last > deadline or found.expansions + len(beam) > self._max_expansions:
                 return beam
             ends = beam
             beam = self._take(self._offers(beam, found), beam, found, deadline)
-            last = time.perf_counter() - begin
-        found.is_exhausted = time.perf_counter() < deadline
+            last = own_time() - begin
+        found.is_exhausted = own_time() < deadline
         return ends
 
     def _note(self, slots: list[int], found: Found) -> list[int]:
@@ -142,7 +142,7 @@ class GuidedBeam(Explorer):
         free = [slot for slot in range(2 * self._width) if slot not in beam]
         kept: list[int] = []
         todo = list(offers)
-        while todo and len(kept) < self._width and time.perf_counter() < deadline:
+        while todo and len(kept) < self._width and own_time() < deadline:
             now, todo = todo[: self._width - len(kept)], todo[self._width - len(kept) :]
             placed = dict(zip(free, now, strict=False))
             actions = [ILLEGAL] * (2 * self._width)

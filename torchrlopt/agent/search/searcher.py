@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import time
 from collections.abc import Sequence
 
 from torchrlopt import _C
@@ -20,6 +19,7 @@ from torchrlopt.agent.search.explorer import Explorer, Found
 from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.errors import RlOptError
+from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
@@ -60,7 +60,7 @@ class AgentSearcher:
 
         If the networks fail, the core's beam searches instead, unless the options ask for errors.
         """
-        begin = time.perf_counter()
+        begin = own_time()
         greedy = _classic("greedy", graph, library, cost, options)
         deadline = begin + options.budget_ms / 1000
         try:
@@ -80,7 +80,7 @@ class AgentSearcher:
             expansions=greedy.expansions + found.expansions,
             candidates=greedy.candidates + found.candidates,
             is_exhausted=greedy.is_exhausted and found.is_exhausted,
-            seconds=time.perf_counter() - begin,
+            seconds=own_time() - begin,
         )
 
     def _choose(self, found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
@@ -111,7 +111,7 @@ class AgentSearcher:
         own = dataclasses.replace(options.with_searcher("greedy"), beam_width=FIRST_WIDTH)
         turns = itertools.cycle(self._turns)
         while own.beam_width <= MAX_WIDTH:
-            is_over = time.perf_counter() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
+            is_over = own_time() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
             if is_over:
                 best.is_exhausted = False
                 break
@@ -147,7 +147,7 @@ class SearcherWithoutAgent:
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `torchrlopt.plan.search.Searcher`."""
-        begin = time.perf_counter()
+        begin = own_time()
         greedy = _classic("greedy", graph, library, cost, options)
         return _with_beam(greedy, begin, graph, library, cost, options)
 
@@ -160,7 +160,7 @@ def _with_beam(
     cost: _C.CostModel,
     options: Options,
 ) -> Plan:
-    left_ms = max(0.0, options.budget_ms - (time.perf_counter() - begin) * 1000)
+    left_ms = max(0.0, options.budget_ms - (own_time() - begin) * 1000)
     beam = _classic("beam", graph, library, cost, dataclasses.replace(options, budget_ms=left_ms))
     best = min(greedy, beam, key=lambda plan: plan.cost_after_ms)
     return dataclasses.replace(
@@ -168,7 +168,7 @@ def _with_beam(
         expansions=greedy.expansions + beam.expansions,
         candidates=greedy.candidates + beam.candidates,
         is_exhausted=beam.is_exhausted,
-        seconds=time.perf_counter() - begin,
+        seconds=own_time() - begin,
     )
 
 
