@@ -25,11 +25,12 @@ _BLOCK_MS, _SETTLED_MS = 0.5, 4.0
 # After this, threads that the last call has left spinning have gone to sleep.
 _REST_S = 0.02
 
-_PATIENCE = 4.0
-"""So many times the limit is waited for samples in which nothing held the process up."""
+_PATIENCE, _LAST = 4.0, 12.0
+"""So many times the limit is waited for samples in which nothing held the process up; and for any at all."""
 
 # Calm samples of each graph: for a verdict when the time is over, for a plain one, a clear one, and for any.
 _FEW, _ENOUGH, _MANY, _MOST = 3, 5, 9, 41
+_HELD_UP = 6  # samples of each graph where hardly any is calm
 _MOST_ROUNDS = 400
 
 
@@ -59,7 +60,7 @@ def measure(
         inputs: makes the arguments of one call, before its time is taken: a call may write to its own.
         limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
             two where even those would take twice as long. While other processes hold this one up, it may be
-            four times as long.
+            four times as long, twelve times for the first six rounds.
         min_gain: the gain that the verdict is about.
         settle: rest and call each once more before its time is taken, and take longer times. Threads of one
             runtime spin for milliseconds after its call, and would slow another one down.
@@ -96,8 +97,9 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
     if num_rounds < 2:
         return False
     if num_calm < _FEW:  # the machine is busy, or calls take long
-        is_busy = num_calm < num_rounds
-        return spent > (_PATIENCE if is_busy else 2)
+        if num_calm == num_rounds:
+            return spent > 2
+        return spent > (_PATIENCE if num_rounds >= _HELD_UP else _LAST)
     if spent > 1 or num_calm >= _MOST:
         return True
     return (num_calm >= _ENOUGH and _is_plain(calm, min_gain)) or (
@@ -106,10 +108,15 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
 
 
 def verdict(samples: Samples) -> Timing:
-    """What the samples say: of calm ones, where there are two of each graph, else of all."""
+    """What the samples say.
+
+    Of calm ones, where there are two of each graph, the lower quartile: what neighbours on the host add goes
+    one way, and a single quick call may be an accident. Else the quickest, which was held up least.
+    """
     calm = _calm(samples)
-    used = calm if min(map(len, calm)) >= 2 else tuple([each.ms for each in side] for side in samples)
-    before_ms, after_ms = map(_low, used)
+    is_calm = min(map(len, calm)) >= 2
+    used = calm if is_calm else tuple([each.ms for each in side] for side in samples)
+    before_ms, after_ms = (_lower_quartile(side) if is_calm else min(side) for side in used)
     ratios = [after / before for before, after in zip(*used, strict=False)]
     quartiles = statistics.quantiles(ratios, n=4)
     return Timing(
@@ -118,7 +125,7 @@ def verdict(samples: Samples) -> Timing:
         gain=1 - after_ms / before_ms,
         spread=(quartiles[2] - quartiles[0]) / 2,
         num_rounds=len(ratios),
-        is_calm=used is calm,
+        is_calm=is_calm,
     )
 
 
@@ -127,8 +134,7 @@ def _calm(samples: Samples) -> tuple[list[float], list[float]]:
     return before, after
 
 
-def _low(times_ms: Iterable[float]) -> float:
-    """The lower quartile: what neighbours add goes one way, and a single quick call may be an accident."""
+def _lower_quartile(times_ms: Iterable[float]) -> float:
     return statistics.quantiles(times_ms, n=4, method="inclusive")[0]
 
 

@@ -1,0 +1,40 @@
+"""The programs of examples/, each as a user runs it: in a process of its own, with the default options."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+
+#: What each says at its end.
+LAST_WORDS = {
+    "dynamic_batch": "phases",
+    "generate": "32 tokens: original",
+    "multi_lora": "a changed adapter is seen at the next call",
+    "onnx_file": "ONNX Runtime gives what the model gives",
+    "vision": "original",
+}
+
+
+def test_every_example_is_run() -> None:
+    assert sorted(LAST_WORDS) == EXAMPLES
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name: str, tmp_path: Path) -> None:
+    if name == "generate":
+        pytest.importorskip("transformers")
+    if name == "onnx_file":
+        pytest.importorskip("onnxruntime")
+    environment = os.environ | {"TORCHRLOPT_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert LAST_WORDS[name] in done.stdout
+    assert "Traceback" not in done.stderr
