@@ -25,7 +25,7 @@ _BLOCK_MS, _SETTLED_MS = 0.5, 4.0
 # After this, threads that the last call has left spinning have gone to sleep.
 _REST_S = 0.02
 
-_PATIENCE, _LAST = 4.0, 12.0
+_PATIENCE, _LAST = 4.0, 6.0
 """So many times the limit is waited for samples in which nothing held the process up; and for any at all."""
 
 # Calm samples of each graph: for a verdict when the time is over, for a plain one, a clear one, and for any.
@@ -60,7 +60,7 @@ def measure(
         inputs: makes the arguments of one call, before its time is taken: a call may write to its own.
         limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
             two where even those would take twice as long. While other processes hold this one up, it may be
-            four times as long, twelve times for the first six rounds.
+            four times as long, six times for the first six rounds.
         min_gain: the gain that the verdict is about.
         settle: rest and call each once more before its time is taken, and take longer times. Threads of one
             runtime spin for milliseconds after its call, and would slow another one down.
