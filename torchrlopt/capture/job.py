@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 from torchrlopt import _C
 from torchrlopt.capture.captured import Captured
 from torchrlopt.capture.graph_to_onnx import capture
+from torchrlopt.capture.sources import sources_of
 from torchrlopt.capture.trace import ExampleInputs, Traced, visit
 from torchrlopt.errors import CaptureError
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import read
+from torchrlopt.report import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +30,11 @@ class Job:
     traced: Traced
     captured: Captured
     program: Program
+
+    @functools.cached_property
+    def sources(self) -> Mapping[str, Source]:
+        """Where the user wrote the nodes of the program, by name."""
+        return sources_of(self.captured)
 
 
 def capture_traced(traced: Traced) -> Captured:

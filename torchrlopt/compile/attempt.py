@@ -90,7 +90,8 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
 
 def subject_of(job: Job) -> Subject:
     """What planning has to know of a job."""
-    return Subject(job.program, job.traced.device, job.traced.sizes, job.traced.content)
+    traced = job.traced
+    return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources)
 
 
 def _check(

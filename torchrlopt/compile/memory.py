@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -51,7 +52,8 @@ class Memory:
         """Remember that a graph stays as it is."""
         with self._lock:
             self.compiled.pop(key, None)
-            self.kept_original[key] = report
+            # without what the page is drawn from: a graph of the core each would be too much here
+            self.kept_original[key] = dataclasses.replace(report, records=())
             while len(self.kept_original) > MAX_KEPT_ORIGINAL:
                 self.kept_original.popitem(last=False)
 

@@ -18,8 +18,9 @@ from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
 from torchrlopt.options import Options
 from torchrlopt.plan import search, verdicts
+from torchrlopt.plan.record import PlanRecord, priced, proof_of
 from torchrlopt.plan.store import PlanStore, make_key
-from torchrlopt.report import Report, ReportStep, Timing
+from torchrlopt.report import Report, ReportStep, SearchRecord, Source, Timing
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.substitutions import load_library
 
@@ -49,12 +50,14 @@ class Subject:
         sizes: example sizes of the graph's symbols.
         content: key of the program that runs, beyond the graph: strides, operators that the core does not
             know, constants. What was measured and checked holds for one content only.
+        sources: where the user wrote the nodes of the graph, by name; for the report.
     """
 
     program: Program
     device: torch.device
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     content: str = ""
+    sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -154,16 +157,27 @@ def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
     costs_ms = found.plan.costs_ms
     befores_ms = (found.plan.cost_before_ms, *costs_ms)
     report.steps = tuple(
-        ReportStep(name, location, cost_ms, before_ms - cost_ms, library.family(name))
+        ReportStep(
+            name, location, cost_ms, before_ms - cost_ms, library.family(name), proof_of(library, name)
+        )
         for (name, location), before_ms, cost_ms in zip(found.plan.steps, befores_ms, costs_ms, strict=False)
     )
     report.cost_before_ms = found.plan.cost_before_ms
     report.cost_after_ms = found.plan.cost_after_ms
-    priced = cost.metrics(found.graph)
-    report.measured_share = priced["measured_us"] / priced["time_us"] if priced["time_us"] > 0 else 0.0
+    metrics = cost.metrics(found.graph)
+    report.measured_share = metrics["measured_us"] / metrics["time_us"] if metrics["time_us"] > 0 else 0.0
+    report.searches = (_search_of(found.plan),)
+    before, after = priced(program.graph, cost), priced(found.graph, cost)
+    report.records = (PlanRecord(program.graph, found.plan.steps, before, after, subject.sources),)
     report.num_nodes_before = _num_run_time_operators(program.graph)
     report.num_nodes_after = _num_run_time_operators(found.graph)
     return found
+
+
+def _search_of(plan: search.Plan) -> SearchRecord:
+    return SearchRecord(
+        plan.found_by, plan.expansions, plan.candidates, plan.is_exhausted, plan.seconds, plan.curve
+    )
 
 
 def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> search.Plan:

@@ -32,6 +32,8 @@ class Plan:
         candidates: graphs that were priced.
         is_exhausted: False where a budget ended the search.
         seconds: wall time of the search.
+        found_by: what found it: "networks", or the name of a searcher of the core.
+        curve: (seconds, predicted time in milliseconds) of the best plan as the search went on.
     """
 
     graph_hash: str
@@ -44,6 +46,8 @@ class Plan:
     candidates: int
     is_exhausted: bool
     seconds: float
+    found_by: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
 
     @property
     def cost_after_ms(self) -> float:
@@ -75,10 +79,13 @@ class Plan:
                 candidates=int(given["candidates"]),
                 is_exhausted=bool(given["is_exhausted"]),
                 seconds=float(given["seconds"]),
+                found_by=str(given["found_by"]),
+                curve=tuple((float(seconds), float(cost)) for seconds, cost in given["curve"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SearchError("a stored plan is malformed", got=repr(error)) from error
-        if not all(map(math.isfinite, (*costs, plan.cost_before_ms, plan.seconds))):
+        curve = (number for point in plan.curve for number in point)
+        if not all(map(math.isfinite, (*costs, plan.cost_before_ms, plan.seconds, *curve))):
             raise SearchError("a stored plan is malformed", expected="finite numbers", got=costs)
         if not all(0 <= location < 2**31 for _, location in steps):
             raise SearchError("a stored plan is malformed", expected="locations", got=steps)
@@ -125,6 +132,8 @@ class ClassicSearcher:
             candidates=found["candidates"],
             is_exhausted=found["exhausted"],
             seconds=found["seconds"],
+            found_by=options.searcher,
+            curve=((0.0, found["cost_before_us"] / 1000), (found["seconds"], found["cost_after_us"] / 1000)),
         )
 
 

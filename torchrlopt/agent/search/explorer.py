@@ -31,6 +31,7 @@ class Found:
         cost_us: predicted time of the cheapest graph.
         steps: that lead to it.
         earlier: (cost, steps) of the plans that were the cheapest ones before this, the last few.
+        curve: (`time.perf_counter()`, cost in milliseconds) as the search went on, where that was noted.
         expansions: graphs whose candidates were listed.
         candidates: graphs that were priced.
         is_exhausted: nothing was left to try.
@@ -40,6 +41,7 @@ class Found:
     cost_us: float
     steps: Steps
     earlier: list[tuple[float, Steps]] = dataclasses.field(default_factory=list)
+    curve: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     expansions: int = 0
     candidates: int = 0
     is_exhausted: bool = False

@@ -69,6 +69,7 @@ class AgentSearcher:
                 self._choose(found, graph, library, cost)
             is_greedy = found.steps == list(greedy.steps)
             best = greedy if is_greedy else _plan_of(found, graph, library, cost, options)
+            curve = (*greedy.curve, *((at - begin, cost_ms) for at, cost_ms in found.curve))
         except Exception as error:
             if options.on_error == "raise":
                 raise
@@ -81,6 +82,7 @@ class AgentSearcher:
             candidates=greedy.candidates + found.candidates,
             is_exhausted=greedy.is_exhausted and found.is_exhausted,
             seconds=own_time() - begin,
+            curve=curve,
         )
 
     def _choose(self, found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
@@ -118,6 +120,7 @@ class AgentSearcher:
             own = dataclasses.replace(own, budget_steps=left_steps if options.budget_steps else 0)
             found = self._explorer(graph, library, cost, own, *next(turns)).run(best.steps, deadline)
             best.note(found.cost_us, found.steps)
+            best.curve.append((own_time(), best.cost_us / 1000))
             best.expansions += found.expansions
             best.candidates += found.candidates
             best.is_exhausted = found.is_exhausted
@@ -197,4 +200,5 @@ def _plan_of(
         candidates=0,
         is_exhausted=False,
         seconds=0.0,
+        found_by="networks",
     )

@@ -10,7 +10,11 @@ import io
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
+
+from torchrlopt.report.drawing import Record
+from torchrlopt.report.search import SearchRecord
 
 Kept = Literal["rewritten", "original"]
 
@@ -37,6 +41,7 @@ class ReportStep:
         cost_ms: predicted time of the whole graph after the step, in milliseconds.
         saved_ms: how much that is less than before the step, in milliseconds.
         family: of the substitution, see docs/substitutions.md.
+        proof: whether the substitution is "proved", or "tested" only, or "assumed".
     """
 
     substitution: str
@@ -44,6 +49,7 @@ class ReportStep:
     cost_ms: float
     saved_ms: float = 0.0
     family: str = ""
+    proof: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +145,8 @@ class Report:
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         choices: what `executor="auto"` chose from; empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
+        searches: how the plan of each graph was found.
+        records: what `save` draws the graphs from, one for each; not in the JSON.
     """
 
     searcher: str = ""
@@ -165,6 +173,8 @@ class Report:
     num_graphs: int = 1
     choices: tuple[Choice, ...] = ()
     graph_hash: str = ""
+    searches: tuple[SearchRecord, ...] = ()
+    records: tuple[Record, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     @property
     def speedup(self) -> float:
@@ -174,8 +184,24 @@ class Report:
         return self.measured_before_ms / self.measured_after_ms
 
     def to_json(self) -> str:
-        """The whole report as a JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        """The whole report as a JSON object; the graphs are not in it."""
+        fields = dataclasses.asdict(dataclasses.replace(self, records=()))
+        del fields["records"]
+        return json.dumps(fields, indent=2)
+
+    def save(self, path: str | Path, title: str = "") -> None:
+        """Write the report as one HTML page, which needs nothing else: no network, no other file.
+
+        It shows both graphs, with what changed coloured, the operators by time, the steps one by one, the
+        user's lines behind them, and all that `print` shows. A report that was read from JSON has no graphs.
+
+        Args:
+            path: of the page; it is overwritten.
+            title: what the page is called, such as the model's name.
+        """
+        from torchrlopt.report.page.page import page  # needed by few
+
+        Path(path).write_text(page(self, title), encoding="utf-8")
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -185,6 +211,7 @@ class Report:
         fields["opaque"] = tuple(fields["opaque"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
+        fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
         return cls(**fields)
 
     @classmethod
@@ -225,6 +252,8 @@ class Report:
             num_graphs=sum(r.num_graphs for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
             graph_hash=_joined(r.graph_hash for r in reports),
+            searches=tuple(search for r in reports for search in r.searches),
+            records=tuple(record for r in reports for record in r.records),
         )
 
     def __str__(self) -> str:
@@ -235,13 +264,13 @@ class Report:
         table = Table(title="torchrlopt", show_header=False, title_justify="left")
         table.add_column(style="bold")
         table.add_column(overflow="fold")
-        for name, text in self._rows():
+        for name, text in self.rows():
             table.add_row(name, text)
         out = io.StringIO()
         Console(file=out, width=110).print(table)
         return out.getvalue().rstrip()
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str]]:
         """Names and texts of the printed table; what was not taken is left out."""
         rows = [("result", self.summary)]
         rows.append(("kept", self.kept + (f": {self.fallback_reason}" if self.fallback_reason else "")))
@@ -261,6 +290,7 @@ class Report:
             rows.append(("error to float64", error + (sets if self.weight_sets > 1 else "")))
         rows.append(("plan", f"{len(self.steps)} steps" + (" (cached)" if self.is_cache_hit else "")))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
+        rows.extend(("search", str(search)) for search in self.searches)
         rows.extend(("tried", _told(choice)) for choice in self.choices)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
@@ -291,7 +321,7 @@ class Report:
         counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}
         saved = dict.fromkeys(counts, 0.0)
         for step in self.steps:
-            meaning = _meaning_of(step.family)
+            meaning = meaning_of(step.family)
             counts[meaning][step.substitution] = counts[meaning].get(step.substitution, 0) + 1
             saved[meaning] += step.saved_ms
         return [
@@ -308,7 +338,7 @@ class Report:
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
-def _meaning_of(family: str) -> str:
+def meaning_of(family: str) -> str:
     """A key of `_MEANINGS`, or `_OTHER`."""
     plain = family.removeprefix("generated_")
     return next((meaning for meaning, families in _MEANINGS.items() if plain in families), _OTHER)

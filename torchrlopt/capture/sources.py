@@ -1,0 +1,64 @@
+"""Where the user wrote what was captured: file, line and module of each node, from Dynamo's stack traces.
+
+What is kept is small and refers to nothing: a line that made many nodes is one object.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrlopt.capture.captured import Captured
+from torchrlopt.report import Source
+
+_FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*(?:\n    (?P<text>.*))?', re.MULTILINE)
+_ROOT = re.compile(r"^L\['\w+'\]\.?")
+_CHILD = re.compile(r"\._modules\['([^']*)'\]")
+
+_NOT_THE_USERS = tuple(f"{Path(str(each)).parent}/" for each in (torch.__file__, __file__ + "/.."))
+
+
+def sources_of(captured: Captured) -> Mapping[str, Source]:
+    """The source of each ONNX node that stands for one call, by the node's name."""
+    nodes = {node.name: node for node in captured.aten.graph.nodes}
+    known: dict[Source, Source] = {}
+    found = {}
+    for name, origin in captured.origins.items():
+        source = _source_of(nodes[origin].meta)
+        if source is not None:
+            found[name] = known.setdefault(source, source)
+    return found
+
+
+def _source_of(meta: Mapping[str, Any]) -> Source | None:
+    """The innermost line that is neither torch's nor ours; None where no line and no module is known."""
+    frames = [
+        frame
+        for frame in _FRAME.finditer(meta.get("stack_trace") or "")
+        if not frame["file"].startswith(_NOT_THE_USERS)
+    ]
+    stack = meta.get("nn_module_stack") or {}
+    module = _path_of(str(next(reversed(stack.values()))[0])) if stack else ""
+    if not frames:
+        return Source("", 0, "", module) if module else None
+    last = frames[-1]
+    return Source(_short(last["file"]), int(last["line"]), (last["text"] or "").strip(), module)
+
+
+def _path_of(name: str) -> str:
+    """A module's path as `named_modules` has it."""
+    return _ROOT.sub("", _CHILD.sub(r".\1", name))
+
+
+@functools.lru_cache(maxsize=1024)
+def _short(file: str) -> str:
+    """A file as it is imported: without the longest folder that modules are looked for in."""
+    folders = [f"{Path(folder).absolute()}/" for folder in sys.path]
+    best = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
+    return file[len(best) :] if best else "/".join(Path(file).parts[-2:])

@@ -1,0 +1,205 @@
+"""What planning keeps for the page: the graph before, the steps and the prices, and how they are drawn.
+
+The steps are replayed when somebody asks. Until then there is one graph of the core, which holds no tensors,
+and two numbers for each operator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torchrlopt import _C
+from torchrlopt.report import Drawing, DrawnStep, Operator, Source
+from torchrlopt.report.drawing import DrawnGraph, Price
+from torchrlopt.substitutions import load_library
+
+_PROOFS = {"z3": "proved", "evaluation": "tested"}
+_MAX_TEXT = 120  # of an attribute
+
+
+@dataclasses.dataclass(frozen=True)
+class Priced:
+    """Prices of one graph.
+
+    Attributes:
+        times_us: of its nodes in topological order, in microseconds.
+        are_measured: 1 where the time was measured.
+        work: see `DrawnGraph`.
+    """
+
+    times_us: array[float]
+    are_measured: bytes
+    work: Mapping[str, float]
+
+
+def priced(graph: _C.Graph, cost: _C.CostModel) -> Priced:
+    """The prices of a graph."""
+    order = graph.topological_order()
+    work = cost.metrics(graph)
+    return Priced(
+        array("d", (cost.node(graph, id_)["time_us"] for id_ in order)),
+        bytes(cost.is_measured(graph, id_) for id_ in order),
+        {name: work[name] for name in ("flops", "bytes", "peak_bytes", "launches")},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanRecord:
+    """See `torchrlopt.report.drawing.Record`.
+
+    Attributes:
+        graph: before the plan.
+        steps: of the plan.
+        before: prices of `graph`.
+        after: prices of the graph that the steps lead to.
+        sources: where the user wrote the nodes of `graph`, by name.
+    """
+
+    graph: _C.Graph
+    steps: tuple[tuple[str, int], ...]
+    before: Priced
+    after: Priced
+    sources: Mapping[str, Source]
+
+    def draw(self) -> Drawing:
+        """Replay the steps and note what each of them does."""
+        replay = _Replay(self.graph)
+        before = _drawn(replay, self.before)
+        keys = {each.name: each.key for each in before.operators if each.name}
+        sources = {keys[name]: source for name, source in self.sources.items() if name in keys}
+        steps = tuple(replay.step(name, location) for name, location in self.steps)
+        return Drawing(before, _drawn(replay, self.after), steps, replay.origins, sources)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are of the drawing: a graph of the core has neither."""
+        return (Drawn, (self.draw(),))
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A record that has been drawn.
+
+    Attributes:
+        drawing: what it gives.
+    """
+
+    drawing: Drawing
+
+    def draw(self) -> Drawing:
+        """The drawing."""
+        return self.drawing
+
+
+class _Replay:
+    """A graph on its way through the steps.
+
+    Attributes:
+        operators: of the graph as it is, by key.
+        order: their keys in topological order.
+        outputs: keys of the nodes that provide the outputs.
+        origins: see `Drawing`.
+    """
+
+    def __init__(self, graph: _C.Graph) -> None:
+        self._library = load_library(with_generated=True)
+        self._graph = graph
+        self.order = graph.topological_order()
+        self.operators = {key: _operator(graph, key) for key in self.order}
+        self.outputs = _providers(graph)
+        self.origins = {key: (key,) for key in self.order}
+
+    def step(self, name: str, location: int) -> DrawnStep:
+        """Apply a substitution and say what it changed."""
+        old = self.operators
+        graph = self._library.apply(self._graph, name, location)
+        order = graph.topological_order()
+        alive = set(order)
+        gone = {key for key in self.order if key not in alive}
+        # Who read what is gone reads something else now; nobody else has changed.
+        fresh = [key for key in order if key not in old or gone.intersection(old[key].inputs)]
+        new = {key: old[key] for key in order if key in old} | {key: _operator(graph, key) for key in fresh}
+        removed = tuple(old[key] for key in self.order if key in gone)
+        added = tuple(new[key] for key in order if key not in old)
+        outputs = _providers(graph)
+        rewired = [key for key in fresh if key in old]
+        left = {each for key in rewired for each in old[key].inputs} | set(self.outputs)
+        taken = {each for key in rewired for each in set(new[key].inputs) - set(old[key].inputs)}
+        taken |= {now for was, now in zip(self.outputs, outputs, strict=True) if now != was}
+        origins = tuple(sorted({key for each in removed for key in self.origins[each.key]}))
+        self.origins |= dict.fromkeys((each.key for each in added), origins)
+        read = {key for each in (*removed, *added) for key in each.inputs} | taken
+        around = {key: old[key] for key in read if key in old and key not in gone}
+        self._graph, self.order, self.operators, self.outputs = graph, order, new, outputs
+        return DrawnStep(
+            name,
+            _first_sentences(self._library.doc(name)),
+            proof_of(self._library, name),
+            removed,
+            added,
+            around,
+            tuple(sorted(gone & left)),
+            tuple(sorted(taken)),
+        )
+
+
+def proof_of(library: _C.Library, name: str) -> str:
+    """How a substitution is known to be right: "proved", "tested" or "assumed"."""
+    return _PROOFS.get(library.proof(name).partition(" ")[0], "assumed")
+
+
+def _providers(graph: _C.Graph) -> list[int]:
+    return [value[0] for value in graph.outputs if value is not None]
+
+
+def _operator(graph: _C.Graph, key: int) -> Operator:
+    node = graph.node(key)
+    op = str(node["op"])
+    attributes = dict(node["attrs"])
+    is_leaf = op in ("Input", "Weight", "Constant")
+    if op == "Opaque":
+        op = str(attributes.pop("op")).partition("#")[0]
+    return Operator(
+        key,
+        op,
+        _attributes(attributes.items()),
+        tuple(value[0] for value in node["inputs"] if value is not None),
+        tuple(_type(each) for each in node["types"]),
+        str(node["name"]),
+        bool(node["is_static"]),
+        is_leaf,
+    )
+
+
+def _attributes(items: Iterable[tuple[str, Any]]) -> str:
+    """Those that are set, as text of a limited length."""
+    text = ", ".join(f"{name}={value}" for name, value in items if value not in ("", [], None))
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def _type(given: _C.TensorType) -> str:
+    dtype, dims = given
+    return f"{dtype}[{', '.join(map(str, dims))}]" if dims is not None else f"{dtype}[?]"
+
+
+def _first_sentences(doc: str) -> str:
+    """What a substitution says of itself, without the marks for machines."""
+    lines = [line.strip(" -") for line in doc.splitlines() if line.strip() not in ("", "composite")]
+    return " ".join(lines)
+
+
+def _drawn(replay: _Replay, prices: Priced) -> DrawnGraph:
+    """The graph as it is now."""
+    operators = tuple(replay.operators[key] for key in replay.order)
+    by_key = {
+        each.key: Price(time_us, bool(is_measured))
+        for each, time_us, is_measured in _zipped(operators, prices)
+        if not each.is_leaf and not each.is_static
+    }
+    return DrawnGraph(operators, tuple(replay.outputs), by_key, prices.work)
+
+
+def _zipped(operators: Sequence[Operator], prices: Priced) -> Iterable[tuple[Operator, float, int]]:
+    return zip(operators, prices.times_us, prices.are_measured, strict=True)

@@ -1,0 +1,19 @@
+"""What happened to a graph, for people: the report, and the page that shows it."""
+
+from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
+from torchrlopt.report.report import Choice, Kept, Report, ReportStep, StepGroup, Timing
+from torchrlopt.report.search import SearchRecord
+
+__all__ = [
+    "Choice",
+    "Drawing",
+    "DrawnStep",
+    "Kept",
+    "Operator",
+    "Report",
+    "ReportStep",
+    "SearchRecord",
+    "Source",
+    "StepGroup",
+    "Timing",
+]

@@ -1,0 +1,45 @@
+"""Numbers in words."""
+
+from __future__ import annotations
+
+_UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def time_of(us: float) -> str:
+    """A time in microseconds, in the unit that suits it."""
+    if us >= 1e6:
+        return f"{us / 1e6:.2f} s"
+    if us >= 1e3:
+        return f"{us / 1e3:.2f} ms"
+    return f"{us:.0f} µs" if us >= 10 else f"{us:.1f} µs"
+
+
+def milliseconds(ms: float) -> str:
+    """A time in milliseconds."""
+    return f"{ms:.3f} ms" if abs(ms) < 100 else f"{ms:.1f} ms"
+
+
+def amount(number: float, unit: str) -> str:
+    """A large number with its unit, such as "1.3 MB"."""
+    for letter, size in _UNITS:
+        if number >= size:
+            return f"{number / size:.3g} {letter}{unit}"
+    return f"{number:.0f} {unit}"
+
+
+def error_in_words(error: float | None) -> str:
+    """What a multiple of the original's own error against float64 means."""
+    if error is None:
+        return "not compared with float64"
+    if error == 0.0:
+        return "the same numbers as float64 gives"
+    if error < 0.95:
+        return f"more exact than the original: {error:.2f} times its distance to float64"
+    if error <= 1.1:
+        return f"as exact as the original ({error:.2f} times its distance to float64)"
+    return f"rounds more than the original: {error:.2f} times its distance to float64, within what is allowed"
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most that many letters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"

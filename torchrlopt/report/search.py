@@ -1,0 +1,42 @@
+"""How a plan was found: by whom, how far the search went, and how the best plan became cheaper."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchRecord:
+    """One search.
+
+    Attributes:
+        found_by: what found the plan that was kept: "networks" where an agent's lead was followed, else the
+            name of a searcher of the core.
+        expansions: graphs whose substitutions were listed.
+        candidates: graphs that were priced.
+        is_exhausted: whether nothing was left to try; else a budget ended it.
+        seconds: how long it took.
+        curve: (seconds since the beginning, predicted time in milliseconds) whenever the best plan was
+            looked at; it begins with the graph that came in.
+    """
+
+    found_by: str
+    expansions: int
+    candidates: int
+    is_exhausted: bool
+    seconds: float
+    curve: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> SearchRecord:
+        """The inverse of `dataclasses.asdict`, also after a detour by JSON."""
+        curve = tuple((float(seconds), float(cost_ms)) for seconds, cost_ms in given["curve"])
+        return cls(**{**given, "curve": curve})
+
+    def __str__(self) -> str:
+        end = "nothing was left to try" if self.is_exhausted else "the budget ended it"
+        who = "the agent's networks" if self.found_by == "networks" else self.found_by
+        looked = f"{self.candidates} graphs priced in {self.seconds:.2f} s"
+        return f"found by {who}; {looked}, {end}"
