@@ -17,11 +17,13 @@ import torch
 from torchrlopt.capture.captured import Captured
 from torchrlopt.report import Source
 
-_FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*(?:\n    (?P<text>.*))?', re.MULTILINE)
-_ROOT = re.compile(r"^L\['\w+'\]\.?")
+_FRAME = re.compile(
+    r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*(?:\n    (?P<text>.*))?', re.MULTILINE
+)
+_ROOT = re.compile(r"^L\['\w+'\](\.__closure__\[\d+\]\.cell_contents)?\.?")
 _CHILD = re.compile(r"\._modules\['([^']*)'\]")
 
-_NOT_THE_USERS = tuple(f"{Path(str(each)).parent}/" for each in (torch.__file__, __file__ + "/.."))
+_NOT_THE_USERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[1]}/")
 
 
 def sources_of(captured: Captured) -> Mapping[str, Source]:

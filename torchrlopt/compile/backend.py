@@ -205,6 +205,7 @@ def save_report(report: Report, options: Options) -> None:
     folder = folder_of(report.graph_hash, options)
     if folder is not None and "save" in report.phases_ms:
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
+        report.save(folder / "report.html")
 
 
 def _answer(

@@ -109,7 +109,7 @@ class _Replay:
         self.order = graph.topological_order()
         self.operators = {key: _operator(graph, key) for key in self.order}
         self.outputs = _providers(graph)
-        self.origins = {key: (key,) for key in self.order}
+        self.origins: dict[int, tuple[int, ...]] = {key: (key,) for key in self.order}
 
     def step(self, name: str, location: int) -> DrawnStep:
         """Apply a substitution and say what it changed."""

@@ -1,1 +1,1 @@
-"""The HTML page of a report: graphs before and after, operators by time, steps, sources; one file, no network."""
+"""The HTML page of a report: graphs, operators by time, steps, sources; one file, no network."""

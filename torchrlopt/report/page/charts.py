@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from torchrlopt.report.page.html import Html, element, join
 from torchrlopt.report.page.words import milliseconds
 
-_WIDTH, _HEIGHT = 640.0, 190.0
+_WIDTH, _HEIGHT = 900.0, 200.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 14.0, 12.0, 30.0
 
 
-def curve(points: Sequence[tuple[float, float]], across: str, title: str, identifier: str | None = None) -> Html:
+def curve(
+    points: Sequence[tuple[float, float]], across: str, title: str, identifier: str | None = None
+) -> Html:
     """A line of steps: each point holds until the next one.
 
     Args:
@@ -46,7 +48,8 @@ def curve(points: Sequence[tuple[float, float]], across: str, title: str, identi
         value = min(xs) + span * part / 4
         text = f"{value:.2f} s" if across == "s" else f"{value:.0f}"
         x = place(value, low)[0]
-        grid.append(element("text", text, x=f"{x:.1f}", y=_HEIGHT - 12, text_anchor="middle"))
+        anchor = "end" if part == 4 else "middle"
+        grid.append(element("text", text, x=f"{x:.1f}", y=_HEIGHT - 12, text_anchor=anchor))
     mark = element("circle", cx=f"{placed[0][0]:.1f}", cy=f"{placed[0][1]:.1f}", r=5, class_="mark")
     return element(
         "svg",

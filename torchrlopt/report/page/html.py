@@ -6,7 +6,6 @@ import html
 import json
 from typing import Any
 
-
 _VOID = ("input", "meta")  # elements without content
 
 
@@ -75,7 +74,5 @@ def table(caption: str, head: list[str], rows: list[list[object]], numbers: set[
         )
         for row in rows
     ]
-    inner = element(
-        "table", element("caption", caption), element("thead", header), element("tbody", *body)
-    )
+    inner = element("table", element("caption", caption), element("thead", header), element("tbody", *body))
     return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from torchrlopt.report.drawing import DrawnGraph, Drawing, Operator
+from torchrlopt.report.drawing import Drawing, DrawnGraph, Operator
 
 _TURNS = 6
 _MAX_STRETCH = 1.5  # of the number of layers, for the sake of alignment
@@ -62,8 +62,7 @@ def layers_of(drawing: Drawing) -> Layers:
     before, after = plain
     for _ in range(_TURNS):
         anchors = {
-            each.key: before.get(each.key, max(map(_lookup(before), drawing.origins[each.key]), default=0))
-            for each in sides[1]
+            each.key: before.get(each.key, _lowest(before, drawing.origins[each.key])) for each in sides[1]
         }
         after = _deepest(sides[1], anchors)
         lower = _deepest(sides[0], {key: after[key] for key in before if key in after})
@@ -83,8 +82,8 @@ def layers_of(drawing: Drawing) -> Layers:
     )
 
 
-def _lookup(layer: Mapping[int, int]):  # type: ignore[no-untyped-def]
-    return lambda key: layer.get(key, 0)
+def _lowest(layer: Mapping[int, int], keys: Sequence[int]) -> int:
+    return max((layer.get(key, 0) for key in keys), default=0)
 
 
 def _deepest(side: Sequence[Operator], at_least: Mapping[int, int]) -> dict[int, int]:
@@ -125,10 +124,7 @@ def overview(drawing: Drawing, layers: Layers) -> list[Band]:
     bands = _repeats(signatures, 0, layers.count)
     is_changed = [any(each[0] != "stays" for each in row) for row in rows]
     if any(is_changed):
-        bands += [
-            Band(first, end, "unchanged")
-            for first, end in _quiet(is_changed, bands)
-        ]
+        bands += [Band(first, end, "unchanged") for first, end in _quiet(is_changed, bands)]
     bands.sort(key=lambda band: band.first)
     return _cut(bands, [len(row) for row in rows])
 
@@ -141,7 +137,9 @@ def _repeats(signatures: Sequence[object], lo: int, hi: int) -> list[Band]:
         for at in range(hi - period - 1, lo - 1, -1):
             run = run + 1 if signatures[at] == signatures[at + period] else 0
             saved = run // period * period
-            if saved >= _MIN_FOLDED and (best is None or (saved, -period, -at) > (best[0], best[1], -best[2])):
+            if saved >= _MIN_FOLDED and (
+                best is None or (saved, -period, -at) > (best[0], best[1], -best[2])
+            ):
                 best = (saved, -period, at, at + period + saved)
     if best is None:
         return []

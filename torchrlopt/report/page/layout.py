@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 _SWEEPS = 8
-_ROUNDS = 14
+_ROUNDS = 20
+_LAST_ROUNDS = 8  # with the neighbours on both sides
 _GAP = 18.0
 _LANE = 10.0  # width that a passing edge takes
-_STRAIGHT = 8.0  # how much stronger passing edges pull than others
+_STRAIGHT = 40.0  # how much stronger chains and passing edges pull than others
+_LOOSE = 0.1  # how much what has no neighbours stays where it is
 
 Key = Hashable
 Point = tuple[float, float]
@@ -54,7 +57,10 @@ class Layout:
 
 
 def lay_out(
-    boxes: Mapping[Key, Box], edges: Iterable[tuple[Key, Key]], row_heights: Sequence[float], gap: float = 34.0
+    boxes: Mapping[Key, Box],
+    edges: Iterable[tuple[Key, Key]],
+    row_heights: Sequence[float],
+    gap: float = 34.0,
 ) -> Layout:
     """Lay out a graph.
 
@@ -163,7 +169,7 @@ def _by_barycentre(
 def _crossings(rows: Sequence[Sequence[Key]], below: Mapping[Key, list[Key]]) -> int:
     """Pairs of links that cross."""
     count = 0
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in itertools.pairwise(rows):
         place = {key: at for at, key in enumerate(lower)}
         seen: list[int] = []
         for key in upper:
@@ -178,7 +184,8 @@ def _coordinates(
     rows: Sequence[Sequence[Key]], links: Sequence[tuple[Key, Key]], widths: Mapping[Key, float]
 ) -> dict[Key, float]:
     """Horizontal centres."""
-    above, below = _neighbours(links)
+    above, below = _weighted(links, widths)
+    around = {key: [*above.get(key, ()), *below.get(key, ())] for row in rows for key in row}
     x: dict[Key, float] = {}
     for row in rows:
         at = 0.0
@@ -189,32 +196,47 @@ def _coordinates(
         for key in row:
             x[key] -= at / 2
     for turn in range(_ROUNDS):
-        near = (above, below)[turn % 2]
+        near = (above, below)[turn % 2] if turn < _ROUNDS - _LAST_ROUNDS else around
         for row in rows if turn % 2 == 0 else reversed(rows):
             _settle(row, near, x, widths)
     return x
 
 
-def _settle(
-    row: Sequence[Key], near: Mapping[Key, list[Key]], x: dict[Key, float], widths: Mapping[Key, float]
-) -> None:
+_Pulls = dict[Key, list[tuple[Key, float]]]
+
+
+def _weighted(links: Sequence[tuple[Key, Key]], widths: Mapping[Key, float]) -> tuple[_Pulls, _Pulls]:
+    """Neighbours above and below with the strength of their links: chains and passing edges are straight."""
+    plain_above, plain_below = _neighbours(links)
+    above: _Pulls = {}
+    below: _Pulls = {}
+    for source, target in links:
+        is_passing = source not in widths and target not in widths
+        is_chain = len(plain_below[source]) == 1 and len(plain_above[target]) == 1
+        weight = _STRAIGHT if is_passing or is_chain else 1.0
+        above.setdefault(target, []).append((source, weight))
+        below.setdefault(source, []).append((target, weight))
+    return above, below
+
+
+def _settle(row: Sequence[Key], near: _Pulls, x: dict[Key, float], widths: Mapping[Key, float]) -> None:
     """Move a row as near to its neighbours as it may without overlaps."""
-    blocks: list[list[float]] = []  # [weighted sum, weight, number of keys]
+    blocks: list[tuple[float, float, int]] = []  # weighted sum, weight, number of keys
     offset, offsets = 0.0, []
     for at, key in enumerate(row):
         if at:
             offset += (widths.get(row[at - 1], _LANE) + widths.get(key, _LANE)) / 2 + _GAP
         offsets.append(offset)
-        others = near.get(key, [])
-        weight = (_STRAIGHT if key not in widths and any(e not in widths for e in others) else 1.0) * len(others)
-        wanted = sum(x[each] for each in others) / len(others) if others else x[key]
-        weight = weight or 0.1
-        blocks.append([(wanted - offset) * weight, weight, 1])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
-            total, heavy, number = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + heavy, blocks[-1][2] + number]
+        pulls = near.get(key) or [(key, _LOOSE)]
+        weight = sum(strength for _, strength in pulls)
+        total = sum(x[other] * strength for other, strength in pulls) - offset * weight
+        count = 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / weight:
+            before = blocks.pop()
+            total, weight, count = before[0] + total, before[1] + weight, before[2] + count
+        blocks.append((total, weight, count))
     at = 0
-    for total, weight, number in blocks:
-        for _ in range(int(number)):
+    for total, weight, count in blocks:
+        for _ in range(count):
             x[row[at]] = total / weight + offsets[at]
             at += 1

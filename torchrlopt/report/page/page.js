@@ -261,7 +261,8 @@ class Walk {
       const far = this.places.map(([at]) => Math.abs(at - x));
       this.show(Math.max(1, far.indexOf(Math.min(...far))));
     });
-    this.show(1, false);
+    const saved = this.steps.map((step) => Number.parseFloat(step.saved) || 0);
+    this.show(1 + saved.indexOf(Math.min(...saved)), false);
   }
 
   play(button) {

@@ -1,11 +1,11 @@
-"""Graphs as SVG: one box for each operator, coloured by what became of it, with a bar for its predicted time."""
+"""Graphs as SVG: a box for each operator, coloured by what became of it, with a bar for its time."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from torchrlopt.report.drawing import DrawnGraph, Drawing, DrawnStep, Operator, Price
+from torchrlopt.report.drawing import Drawing, DrawnGraph, DrawnStep, Operator, Price
 from torchrlopt.report.page.html import Html, element, join
 from torchrlopt.report.page.layers import Band, Layers, drawn
 from torchrlopt.report.page.layout import Box, Key, Layout, lay_out
@@ -15,8 +15,8 @@ _HEIGHT = 40.0
 _BAND_HEIGHT = 44.0
 _LEAF_HEIGHT = 24.0
 _MIN_WIDTH = 96.0
-_CHAR = 7.1  # mean width of a letter of the label, in pixels
-_SMALL_CHAR = 5.9
+_CHAR = 8.3  # mean width of a letter of the label in a wide font, in pixels
+_SMALL_CHAR = 6.2
 _MAX_LABEL = 26
 _PAD = 20.0
 
@@ -129,7 +129,9 @@ def _shapes(
         box_of[each.key] = f"{side}{each.key}"
         kind = "leaf" if each.is_leaf else "stays" if each.key in survivors else changed
         row, is_output = row_of[layer[each.key]], each.key in graph.outputs
-        shapes.append(_shape(box_of[each.key], each, kind, graph.prices.get(each.key), dearest, row, is_output))
+        shapes.append(
+            _shape(box_of[each.key], each, kind, graph.prices.get(each.key), dearest, row, is_output)
+        )
     for number, operators in folded.items():
         count = sum(not each.is_leaf for each in operators)
         time_us = sum(graph.prices[each.key].time_us for each in operators if each.key in graph.prices)
@@ -140,7 +142,13 @@ def _shapes(
 
 
 def _shape(
-    key: str, each: Operator, kind: str, price: Price | None, dearest: float, row: int, is_output: bool = False
+    key: str,
+    each: Operator,
+    kind: str,
+    price: Price | None,
+    dearest: float,
+    row: int,
+    is_output: bool = False,
 ) -> Shape:
     types = each.types[0] if each.types else ""
     if each.is_leaf:
@@ -230,7 +238,9 @@ def _box(shape: Shape, layout: Layout) -> Html:
             element("rect", x=6, y=f"{height - 6:.0f}", width=f"{long:.1f}", height=3, rx=1.5, class_="heat")
         )
     if shape.kind == "leaf":
-        parts.append(element("text", shape.label, x=f"{width / 2:.0f}", y=16, class_="type", text_anchor="middle"))
+        parts.append(
+            element("text", shape.label, x=f"{width / 2:.0f}", y=16, class_="type", text_anchor="middle")
+        )
     else:
         parts.append(element("text", shape.label, x=9, y=16))
         if shape.aside:
@@ -276,7 +286,9 @@ def _part(step: DrawnStep, operators: Iterable[Operator], read: Sequence[int], k
     for each in own.values():
         once = " once" if each.is_static else ""
         style = f"{kind}{once}"
-        shapes.append(dataclasses.replace(_shape(f"{each.key}", each, kind, None, 0.0, depth[each.key]), kind=style))
+        shapes.append(
+            dataclasses.replace(_shape(f"{each.key}", each, kind, None, 0.0, depth[each.key]), kind=style)
+        )
     last = max(depth.values(), default=0) + 1
     outs = [f"out{key}" for key in read if key in depth]
     shapes += [Shape(out, "leaf", "rest of the graph", "", "", 0.0, last) for out in outs]

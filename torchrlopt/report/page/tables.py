@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from torchrlopt.report.drawing import DrawnGraph, Drawing, Operator, Source
+from torchrlopt.report.drawing import Drawing, DrawnGraph, Operator, Source
 from torchrlopt.report.page.charts import bars
-from torchrlopt.report.page.html import Html, element, join, table
-from torchrlopt.report.page.words import amount, milliseconds, shortened, time_of
+from torchrlopt.report.page.html import Html, element, escaped, join, table
+from torchrlopt.report.page.words import amount, change, milliseconds, percent, shortened, time_of
 from torchrlopt.report.report import Report
 
 _MAX_LINES = 25
 _MAX_DEAREST = 15
 _MAX_CODE = 90
+_MAX_PLACES = 3
 
 
 def proof_mark(proof: str) -> Html | None:
@@ -39,15 +40,16 @@ def groups(report: Report) -> Html:
         ]
         share = 100 * abs(group.saved_ms) / largest if largest > 0 else 0.0
         bar = element("span", element("i", class_="now", style=f"width:{share:.1f}%"), class_="bars")
-        saved = f"{-group.saved_ms:+.3f} ms" if abs(group.saved_ms) >= 0.0005 else "±0"
-        rows.append([group.meaning, element("ul", *names, class_="names"), saved, bar])
+        rows.append([group.meaning, element("ul", *names, class_="names"), change(-group.saved_ms), bar])
     return table("What the steps do", ["", "substitutions", "predicted", ""], rows, {2})
 
 
 def operators(drawing: Drawing) -> Html:
     """Kinds of operators by predicted time, before and after."""
     before, after = _by_kind(drawing.before), _by_kind(drawing.after)
-    kinds = sorted({*before, *after}, key=lambda kind: -max(before.get(kind, _NONE)[1], after.get(kind, _NONE)[1]))
+    kinds = sorted(
+        {*before, *after}, key=lambda kind: -max(before.get(kind, _NONE)[1], after.get(kind, _NONE)[1])
+    )
     largest = max((each[1] for side in (before, after) for each in side.values()), default=0.0)
     rows: list[list[object]] = []
     for kind in kinds:
@@ -86,31 +88,55 @@ def _by_kind(graph: DrawnGraph) -> dict[str, tuple[int, float]]:
 
 
 def dearest(drawing: Drawing) -> Html:
-    """The operators of the second graph that take most of its time."""
+    """The operators of the second graph that take most of its time; those of the same lines as one."""
     graph = drawing.after
-    by_key = {each.key: each for each in graph.operators}
-    keys = sorted(graph.prices, key=lambda key: -graph.prices[key].time_us)[:_MAX_DEAREST]
+    alike: dict[tuple[object, ...], list[Operator]] = {}
+    for each in graph.operators:
+        if each.key in graph.prices:
+            places = tuple((source.place, source.text) for source in sources_of(each, drawing))
+            alike.setdefault((each.op, each.types, places), []).append(each)
     total = sum(price.time_us for price in graph.prices.values()) or 1.0
+    taken = {kind: sum(graph.prices[each.key].time_us for each in own) for kind, own in alike.items()}
+    order = sorted(alike, key=lambda kind: -taken[kind])
+    largest = max(taken.values(), default=0.0)
     rows: list[list[object]] = []
-    for key in keys:
-        each, price = by_key[key], graph.prices[key]
-        lines = sources_of(each, drawing)
+    for kind in order[:_MAX_DEAREST]:
+        own = alike[kind]
+        are_measured = all(graph.prices[each.key].is_measured for each in own)
         rows.append(
             [
-                element("code", each.op),
-                shortened(", ".join(each.types), 40),
-                time_of(price.time_us),
-                f"{price.time_us / total:.1%}",
-                "measured" if price.is_measured else "estimated",
-                join(*(_line(source) for source in lines[:2])) if lines else each.name,
+                join(f"{len(own)} × " if len(own) > 1 else None, element("code", own[0].op)),
+                element("code", shortened(", ".join(own[0].types), 40)),
+                time_of(taken[kind]),
+                f"{taken[kind] / total:.1%}",
+                "measured" if are_measured else "estimated",
+                _lines_of(own, drawing),
+                bars(0.0, taken[kind], largest),
             ]
         )
+    left = f" ({_MAX_DEAREST} of {len(order)} kinds)" if len(order) > _MAX_DEAREST else ""
     return table(
-        "The dearest operators after the plan",
-        ["operator", "result", "time", "share", "price", "from"],
+        f"What takes most time after the plan{left}",
+        ["operator", "result", "time", "share", "price", "from", ""],
         rows,
         {2, 3},
     )
+
+
+def _lines_of(own: Sequence[Operator], drawing: Drawing) -> Html:
+    """The lines behind operators of the same lines, and the modules of the first of them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in own:
+        for source in sources_of(each, drawing):
+            found.setdefault((source.place, source.text), []).append(source.module)
+    parts = []
+    for (place, text), modules in list(found.items())[:_MAX_PLACES]:
+        each_once = list(dict.fromkeys(filter(None, modules)))
+        more = f" and {len(each_once) - 1} more" if len(each_once) > 1 else ""
+        parts.append(_line(text, place, f"{''.join(each_once[:1])}{more}"))
+    if len(found) > _MAX_PLACES:
+        parts.append(element("small", f"and {len(found) - _MAX_PLACES} more lines", class_="place"))
+    return join(*parts) if parts else escaped(own[0].name)
 
 
 def sources_of(each: Operator, drawing: Drawing) -> list[Source]:
@@ -119,18 +145,18 @@ def sources_of(each: Operator, drawing: Drawing) -> list[Source]:
     return list(dict.fromkeys(source for source in found if source is not None))
 
 
-def _line(source: Source) -> Html:
+def _line(text: str, place: str, module: str) -> Html:
     """A line of the user's program."""
-    code = element("code", shortened(source.text, _MAX_CODE), class_="source") if source.text else None
-    place = " in ".join(text for text in (source.place, source.module) if text)
-    return element("div", code, element("small", place, class_="place"), class_="line")
+    code = element("code", shortened(text, _MAX_CODE), class_="source") if text else None
+    where = " in ".join(each for each in (place, module) if each)
+    return element("div", code, element("small", where, class_="place"), class_="line")
 
 
 def lines(drawing: Drawing) -> Html | None:
     """The user's lines whose operators changed, by what they took; None where none is known."""
     after = {each.key for each in drawing.after.operators}
-    before_us: Counter[tuple[str, str]] = Counter()
-    after_us: Counter[tuple[str, str]] = Counter()
+    before_us: defaultdict[tuple[str, str], float] = defaultdict(float)
+    after_us: defaultdict[tuple[str, str], float] = defaultdict(float)
     counts: Counter[tuple[str, str]] = Counter()
     changed: set[tuple[str, str]] = set()
     for each in drawing.before.operators:
@@ -139,13 +165,13 @@ def lines(drawing: Drawing) -> Html | None:
             continue
         line = (source.place, source.text)
         counts[line] += 1
-        before_us[line] += drawing.before.prices[each.key].time_us  # type: ignore[assignment]  # times
+        before_us[line] += drawing.before.prices[each.key].time_us
         if each.key not in after:
             changed.add(line)
     for each in drawing.after.operators:
         found = {(source.place, source.text) for source in sources_of(each, drawing)}
         for line in found if each.key in drawing.after.prices else ():
-            after_us[line] += drawing.after.prices[each.key].time_us / len(found)  # type: ignore[assignment]
+            after_us[line] += drawing.after.prices[each.key].time_us / len(found)
     order = sorted(changed, key=lambda line: -before_us[line])
     if not order:
         return None
@@ -173,7 +199,8 @@ def left_alone(drawing: Drawing, opaque: Sequence[str]) -> Html | None:
     for each in drawing.before.operators:
         if each.op in opaque and each.key in drawing.before.prices:
             found = sources_of(each, drawing)
-            rows.append([element("code", each.op), join(*map(_line, found)) if found else each.name])
+            told = join(*(_line(source.text, source.place, source.module) for source in found))
+            rows.append([element("code", each.op), told if found else each.name])
     if not rows:
         return None
     return table("Left as they are: no translation", ["operator", "from"], rows[:_MAX_LINES])
@@ -190,8 +217,8 @@ def work(drawing: Drawing) -> Html:
     rows: list[list[object]] = []
     for told, name, unit in units:
         was, now = drawing.before.work[name], drawing.after.work[name]
-        change = f"{now / was - 1:+.0%}" if was else ""
-        rows.append([told, amount(was, unit), amount(now, unit), change])
+        more = percent(now / was - 1) if was else ""
+        rows.append([told, amount(was, unit), amount(now, unit), more])
     return table("Work and memory of a call, estimated", ["", "before", "after", ""], rows, {1, 2, 3})
 
 

@@ -19,12 +19,22 @@ def milliseconds(ms: float) -> str:
     return f"{ms:.3f} ms" if abs(ms) < 100 else f"{ms:.1f} ms"
 
 
+def change(ms: float) -> str:
+    """A difference of times, in milliseconds."""
+    return "±0" if abs(ms) < 0.0005 else f"{ms:+.3f} ms"
+
+
 def amount(number: float, unit: str) -> str:
     """A large number with its unit, such as "1.3 MB"."""
     for letter, size in _UNITS:
         if number >= size:
             return f"{number / size:.3g} {letter}{unit}"
     return f"{number:.0f} {unit}"
+
+
+def percent(change: float) -> str:
+    """A relative change."""
+    return "±0%" if abs(change) < 0.005 else f"{change:+.0%}"
 
 
 def error_in_words(error: float | None) -> str:
