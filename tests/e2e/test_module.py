@@ -243,7 +243,8 @@ def test_reports_stand_beside_the_graphs_of_their_compilation(
     model, x, place = build(Branches), torch.randn(5, 16), tmp_path / "saved"
     report = optimise(model, x, **STRICT, save_dir=str(place)).report
     (folder,) = place.iterdir()
-    assert {each.name for each in folder.iterdir()} == {"before.onnx", "after.onnx", "report.json"}
+    names = {"before.onnx", "after.onnx", "report.json", "report.html"}
+    assert {each.name for each in folder.iterdir()} == names
     assert "save" in report.phases_ms
     assert "other attempts" not in report.phases_ms, "there was one"
     written = (folder / "report.json").read_text()

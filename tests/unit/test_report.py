@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from torchrlopt.report import Report, ReportStep
+from torchrlopt.report import Report, ReportStep, SearchRecord
 from torchrlopt.substitutions import load_library
 
 
@@ -28,6 +28,7 @@ def example() -> Report:
         num_nodes_before=4,
         num_nodes_after=2,
         opaque=("aten.foo.default",),
+        searches=(SearchRecord("networks", 3, 40, False, 0.25, ((0.0, 3.0), (0.25, 2.0))),),
     )
 
 
@@ -40,6 +41,7 @@ def test_json_round_trip() -> None:
         "cost_ms": 2.0,
         "saved_ms": 0.5,
         "family": "activation",
+        "proof": "",
     }
 
 
@@ -81,6 +83,7 @@ def test_printed_table_says_what_matters() -> None:
         "1.10 times",
         "aten.foo.default",
         "4 -> 2",
+        "found by the agent's networks; 40 graphs priced in 0.25 s, the budget ended it",
     ):
         assert part in text
     assert "measured" not in str(Report())

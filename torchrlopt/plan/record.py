@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchrlopt import _C
+from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.report import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.drawing import DrawnGraph, Price
 from torchrlopt.substitutions import load_library
@@ -159,8 +160,9 @@ def _operator(graph: _C.Graph, key: int) -> Operator:
     op = str(node["op"])
     attributes = dict(node["attrs"])
     is_leaf = op in ("Input", "Weight", "Constant")
-    if op == "Opaque":
-        op = str(attributes.pop("op")).partition("#")[0]
+    is_opaque = op == "Opaque"
+    if is_opaque:
+        op = str(attributes.pop("op")).partition("#")[0].removeprefix(f"{ATEN_DOMAIN}::")
     return Operator(
         key,
         op,
@@ -170,6 +172,7 @@ def _operator(graph: _C.Graph, key: int) -> Operator:
         str(node["name"]),
         bool(node["is_static"]),
         is_leaf,
+        is_opaque,
     )
 
 

@@ -46,6 +46,7 @@ class Operator:
         name: in the graph that was captured; empty for what a substitution made.
         is_static: an expression over weights: evaluated once for each set of weights.
         is_leaf: an input, a weight or a constant.
+        is_opaque: of an operator that the core does not know: it stays as it is.
     """
 
     key: int
@@ -56,6 +57,7 @@ class Operator:
     name: str
     is_static: bool
     is_leaf: bool
+    is_opaque: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ def article(number: int, drawing: Drawing, steps: tuple[ReportStep, ...], report
         section(f"Before and after{of}", picture),
         section(f"Step by step{of}", _walk(number, drawing, steps, minis, first)) if steps else None,
         _searched(search.curve, of) if search is not None else None,
-        _lines(drawing, report, of),
+        _lines(drawing, of),
         data(f"data{number}", shown),
         class_="of-graph",
         data_graph=number,
@@ -50,8 +50,8 @@ def _times(drawing: Drawing) -> list[Html]:
     return [tables.operators(drawing), tables.dearest(drawing), tables.work(drawing)]
 
 
-def _lines(drawing: Drawing, report: Report, of: str) -> Html | None:
-    found = [each for each in (tables.lines(drawing), tables.left_alone(drawing, report.opaque)) if each]
+def _lines(drawing: Drawing, of: str) -> Html | None:
+    found = [each for each in (tables.lines(drawing), tables.left_alone(drawing)) if each]
     return section(f"In your program{of}", *found) if found else None
 
 

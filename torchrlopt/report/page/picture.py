@@ -162,7 +162,7 @@ def _shape(
 
 def _plain(op: str) -> str:
     """An operator without the namespace of PyTorch's."""
-    return op.removeprefix("aten.").removeprefix("aten::")
+    return op.removeprefix("aten.")
 
 
 def _side(

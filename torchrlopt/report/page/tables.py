@@ -193,11 +193,11 @@ def lines(drawing: Drawing) -> Html | None:
     return table(caption, ["line", "where", "operators", "time before", "time after", ""], rows, {2, 3, 4})
 
 
-def left_alone(drawing: Drawing, opaque: Sequence[str]) -> Html | None:
+def left_alone(drawing: Drawing) -> Html | None:
     """The user's lines behind operators without a translation; None where there are none."""
     rows: list[list[object]] = []
     for each in drawing.before.operators:
-        if each.op in opaque and each.key in drawing.before.prices:
+        if each.is_opaque:
             found = sources_of(each, drawing)
             told = join(*(_line(source.text, source.place, source.module) for source in found))
             rows.append([element("code", each.op), told if found else each.name])

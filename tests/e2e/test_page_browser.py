@@ -1,0 +1,204 @@
+"""The page of a report in a real browser: drawn, zoomed, clicked and walked through, without the network."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.browser import Browser, browser, missing
+from tests.unit.page_cases import CONVOLUTION, blocks, report_of
+from tests.unit.test_page import HOSTILE, Given, hostile
+from torchrlopt.report import Report, Source
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+def shown(chromium: Browser, report: Report, tmp_path: Path) -> None:
+    report.save(tmp_path / "page.html", "net")
+    chromium.open(tmp_path / "page.html")
+
+
+@pytest.fixture
+def page(chromium: Browser, tmp_path: Path) -> Browser:
+    """The page of a short graph."""
+    shown(chromium, report_of(CONVOLUTION, {"c": Source("net.py", 7, "y = conv(x)", "stem")}), tmp_path)
+    return chromium
+
+
+@pytest.fixture
+def long_page(chromium: Browser, tmp_path: Path) -> Browser:
+    """The page of a graph of equal blocks."""
+    shown(chromium, report_of(blocks(12)), tmp_path)
+    return chromium
+
+
+def count(page: Browser, selector: str) -> int:
+    return int(page.run("return document.querySelectorAll(arguments[0]).length", selector))
+
+
+def click(page: Browser, selector: str) -> None:
+    page.run(
+        "document.querySelector(arguments[0]).dispatchEvent(new MouseEvent('click', {bubbles: true}))",
+        selector,
+    )
+
+
+def test_it_is_drawn_and_asks_for_nothing(page: Browser) -> None:
+    assert page.complaints() == []
+    assert page.run("return performance.getEntriesByType('resource').length") == 0
+    sizes = page.run(
+        "return [...document.querySelectorAll('.canvas .box')].map((box) => {"
+        "const {width, height} = box.getBoundingClientRect(); return width * height})"
+    )
+    assert len(sizes) >= 8
+    assert min(sizes) > 100
+
+
+def test_texts_lie_within_their_boxes(page: Browser) -> None:
+    over = page.run(
+        "return [...document.querySelectorAll('.canvas .box:not(.leaf)')].filter((box) => {"
+        "const room = box.querySelector('rect').getBoundingClientRect();"
+        "return [...box.querySelectorAll('text')].some((text) => {"
+        "const own = text.getBoundingClientRect();"
+        "return own.left < room.left - 1 || own.right > room.right + 1})}).map((box) => box.textContent)"
+    )
+    assert over == []
+
+
+def test_what_changed_has_other_colours(page: Browser) -> None:
+    fills = {
+        kind: page.run(f"return getComputedStyle(document.querySelector('.canvas .{kind} rect')).fill")
+        for kind in ("gone", "new", "stays")
+    }
+    assert len(set(fills.values())) == 3
+
+
+def test_zoom(page: Browser) -> None:
+    def width() -> float:
+        return float(page.run("return document.querySelector('.canvas svg').getBoundingClientRect().width"))
+
+    before = width()
+    click(page, "[data-do=zoom-in]")
+    assert width() == pytest.approx(before * 1.25, rel=1e-3)
+    click(page, "[data-do=zoom-out]")
+    assert width() == pytest.approx(before, rel=1e-3)
+    page.run(
+        "document.querySelector('.canvas').dispatchEvent("
+        "new WheelEvent('wheel', {deltaY: -300, ctrlKey: true, cancelable: true, clientX: 100, clientY: 100}))"
+    )
+    assert width() == pytest.approx(before * 2.718, rel=1e-2)
+    click(page, "[data-do=fit]")
+    assert width() == pytest.approx(before, rel=1e-3)
+
+
+def test_both_drawings_scroll_together(long_page: Browser) -> None:
+    click(long_page, "[data-do=zoom-in]")
+    click(long_page, "[data-do=whole]")
+    tops = long_page.run(
+        "const [before, after] = document.querySelectorAll('.canvas');"
+        "before.scrollTop = 120; before.dispatchEvent(new Event('scroll'));"
+        "return [before.scrollTop, after.scrollTop]"
+    )
+    assert tops[0] == tops[1] == 120
+
+
+def test_a_chosen_operator_shows_its_other_side(page: Browser) -> None:
+    gone = "document.querySelector('.canvas .gone')"
+    page.run(f"{gone}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+    assert "It was taken away" in page.run("return document.querySelector('.details').textContent")
+    chosen = page.run(
+        "return [...document.querySelectorAll('.canvas .chosen')].map((box) => box.classList[1])"
+    )
+    assert set(chosen) == {"gone", "new"}
+    page.run(
+        "const box = document.querySelector('.canvas .new'); box.focus();"
+        "box.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true, cancelable: true}))"
+    )
+    told = page.run("return document.querySelector('.details').textContent")
+    assert "The plan made it of 3 operators" in told
+    assert "y = conv(x)" in told
+
+
+def test_hovering_tells_operator_type_price_and_line(page: Browser) -> None:
+    page.run(
+        "document.querySelector('.canvas .gone rect').dispatchEvent("
+        "new PointerEvent('pointermove', {bubbles: true, clientX: 200, clientY: 200}))"
+    )
+    told = page.run("const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent")
+    for part in ("Conv", "f32[1, 8, 16, 16]", "estimated", "pads=[1, 1, 1, 1]", "y = conv(x)", "net.py:7"):
+        assert part in told
+
+
+def test_steps_are_walked_through(page: Browser) -> None:
+    def heading() -> str:
+        return str(page.run("return document.querySelector('.step h3').textContent"))
+
+    steps = count(page, "details tbody tr")
+    assert steps > 1
+    page.run(
+        "const range = document.querySelector('input[data-do=step]'); range.value = 1;"
+        "range.dispatchEvent(new Event('input'))"
+    )
+    assert heading().startswith(f"Step 1 of {steps}: ")
+    assert count(page, ".step svg.mini") == 2
+    click(page, "[data-do=next]")
+    assert heading().startswith("Step 2 ")
+    assert count(page, "details tr.current") == 1
+    assert count(page, ".canvas .chosen") > 0
+    click(page, "[data-do=previous]")
+    click(page, "[data-do=previous]")
+    assert heading().startswith("Step 1 "), "there is none before"
+    click(page, f"details tbody tr:nth-child({steps})")
+    assert heading().startswith(f"Step {steps} ")
+
+
+def test_folded_blocks_open(long_page: Browser) -> None:
+    few = count(long_page, ".canvas .box:not(.band):not(.leaf)")
+    assert count(long_page, ".canvas .band") == 2
+    click(long_page, "[data-do=next]")
+    assert count(long_page, ".canvas .chosen") > 0, (
+        "the step's operators may be in a band, which is marked then"
+    )
+    click(long_page, "[data-do=whole]")
+    many = count(long_page, ".canvas .box:not(.band):not(.leaf)")
+    assert count(long_page, ".canvas .band") == 0
+    assert many > 2 * few
+    click(long_page, "[data-do=whole]")
+    assert count(long_page, ".canvas .band") == 2
+    assert long_page.complaints() == []
+
+
+def test_dark_and_light_differ_in_paper(page: Browser) -> None:
+    rules = page.run(
+        "return [...document.styleSheets[0].cssRules].filter((rule) => rule.media"
+        " && rule.media.mediaText.includes('prefers-color-scheme: dark')).length"
+    )
+    assert rules == 1
+
+
+def test_attacks_stay_text(chromium: Browser, tmp_path: Path) -> None:
+    report = report_of(CONVOLUTION)
+    drawing = hostile(report.records[0].draw())
+    steps = tuple(dataclasses.replace(step, substitution=HOSTILE) for step in report.steps)
+    shown(chromium, dataclasses.replace(report, steps=steps, records=(Given(drawing),)), tmp_path)
+    click(chromium, "[data-do=next]")
+    click(chromium, ".canvas .gone")
+    chromium.run(
+        "document.querySelector('.canvas .gone rect').dispatchEvent("
+        "new PointerEvent('pointermove', {bubbles: true, clientX: 200, clientY: 200}))"
+    )
+    assert chromium.run("return document.querySelector('.step h3').textContent").endswith(HOSTILE)
+    assert count(chromium, "img, iframe, .details script, .step script, #tip script") == 0
+    assert chromium.complaints() == []
