@@ -94,10 +94,8 @@ def test_zoom(page: Browser) -> None:
     assert width() == pytest.approx(before * 1.25, rel=1e-3)
     click(page, "[data-do=zoom-out]")
     assert width() == pytest.approx(before, rel=1e-3)
-    page.run(
-        "document.querySelector('.canvas').dispatchEvent("
-        "new WheelEvent('wheel', {deltaY: -300, ctrlKey: true, cancelable: true, clientX: 100, clientY: 100}))"
-    )
+    wheel = "{deltaY: -300, ctrlKey: true, cancelable: true, clientX: 100, clientY: 100}"
+    page.run(f"document.querySelector('.canvas').dispatchEvent(new WheelEvent('wheel', {wheel}))")
     assert width() == pytest.approx(before * 2.718, rel=1e-2)
     click(page, "[data-do=fit]")
     assert width() == pytest.approx(before, rel=1e-3)

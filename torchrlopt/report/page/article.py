@@ -139,7 +139,7 @@ def _ops(drawing: Drawing) -> dict[str, list[Any]]:
                 each.name,
                 time_of(price.time_us) if price else "",
                 bool(price and price.is_measured),
-                [numbers[source] for source in tables.sources_of(each, drawing)][:6],
+                [numbers[source] for source in tables.sources_of(each, drawing)][:12],
                 [f"{', '.join(w.types)}{'' if w.is_leaf else ' (computed once)'}" for w in weights],
                 list(drawing.origins.get(each.key, ())) if side == "a" else [],
             ]
@@ -170,7 +170,7 @@ def _walked(drawing: Drawing, steps: tuple[ReportStep, ...]) -> tuple[list[Html]
                 "cost": milliseconds(priced.cost_ms),
                 "before": before,
                 "after": after,
-                "sources": [order[source] for source in lines][:4],
+                "sources": [order[source] for source in lines][:12],
                 "mini": minis.setdefault(mini(step), len(minis)),
             }
         )

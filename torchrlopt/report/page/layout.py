@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 _SWEEPS = 8
-_ROUNDS = 20
-_LAST_ROUNDS = 8  # with the neighbours on both sides
+_ROUNDS = 21  # the last one from above to below
+_LAST_ROUNDS = 9  # with the neighbours on both sides, but for chains and passing edges, which become straight
 _GAP = 18.0
 _LANE = 10.0  # width that a passing edge takes
 _STRAIGHT = 40.0  # how much stronger chains and passing edges pull than others
@@ -185,7 +185,12 @@ def _coordinates(
 ) -> dict[Key, float]:
     """Horizontal centres."""
     above, below = _weighted(links, widths)
+    near = [above, below]
     around = {key: [*above.get(key, ()), *below.get(key, ())] for row in rows for key in row}
+    straight = [
+        {key: [pull for pull in side.get(key, ()) if pull[1] == _STRAIGHT] or around[key] for key in around}
+        for side in near
+    ]
     x: dict[Key, float] = {}
     for row in rows:
         at = 0.0
@@ -196,9 +201,9 @@ def _coordinates(
         for key in row:
             x[key] -= at / 2
     for turn in range(_ROUNDS):
-        near = (above, below)[turn % 2] if turn < _ROUNDS - _LAST_ROUNDS else around
+        pulls = (near if turn < _ROUNDS - _LAST_ROUNDS else straight)[turn % 2]
         for row in rows if turn % 2 == 0 else reversed(rows):
-            _settle(row, near, x, widths)
+            _settle(row, pulls, x, widths)
     return x
 
 

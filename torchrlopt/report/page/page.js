@@ -22,6 +22,20 @@ function showTip(event, lines) {
   tip.style.top = `${Math.max(8, y + 16 + height > innerHeight ? y - height - 12 : y + 16)}px`;
 }
 
+// Lines of the user's program, each once, with the modules that ran it.
+function linesOf(sources, numbers) {
+  const found = new Map();
+  for (const [place, text, module] of numbers.map((at) => sources[at])) {
+    const key = `${place}\n${text}`;
+    if (!found.has(key)) found.set(key, { place, text, modules: [] });
+    if (module) found.get(key).modules.push(module);
+  }
+  return [...found.values()].map(({ place, text, modules }) => {
+    const few = modules.slice(0, 3).join(", ") + (modules.length > 3 ? ` and ${modules.length - 3} more` : "");
+    return { text, where: [place, few].filter(Boolean).join(" in ") };
+  });
+}
+
 class GraphView {
   constructor(root) {
     this.root = root;
@@ -163,9 +177,9 @@ class GraphView {
       lines.push(make("div", op[2], "dim"));
       if (op[4]) lines.push(make("div", `${op[4]}, ${op[5] ? "measured" : "estimated"}`));
       if (op[1]) lines.push(make("div", op[1], "dim"));
-      for (const [place, text, module] of op[6].slice(0, 2).map((at) => this.shown.sources[at])) {
+      for (const { text, where } of linesOf(this.shown.sources, op[6]).slice(0, 3)) {
         if (text) lines.push(make("code", text));
-        lines.push(make("div", [place, module].filter(Boolean).join(" in "), "dim"));
+        lines.push(make("div", where, "dim"));
       }
     } else {
       lines.push(make("div", box.querySelectorAll("text")[1]?.textContent ?? "", "dim"));
@@ -204,10 +218,7 @@ class GraphView {
     add("time", op[4] && `${op[4]}, ${op[5] ? "measured" : "estimated"}`);
     add("weights", op[7].join("; "));
     add("name", op[3]);
-    for (const at of op[6]) {
-      const [place, text, module] = this.shown.sources[at];
-      add(module || "from", [text, place].filter(Boolean).join("   "));
-    }
+    for (const { text, where } of linesOf(this.shown.sources, op[6])) add(where, text || "–");
     this.details.replaceChildren(make("b", op[0]), ` ${became}`, list);
   }
 
@@ -292,12 +303,13 @@ class Walk {
     pair.append(this.minis[step.mini].content.cloneNode(true));
     const parts = [title, told];
     if (step.says) parts.push(make("p", step.says, "says"));
-    for (const [place, text, module] of step.sources.map((each) => this.view.shown.sources[each])) {
+    for (const { text, where } of linesOf(this.view.shown.sources, step.sources)) {
       const line = make("div", undefined, "line");
       if (text) line.append(make("code", text, "source"));
-      line.append(make("small", [place, module].filter(Boolean).join(" in "), "place"));
+      line.append(make("small", where, "place"));
       parts.push(line);
     }
+    if (pair.querySelector(".once")) parts.push(make("p", "Dashed: on weights only, evaluated once for each set of them.", "note"));
     this.box.replaceChildren(...parts, pair);
     const [x, y] = this.places[at];
     const mark = this.chart.querySelector(".mark");

@@ -12,7 +12,7 @@ from torchrlopt.report.page.words import amount, change, milliseconds, percent, 
 from torchrlopt.report.report import Report
 
 _MAX_LINES = 25
-_MAX_DEAREST = 15
+_MAX_DEAREST = 10
 _MAX_CODE = 90
 _MAX_PLACES = 3
 
@@ -106,7 +106,7 @@ def dearest(drawing: Drawing) -> Html:
         rows.append(
             [
                 join(f"{len(own)} × " if len(own) > 1 else None, element("code", own[0].op)),
-                element("code", shortened(", ".join(own[0].types), 40)),
+                element("code", shortened(", ".join(own[0].types), 40), class_="whole"),
                 time_of(taken[kind]),
                 f"{taken[kind] / total:.1%}",
                 "measured" if are_measured else "estimated",
@@ -152,34 +152,42 @@ def _line(text: str, place: str, module: str) -> Html:
     return element("div", code, element("small", where, class_="place"), class_="line")
 
 
+_Line = tuple[str, str]  # where it stands, and its text
+
+
 def lines(drawing: Drawing) -> Html | None:
-    """The user's lines whose operators changed, by what they took; None where none is known."""
+    """The user's lines whose operators changed, by what they took; None where none is known.
+
+    The time of an operator that comes from several lines is shared out by what these took before.
+    """
     after = {each.key for each in drawing.after.operators}
-    before_us: defaultdict[tuple[str, str], float] = defaultdict(float)
-    after_us: defaultdict[tuple[str, str], float] = defaultdict(float)
-    counts: Counter[tuple[str, str]] = Counter()
-    changed: set[tuple[str, str]] = set()
-    for each in drawing.before.operators:
-        source = drawing.sources.get(each.key)
-        if source is None or each.key not in drawing.before.prices:
-            continue
-        line = (source.place, source.text)
-        counts[line] += 1
-        before_us[line] += drawing.before.prices[each.key].time_us
-        if each.key not in after:
-            changed.add(line)
-    for each in drawing.after.operators:
-        found = {(source.place, source.text) for source in sources_of(each, drawing)}
-        for line in found if each.key in drawing.after.prices else ():
-            after_us[line] += drawing.after.prices[each.key].time_us / len(found)
+    before_us: defaultdict[_Line, float] = defaultdict(float)
+    after_us: defaultdict[_Line, float] = defaultdict(float)
+    counts: Counter[_Line] = Counter()
+    changed: set[_Line] = set()
+    line_of = {key: (source.place, source.text) for key, source in drawing.sources.items() if source.file}
+    for key, price in drawing.before.prices.items():
+        if key in line_of:
+            counts[line_of[key]] += 1
+            before_us[line_of[key]] += price.time_us
+            if key not in after:
+                changed.add(line_of[key])
+    for key, price in drawing.after.prices.items():
+        parts = {
+            each: drawing.before.prices[each].time_us
+            for each in drawing.origins.get(key, ())
+            if each in line_of and each in drawing.before.prices
+        }
+        whole = sum(parts.values())
+        for each, part in parts.items():
+            after_us[line_of[each]] += price.time_us * (part / whole if whole > 0 else 1 / len(parts))
     order = sorted(changed, key=lambda line: -before_us[line])
     if not order:
         return None
     largest = max(max(before_us[line], after_us[line]) for line in order)
     rows: list[list[object]] = [
         [
-            element("div", element("code", shortened(text, _MAX_CODE), class_="source"), class_="line"),
-            element("small", place, class_="place"),
+            _line(text, place, ""),
             counts[place, text],
             time_of(before_us[place, text]),
             time_of(after_us[place, text]),
@@ -190,7 +198,7 @@ def lines(drawing: Drawing) -> Html | None:
     caption = "Your lines that run otherwise now"
     if len(order) > _MAX_LINES:
         caption += f" (the {_MAX_LINES} dearest of {len(order)})"
-    return table(caption, ["line", "where", "operators", "time before", "time after", ""], rows, {2, 3, 4})
+    return table(caption, ["line", "operators", "time before", "time after", ""], rows, {1, 2, 3})
 
 
 def left_alone(drawing: Drawing) -> Html | None:
