@@ -83,7 +83,7 @@ def test_printed_table_says_what_matters() -> None:
         "1.10 times",
         "aten.foo.default",
         "4 -> 2",
-        "found by the agent's networks; 40 graphs priced in 0.25 s, the budget ended it",
+        "3 steps, found by networks",
     ):
         assert part in text
     assert "measured" not in str(Report())
@@ -129,3 +129,10 @@ def test_every_family_of_the_library_has_a_meaning() -> None:
     library = load_library(with_generated=True)
     steps = tuple(ReportStep(name, 0, 0.0, 0.0, library.family(name)) for name in library.names)
     assert "other steps" not in {group.meaning for group in Report(steps=steps).step_groups()}
+
+
+def test_a_search_says_who_found_the_plan_and_how_it_ended() -> None:
+    (search,) = example().searches
+    assert str(search) == "found by the agent's networks; 40 graphs priced in 0.25 s, the budget ended it"
+    assert "found by greedy" in str(SearchRecord("greedy", 1, 2, True, 0.1))
+    assert "nothing was left to try" in str(SearchRecord("greedy", 1, 2, True, 0.1))

@@ -79,8 +79,8 @@ class Plan:
                 candidates=int(given["candidates"]),
                 is_exhausted=bool(given["is_exhausted"]),
                 seconds=float(given["seconds"]),
-                found_by=str(given["found_by"]),
-                curve=tuple((float(seconds), float(cost)) for seconds, cost in given["curve"]),
+                found_by=str(given.get("found_by", "")),
+                curve=tuple((float(seconds), float(cost)) for seconds, cost in given.get("curve", ())),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SearchError("a stored plan is malformed", got=repr(error)) from error

@@ -1,8 +1,9 @@
 """What happened to a graph, for people: the report, and the page that shows it."""
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
-from torchrlopt.report.report import Choice, Kept, Report, ReportStep, StepGroup, Timing
+from torchrlopt.report.report import Choice, Kept, Report, Timing
 from torchrlopt.report.search import SearchRecord
+from torchrlopt.report.steps import ReportStep, StepGroup
 
 __all__ = [
     "Choice",

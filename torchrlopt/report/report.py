@@ -15,60 +15,9 @@ from typing import Any, Literal
 
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.search import SearchRecord
+from torchrlopt.report.steps import ReportStep, StepGroup, grouped
 
 Kept = Literal["rewritten", "original"]
-
-#: What the families of the library do, in words, and in the order in which it is told.
-_MEANINGS = {
-    "computed otherwise": ("algebra", "convolution"),
-    "merged": ("merge", "parallel", "hoist"),
-    "folded into weights": ("fold",),
-    "fused": ("recognise", "activation", "epilogue"),
-    "moved less": ("movement",),
-    "left out": ("clean",),
-    "normal form": ("normalise",),
-}
-_OTHER = "other steps"
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportStep:
-    """One substitution that was applied.
-
-    Attributes:
-        substitution: its name in the library.
-        location: index of the match among the matches of that substitution, in canonical order.
-        cost_ms: predicted time of the whole graph after the step, in milliseconds.
-        saved_ms: how much that is less than before the step, in milliseconds.
-        family: of the substitution, see docs/substitutions.md.
-        proof: whether the substitution is "proved", or "tested" only, or "assumed".
-    """
-
-    substitution: str
-    location: int
-    cost_ms: float
-    saved_ms: float = 0.0
-    family: str = ""
-    proof: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class StepGroup:
-    """Steps that mean the same.
-
-    Attributes:
-        meaning: in words.
-        counts: how often each substitution was applied, the most frequent first.
-        saved_ms: predicted, in milliseconds; negative for steps that only prepare others.
-    """
-
-    meaning: str
-    counts: dict[str, int]
-    saved_ms: float
-
-    def __str__(self) -> str:
-        names = ", ".join(f"{count} x {name}" for name, count in self.counts.items())
-        return f"{abs(self.saved_ms):.3f} ms {'less' if self.saved_ms >= 0 else 'more'}: {names}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,9 +237,10 @@ class Report:
             sets = f", {self.checked_sets} of {self.weight_sets} sets of weights checked"
             error = f"{self.numerical_error:.2f} times the original's"
             rows.append(("error to float64", error + (sets if self.weight_sets > 1 else "")))
-        rows.append(("plan", f"{len(self.steps)} steps" + (" (cached)" if self.is_cache_hit else "")))
+        finders = _joined(search.found_by for search in self.searches) if self.steps else ""
+        found = f", found by {finders}" if finders else ""
+        rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
-        rows.extend(("search", str(search)) for search in self.searches)
         rows.extend(("tried", _told(choice)) for choice in self.choices)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
@@ -318,17 +268,7 @@ class Report:
 
     def step_groups(self) -> list[StepGroup]:
         """The steps by what they mean."""
-        counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}
-        saved = dict.fromkeys(counts, 0.0)
-        for step in self.steps:
-            meaning = meaning_of(step.family)
-            counts[meaning][step.substitution] = counts[meaning].get(step.substitution, 0) + 1
-            saved[meaning] += step.saved_ms
-        return [
-            StepGroup(meaning, dict(sorted(names.items(), key=lambda item: -item[1])), saved[meaning])
-            for meaning, names in counts.items()
-            if names
-        ]
+        return grouped(self.steps)
 
     def step_counts(self) -> dict[str, int]:
         """How often each substitution was applied, the most frequent first."""
@@ -336,12 +276,6 @@ class Report:
         for step in self.steps:
             counts[step.substitution] = counts.get(step.substitution, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
-
-
-def meaning_of(family: str) -> str:
-    """A key of `_MEANINGS`, or `_OTHER`."""
-    plain = family.removeprefix("generated_")
-    return next((meaning for meaning, families in _MEANINGS.items() if plain in families), _OTHER)
 
 
 def _told(choice: Choice) -> str:

@@ -10,7 +10,8 @@ from torchrlopt.report.page.html import Html, data, element, join, table
 from torchrlopt.report.page.layers import layers_of, overview
 from torchrlopt.report.page.picture import Side, mini, sides
 from torchrlopt.report.page.words import change, milliseconds, time_of
-from torchrlopt.report.report import Report, ReportStep, meaning_of
+from torchrlopt.report.report import Report
+from torchrlopt.report.steps import ReportStep, meaning_of
 
 _MAX_FULL = 1600  # operators of both graphs that are drawn one by one
 

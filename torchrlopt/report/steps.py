@@ -1,0 +1,79 @@
+"""The steps of a plan as people read them: what was applied, what it saved, and what it means."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+#: What the families of the library do, in words, and in the order in which it is told.
+_MEANINGS = {
+    "computed otherwise": ("algebra", "convolution"),
+    "merged": ("merge", "parallel", "hoist"),
+    "folded into weights": ("fold",),
+    "fused": ("recognise", "activation", "epilogue"),
+    "moved less": ("movement",),
+    "left out": ("clean",),
+    "normal form": ("normalise",),
+}
+_OTHER = "other steps"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportStep:
+    """One substitution that was applied.
+
+    Attributes:
+        substitution: its name in the library.
+        location: index of the match among the matches of that substitution, in canonical order.
+        cost_ms: predicted time of the whole graph after the step, in milliseconds.
+        saved_ms: how much that is less than before the step, in milliseconds.
+        family: of the substitution, see docs/substitutions.md.
+        proof: whether the substitution is "proved", or "tested" only, or "assumed".
+    """
+
+    substitution: str
+    location: int
+    cost_ms: float
+    saved_ms: float = 0.0
+    family: str = ""
+    proof: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepGroup:
+    """Steps that mean the same.
+
+    Attributes:
+        meaning: in words.
+        counts: how often each substitution was applied, the most frequent first.
+        saved_ms: predicted, in milliseconds; negative for steps that only prepare others.
+    """
+
+    meaning: str
+    counts: dict[str, int]
+    saved_ms: float
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{count} x {name}" for name, count in self.counts.items())
+        return f"{abs(self.saved_ms):.3f} ms {'less' if self.saved_ms >= 0 else 'more'}: {names}"
+
+
+def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
+    """The steps by what they mean."""
+    counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}
+    saved = dict.fromkeys(counts, 0.0)
+    for step in steps:
+        meaning = meaning_of(step.family)
+        counts[meaning][step.substitution] = counts[meaning].get(step.substitution, 0) + 1
+        saved[meaning] += step.saved_ms
+    return [
+        StepGroup(meaning, dict(sorted(names.items(), key=lambda item: -item[1])), saved[meaning])
+        for meaning, names in counts.items()
+        if names
+    ]
+
+
+def meaning_of(family: str) -> str:
+    """A key of `_MEANINGS`, or `_OTHER`."""
+    plain = family.removeprefix("generated_")
+    return next((meaning for meaning, families in _MEANINGS.items() if plain in families), _OTHER)
