@@ -34,6 +34,11 @@ def check_optimise() -> None:
     print(fast.report)
     if fast.report.kept != "rewritten" or fast.report.searcher != "agent" or not fast.report.steps:
         raise SystemExit("error: the model was not rewritten by the agent")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        fast.report.save(page)
+        if "class GraphView" not in page.read_text(encoding="utf-8"):
+            raise SystemExit("error: the page of the report has no script")
     torch._dynamo.reset()
     with torch.no_grad():
         compiled = torch.compile(model, backend="rlopt", options=options)  # by the entry point

@@ -14,6 +14,7 @@ import torch
 import torchrlopt
 from tests.e2e.models import Branches, build
 from tests.unit.onnx_text import proto_of
+from tests.unit.page_cases import Page
 from torchrlopt.api.cli import app
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import UnsupportedError
@@ -54,6 +55,23 @@ def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> No
     assert report["kept"] == "rewritten"
     assert report["searcher"] == "taso"
     assert (tmp_path / "out.onnx").exists()
+
+
+def test_optimise_onnx_writes_the_page(model_file: Path, tmp_path: Path) -> None:
+    html = tmp_path / "report.html"
+    result = run(
+        "optimise-onnx",
+        str(model_file),
+        str(tmp_path / "out.onnx"),
+        "-o",
+        "searcher=greedy",
+        "--html",
+        str(html),
+    )
+    assert result.returncode == 0, result.stderr
+    page = Page(html.read_text(encoding="utf-8"))
+    assert "in.onnx" in page.text
+    assert len(page.boxes()) > 2
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ def optimise_onnx(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as a page to this file.", dir_okay=False)
+    ] = None,
 ) -> None:
     """Rewrite an ONNX file; the result holds standard operators only.
 
@@ -73,6 +76,8 @@ def optimise_onnx(
     cannot be made, the original is written, and the report says so.
     """
     report = rewrite(path_in, path_out, **_parsed(option or []))
+    if html is not None:
+        report.save(html, path_in.name)
     typer.echo(report.to_json() if as_json else str(report))
 
 

@@ -36,10 +36,10 @@ def article(number: int, drawing: Drawing, steps: tuple[ReportStep, ...], report
     first = report.cost_before_ms if count == 1 else None
     return element(
         "article",
-        section(f"Where the time goes{of}", *_times(drawing)),
         section(f"Before and after{of}", picture),
         section(f"Step by step{of}", _walk(number, drawing, steps, minis, first)) if steps else None,
         _searched(search.curve, of) if search is not None else None,
+        section(f"Where the time goes{of}", *_times(drawing)),
         _lines(drawing, of),
         data(f"data{number}", shown),
         class_="of-graph",

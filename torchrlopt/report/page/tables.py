@@ -98,7 +98,6 @@ def dearest(drawing: Drawing) -> Html:
     total = sum(price.time_us for price in graph.prices.values()) or 1.0
     taken = {kind: sum(graph.prices[each.key].time_us for each in own) for kind, own in alike.items()}
     order = sorted(alike, key=lambda kind: -taken[kind])
-    largest = max(taken.values(), default=0.0)
     rows: list[list[object]] = []
     for kind in order[:_MAX_DEAREST]:
         own = alike[kind]
@@ -111,13 +110,12 @@ def dearest(drawing: Drawing) -> Html:
                 f"{taken[kind] / total:.1%}",
                 "measured" if are_measured else "estimated",
                 _lines_of(own, drawing),
-                bars(0.0, taken[kind], largest),
             ]
         )
     left = f" ({_MAX_DEAREST} of {len(order)} kinds)" if len(order) > _MAX_DEAREST else ""
     return table(
         f"What takes most time after the plan{left}",
-        ["operator", "result", "time", "share", "price", "from", ""],
+        ["operator", "result", "time", "share", "price", "from"],
         rows,
         {2, 3},
     )
