@@ -74,6 +74,20 @@ def test_optimise_onnx_writes_the_page(model_file: Path, tmp_path: Path) -> None
     assert len(page.boxes()) > 2
 
 
+def test_explain_prints_the_plans_and_writes_the_page_of_one(model_file: Path, tmp_path: Path) -> None:
+    html = tmp_path / "plan.html"
+    result = run("explain", str(model_file), "-o", "searcher=greedy", "--html", str(html), "--json")
+    assert result.returncode == 0, result.stderr
+    (graph,) = json.loads(result.stdout)["graphs"]
+    assert graph["executors"][0]["executor"] == "eager"
+    page = Page(html.read_text(encoding="utf-8"))
+    steps = sum(each["count"] for each in graph["executors"][0]["rewrites"])
+    assert len(page.data()["steps"]) == steps > 0
+    wrong = run("explain", str(model_file), "--html", str(html), "--executor", "eagr")
+    assert wrong.returncode == 2
+    assert "eager, " in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [("searcher=gredy", "did you mean 'greedy'"), ("seed", "name=value"), ("sed=1", "'seed'")],

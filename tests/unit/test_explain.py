@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt import _C
+from tests.unit.page_cases import Page
+from torchrlopt import _C, executor_table
 from torchrlopt.api.explain import explainer
+from torchrlopt.api.explain.words import differences
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.machine.cost import cost_model
@@ -82,8 +85,47 @@ def test_json_and_table() -> None:
     fields = json.loads(found.to_json())
     assert fields["graphs"][0]["executors"][0]["executor"] == "eager"
     text = str(found)
-    for part in ("eager", "predicted", "rewrites", "packed", "1 x convolution + relu", "inductor", "prices"):
+    for part in (
+        "eager",
+        "predicted",
+        "% less; the plan was found by greedy",
+        "computed otherwise",
+        "1 x add_enlarged_biased_conv (tested only): ",
+        "packed",
+        "1 x convolution + relu",
+        "1 to channels_last, 0 back",
+        "inductor",
+        "its prices",
+        "views and reshapes are compiled away",
+        "to start a kernel costs 0.5 µs, in eager PyTorch 2.5 µs",
+        "it knows no strides: transposes and most slices are copies",
+    ):
         assert part in text
+    assert "copies_cuts" not in text
+    assert "fuse_conv_relu (tested" not in text, "it is proved"
+
+
+def test_every_price_that_sets_an_executor_apart_has_words() -> None:
+    base = {name: 1.0 for name in dir(_C.DeviceModel()) if not name.startswith("_")}
+    for row in executor_table.ROWS:
+        for sentence in differences({name: float(value) for name, value in row.prices.items()}, base):
+            assert "_" not in sentence
+            assert not any(name.replace("_", " ") in sentence for name in base)
+    assert differences({"flops_per_us": 2.0}, base) == ("flops per us: 2, in eager PyTorch 1",)
+    assert differences({"view_us": 0.0}, base) == ("to start a view costs nothing, in eager PyTorch 1 µs",)
+
+
+def test_the_plan_of_an_executor_is_saved_as_a_page(tmp_path: Path) -> None:
+    found = torchrlopt.explain(Net().eval(), torch.randn(2, 3, 32, 32), cache=False, searcher="greedy")
+    found.save(tmp_path / "plan.html", "inductor", "net")
+    page = Page((tmp_path / "plan.html").read_text(encoding="utf-8"))
+    assert "it was only planned" in page.text
+    assert "self.head(torch.relu(self.norm(self.a(x) + self.b(x))).mean((2, 3)))" in page.text
+    names = [each["name"] for each in page.data()["steps"]]
+    (view,) = [each for each in found.graphs[0].executors if each.executor == "inductor"]
+    assert {name: names.count(name) for name in names} == {e.substitution: e.count for e in view.rewrites}
+    with pytest.raises(OptionsError, match="eager, "):
+        found.save(tmp_path / "plan.html", "inductr")
 
 
 def test_a_graph_that_is_left_alone_says_why() -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from torchrlopt.api.cli import cache, substitutions
-from torchrlopt.api.cli.models import HELP
+from torchrlopt.api.cli.models import HELP, load_model
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
 
@@ -116,6 +116,30 @@ def profile(
     from torchrlopt.api.cli import measure  # heavy
 
     measure.fill(models, executor, seconds, seed)
+
+
+@app.command()
+def explain(
+    model: Annotated[str, typer.Argument(help=HELP)],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="name=value of an option; may be repeated.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the plan for one executor as a page.", dir_okay=False)
+    ] = None,
+    executor: Annotated[str, typer.Option(help="Of which --html shows the plan.")] = "eager",
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Plan a model for every executor that is there, and say what each plan is made of; nothing is timed.
+
+    Example: torchrlopt explain baselines.models:build:repvgg_a0 --html plan.html
+    """
+    from torchrlopt.api.explain import explain as plan  # heavy
+
+    found = plan(*load_model(model), **_parsed(option or []))
+    if html is not None:
+        found.save(html, executor, model)
+    typer.echo(found.to_json() if as_json else str(found))
 
 
 def _parsed(assignments: list[str]) -> dict[str, Any]:

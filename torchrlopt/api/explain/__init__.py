@@ -35,4 +35,4 @@ def explain(
 
     explainer = Explainer(Options.from_dict(options))
     visit(model, example_inputs, explainer.look, explainer.leave)
-    return Explanation(tuple(explainer.graphs))
+    return Explanation(tuple(explainer.graphs), explainer.reports)

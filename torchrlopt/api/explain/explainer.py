@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torchrlopt import _C
 from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
+from torchrlopt.api.explain.words import differences
 from torchrlopt.capture.job import Job, make_job
 from torchrlopt.capture.trace import Traced
 from torchrlopt.compile.attempt import subject_of
@@ -18,9 +19,12 @@ from torchrlopt.machine.cost import device_model
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Planned, make_plan, profile_for
+from torchrlopt.plan.record import proof_of
 from torchrlopt.report import Report
+from torchrlopt.report.steps import meaning_of
 from torchrlopt.substitutions import load_library
 
+_ONLY_PLANNED = "it was only planned, nothing was built or timed"
 _LEAST_GAIN = 0.02  # of a rewrite, as a part of what it takes off for eager PyTorch
 
 Steps = Sequence[tuple[str, int]]
@@ -34,11 +38,13 @@ class Explainer:
 
     Attributes:
         graphs: what was seen, in order.
+        reports: of the plans, by executor.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self.graphs: list[GraphView] = []
+        self.reports: dict[str, list[Report]] = {}
 
     def look(self, traced: Traced) -> None:
         """Add a view of one graph, for every executor that is there."""
@@ -62,7 +68,9 @@ class Explainer:
     def _executor(self, name: str, job: Job, base: Steps) -> ExecutorView:
         options, subject = self._for(name), subject_of(job)
         graph, where = job.program.graph, subject.device
-        planned = make_plan(subject, options, Report())
+        report = Report(options.searcher, name, fallback_reason=_ONLY_PLANNED, opaque=job.captured.opaque)
+        planned = make_plan(subject, options, report)
+        self.reports.setdefault(name, []).append(report)
         prices, eager = (
             profile_for(each, where).cost_model(subject.sizes) for each in (options, self._for("eager"))
         )
@@ -73,7 +81,8 @@ class Explainer:
             planned.plan.cost_after_ms,
             tuple(rewrites),
             () if name == "eager" else _needless(graph, base, prices, eager),
-            _price_differences(name, where.type),
+            *_price_differences(name, where.type),
+            planned.plan.found_by,
         )
         return self._with_kernels(view, job, planned, options)
 
@@ -104,8 +113,12 @@ def _priced(graph: _C.Graph, steps: Steps, prices: _C.CostModel) -> dict[str, Re
     for name, location in steps:
         graph = library.apply(graph, name, location)
         after = prices.total(graph)["time_us"]
-        known = found.get(name, Rewrite(name, 0, 0.0))
-        found[name] = Rewrite(name, known.count + 1, known.gain_ms + (before - after) / 1000)
+        known = found.get(name)
+        if known is None:
+            meaning = meaning_of(library.family(name))
+            known = Rewrite(name, 0, 0.0, proof_of(library, name), meaning)
+        gain_ms = known.gain_ms + (before - after) / 1000
+        found[name] = dataclasses.replace(known, count=known.count + 1, gain_ms=gain_ms)
         before = after
     return found
 
@@ -122,8 +135,9 @@ def _needless(
     )
 
 
-def _price_differences(executor: str, device_type: str) -> dict[str, float]:
-    """The rates and overheads in which an executor differs from eager PyTorch."""
+def _price_differences(executor: str, device_type: str) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The rates and overheads in which an executor differs from eager PyTorch, and the same in words."""
     own, base = device_model(executor, device_type), device_model("eager", device_type)
     names = [name for name in dir(own) if not name.startswith("_")]
-    return {name: float(getattr(own, name)) for name in names if getattr(own, name) != getattr(base, name)}
+    found = {name: float(getattr(own, name)) for name in names if getattr(own, name) != getattr(base, name)}
+    return found, differences(found, {name: float(getattr(base, name)) for name in found})

@@ -5,6 +5,13 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torchrlopt.errors import OptionsError
+from torchrlopt.report import Report
+
+_NOTHING_MS = 0.0005  # what is shown as 0.000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,11 +23,15 @@ class Rewrite:
         count: how often the plan applies it.
         gain_ms: what all these steps take off the predicted time, in milliseconds. Negative for one that
             pays only by what it makes possible.
+        proof: whether the substitution is "proved", or "tested" only.
+        meaning: what it does, in words, as reports group steps.
     """
 
     substitution: str
     count: int
     gain_ms: float
+    proof: str = ""
+    meaning: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +46,8 @@ class ExecutorView:
         needless: rewrites of the plan for eager PyTorch that take nothing off the predicted time here,
             applied in the same order: the executor does the same by itself, or does not pay for it.
         prices: how its prices differ from eager PyTorch's, as far as they do.
+        differences: the same in words.
+        found_by: what found the plan, see `SearchRecord`.
         packed: kernels with pre-packed weights, by what they compute, counted; eager only.
         plain: convolutions, linears, products and attentions that stay ATen's, counted; eager only.
         to_channels_last: copies into the layout of packed convolutions; eager only.
@@ -48,6 +61,8 @@ class ExecutorView:
     rewrites: tuple[Rewrite, ...] = ()
     needless: tuple[Rewrite, ...] = ()
     prices: dict[str, float] = dataclasses.field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    found_by: str = ""
     packed: dict[str, int] = dataclasses.field(default_factory=dict)
     plain: dict[str, int] = dataclasses.field(default_factory=dict)
     to_channels_last: int = 0
@@ -80,13 +95,36 @@ class Explanation:
 
     Attributes:
         graphs: the graphs of the model, in the order in which they are met.
+        reports: of the plans, by executor, one for each graph that is planned; not in the JSON.
     """
 
     graphs: tuple[GraphView, ...]
+    reports: Mapping[str, Sequence[Report]] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def to_json(self) -> str:
         """All of it as a JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        return json.dumps({"graphs": [dataclasses.asdict(graph) for graph in self.graphs]}, indent=2)
+
+    def save(self, path: str | Path, executor: str = "eager", title: str = "") -> None:
+        """Write the plan for one executor as an HTML page, see `Report.save`.
+
+        Args:
+            path: of the page; it is overwritten.
+            executor: its name.
+            title: what the page is called, such as the model's name.
+
+        Raises:
+            OptionsError: there is no plan for this executor.
+        """
+        if executor not in self.reports:
+            raise OptionsError(
+                "there is no plan for this executor",
+                expected=f"one of {', '.join(self.reports)}" if self.reports else "a graph that is planned",
+                got=executor,
+            )
+        Report.merged(self.reports[executor]).save(path, title)
 
     def __str__(self) -> str:
         # rich is slow to import, and most explanations are of one model
@@ -120,25 +158,38 @@ def _table(view: ExecutorView) -> object:
 
 def _rows(view: ExecutorView) -> list[tuple[str, str]]:
     """Names and texts of a table."""
-    rows = [("predicted", f"{view.cost_before_ms:.3f} -> {view.cost_after_ms:.3f} ms")]
+    before, after = view.cost_before_ms, view.cost_after_ms
+    less = f", {1 - after / before:.0%} less" if view.rewrites and before > 0 else ""
+    finder = f"; the plan was found by {view.found_by}" if view.found_by and view.rewrites else ""
+    rows = [("predicted", f"{before:.3f} -> {after:.3f} ms{less}{finder}")]
     if view.reason is not None:
         rows.append(("cannot run it", view.reason))
-    rows += _listed("rewrites", view.rewrites) or [("rewrites", "none")]
-    rows += _listed("brings nothing", view.needless)
-    if view.prices:
-        rows.append(("prices", ", ".join(f"{name} {value:g}" for name, value in view.prices.items())))
-    rows += [
-        ("packed" if not at else "", f"{n} x {name}") for at, (name, n) in enumerate(view.packed.items())
-    ]
-    rows += [("plain" if not at else "", f"{n} x {name}") for at, (name, n) in enumerate(view.plain.items())]
+    by_meaning: dict[str, list[Rewrite]] = {}
+    for each in view.rewrites:
+        by_meaning.setdefault(each.meaning, []).append(each)
+    for meaning, rewrites in by_meaning.items():
+        rows += _listed(meaning, [_told(each) for each in rewrites])
+    if not view.rewrites:
+        rows.append(("rewrites", "none"))
+    rows += _listed("brings nothing", [f"{each.count} x {each.substitution}" for each in view.needless])
+    rows += _listed("its prices", view.differences)
+    rows += _listed("packed", [f"{count} x {name}" for name, count in view.packed.items()])
+    rows += _listed("plain", [f"{count} x {name}" for name, count in view.plain.items()])
     if view.packed:
-        copies = f"{view.to_channels_last} copies to channels_last, {view.restored} back"
-        rows.append(("layout", copies))
+        rows.append(("copies", f"{view.to_channels_last} to channels_last, {view.restored} back"))
     return rows
 
 
-def _listed(name: str, rewrites: tuple[Rewrite, ...]) -> list[tuple[str, str]]:
-    return [
-        (name if at == 0 else "", f"{each.count} x {each.substitution} ({-each.gain_ms:+.3f} ms)")
-        for at, each in enumerate(rewrites)
-    ]
+def _told(rewrite: Rewrite) -> str:
+    """One line on a rewrite."""
+    if abs(rewrite.gain_ms) < _NOTHING_MS:
+        gain = "no difference by itself"
+    else:
+        gain = f"{abs(rewrite.gain_ms):.3f} ms {'less' if rewrite.gain_ms > 0 else 'more'}"
+    mark = f" ({rewrite.proof} only)" if rewrite.proof not in ("", "proved") else ""
+    return f"{rewrite.count} x {rewrite.substitution}{mark}: {gain}"
+
+
+def _listed(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Rows of which the first has the name."""
+    return [(name if at == 0 else "", text) for at, text in enumerate(texts)]
