@@ -30,6 +30,7 @@ from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.report import Report, Timing
+from torchrlopt.substitutions import load_library
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -234,6 +235,18 @@ def test_save_dir(tmp_path: Any) -> None:
     (folder,) = (tmp_path / "saved").iterdir()
     before, after = (onnx.load(folder / name) for name in ("before.onnx", "after.onnx"))
     assert len(after.graph.node) != len(before.graph.node)
+    weights = {name for name, _ in build(Branches).named_parameters()}
+    for graph in (before.graph, after.graph):
+        assert {each.name for each in graph.input} >= weights
+        names = [node.name for node in graph.node]
+        assert len(set(names)) == len(names)
+    assert [each.name for each in before.graph.output] == [each.name for each in after.graph.output]
+    made = [node for node in after.graph.node if "rlopt_" in node.name and node.op_type != "Constant"]
+    library = load_library()
+    assert made
+    for node in made:
+        assert library.find(node.name.rpartition("/")[2].partition(".")[0]) >= 0, node.name
+    assert any("tests/e2e/models.py:" in node.doc_string for node in made)
     assert Report.from_json((folder / "report.json").read_text()).steps
 
 

@@ -50,6 +50,28 @@ def test_lines_and_modules() -> None:
     assert set(job.sources) <= {node.name for node in job.captured.model.graph}
 
 
+def test_inputs_and_weights_are_called_as_the_user_calls_them() -> None:
+    (job,) = jobs_of(Outer().eval(), {"x": torch.randn(2, 4)})
+    names = {f"layers.{at}.linear.{kind}" for at in (0, 1) for kind in ("weight", "bias")}
+    assert set(job.labels.values()) == {*names, "kwargs['x']"}
+    given = {value.name for value in job.captured.model.graph.inputs}
+    assert set(job.labels) == given
+
+
+def test_weights_that_are_frozen_keep_their_names() -> None:
+    report = torchrlopt.optimise(
+        Outer().eval(),
+        torch.randn(2, 4),
+        cache=False,
+        on_error="raise",
+        measure=False,
+        searcher="greedy",
+        weights="frozen",
+    ).report
+    labels = set(report.records[0].draw().labels.values())
+    assert len([name for name in labels if "linear" in name and "weight" in name]) == 2, labels
+
+
 def test_a_line_of_many_nodes_is_one_object() -> None:
     (job,) = jobs_of(Outer().eval(), torch.randn(2, 4))
     assert len({id(source) for source in job.sources.values()}) == len(set(job.sources.values()))

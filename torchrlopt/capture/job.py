@@ -32,6 +32,12 @@ class Job:
     program: Program
 
     @functools.cached_property
+    def labels(self) -> Mapping[str, str]:
+        """Names of the inputs and weights in the user's words, by their name in the program."""
+        nodes = [node.name for node in self.captured.aten.graph.nodes if node.op == "placeholder"]
+        return {node: name for node, name in zip(nodes, self.traced.names, strict=False) if name}
+
+    @functools.cached_property
     def sources(self) -> Mapping[str, Source]:
         """Where the user wrote the nodes of the program, by name."""
         return sources_of(self.captured)

@@ -1,4 +1,4 @@
-"""Where the user wrote what was captured: file, line and module of each node, from Dynamo's stack traces.
+"""Where the user wrote what was captured, by Dynamo's notes: line and module of nodes, names of inputs.
 
 What is kept is small and refers to nothing: a line that made many nodes is one object.
 """
@@ -22,6 +22,9 @@ _FRAME = re.compile(
 )
 _ROOT = re.compile(r"^L\['\w+'\](\.__closure__\[\d+\]\.cell_contents)?\.?")
 _CHILD = re.compile(r"\._modules\['([^']*)'\]")
+
+_MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]")
+_ARGUMENT = re.compile(r"^[LG]\['(\w+)'\]")
 
 _NOT_THE_USERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[1]}/")
 
@@ -56,6 +59,28 @@ def _source_of(meta: Mapping[str, Any]) -> Source | None:
 def _path_of(name: str) -> str:
     """A module's path as `named_modules` has it."""
     return _ROOT.sub("", _CHILD.sub(r".\1", name))
+
+
+def input_names(gm: torch.fx.GraphModule, num_lifted: int) -> tuple[str, ...]:
+    """Names of the inputs that an ATen graph of Dynamo's graph has, in the user's words.
+
+    Args:
+        gm: Dynamo's graph.
+        num_lifted: how many of its attributes AOTAutograd puts before the inputs.
+    """
+    lifted = [name for name, _ in (*gm.named_parameters(), *gm.named_buffers())] if num_lifted else []
+    lifted = lifted if len(lifted) == num_lifted else [""] * num_lifted
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    return (*lifted, *(_input_name(getattr(node, "_dynamo_source", None), node.name) for node in inputs))
+
+
+def _input_name(source: Any, name: str) -> str:
+    """What Dynamo found an input by, as the user would write it; `name` where it does not say."""
+    found = getattr(source, "name", None)
+    if not isinstance(found, str):
+        return name
+    members = _MEMBER.findall(found)
+    return ".".join(members) if members else _ARGUMENT.sub(r"\1", found)
 
 
 @functools.lru_cache(maxsize=1024)

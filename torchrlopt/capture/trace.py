@@ -19,6 +19,7 @@ import torch
 from torchrlopt.capture import aot
 from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
 from torchrlopt.capture.effects import effect_before_tracing
+from torchrlopt.capture.sources import input_names
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
 
@@ -45,6 +46,7 @@ class Traced:
         mutated: positions of the inputs that AOTAutograd writes to after a call.
         num_lifted: how many of the first inputs are weights that Dynamo's graph holds as attributes, so that
             no call passes them.
+        names: of the inputs in the user's words, such as "encoder.weight"; empty where they are not known.
     """
 
     aten: torch.fx.GraphModule
@@ -52,6 +54,7 @@ class Traced:
     static: tuple[int, ...]
     mutated: frozenset[int]
     num_lifted: int
+    names: tuple[str, ...] = ()
 
     @functools.cached_property
     def content(self) -> str:
@@ -119,7 +122,8 @@ def trace(
             if reason is not None:
                 leave(reason)
                 return None
-            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights)))
+            names = input_names(gm, len(weights))
+            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names))
 
         try:
             return aot.trace(

@@ -18,14 +18,15 @@ from torchrlopt.capture.job import Job
 from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.compile import check, timing
 from torchrlopt.compile.artefacts import tell_graphs
+from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx import files
-from torchrlopt.onnx.writer import write
+from torchrlopt.onnx.writer import fresh_prefix, write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Planned, Subject, Verified, make_plan
-from torchrlopt.report import Report
+from torchrlopt.report import Drawing, Report
 
 
 class Attempt(NamedTuple):
@@ -82,7 +83,7 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     folder = folder_of(planned.graph_hash, options)
     if folder is not None:
         with timed(report, "save"):
-            _save(job, model, folder)
+            _save(job, model, report.records[0].draw(), folder)
     with timed(report, "check"):
         is_kept = _check(contestant, lowered, planned, options, report)
     return Attempt(lowered if is_kept else None, report)
@@ -91,7 +92,7 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
 def subject_of(job: Job) -> Subject:
     """What planning has to know of a job."""
     traced = job.traced
-    return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources)
+    return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
 
 
 def _check(
@@ -147,11 +148,12 @@ def folder_of(graph_hash: str, options: Options) -> Path | None:
     return None if options.save_dir is None else Path(options.save_dir) / graph_hash[:12]
 
 
-def _save(job: Job, model: onnx_ir.Model, folder: Path) -> None:
-    """Leave both graphs where the user asked for them."""
+def _save(job: Job, model: onnx_ir.Model, drawing: Drawing, folder: Path) -> None:
+    """Leave both graphs where the user asked for them, under names that say where things come from."""
     folder.mkdir(parents=True, exist_ok=True)
-    files.save(job.captured.model, folder / "before.onnx")
-    files.save(model, folder / "after.onnx")
+    names = ReadableNames(drawing, fresh_prefix(job.program.source))
+    for graph, name in ((job.captured.model, "before.onnx"), (model, "after.onnx")):
+        files.save_message(names.applied_to(files.message(graph)), folder / name)
 
 
 @contextmanager

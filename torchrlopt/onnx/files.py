@@ -69,8 +69,13 @@ def save(model: onnx_ir.Model, path: str | Path) -> None:
         model: the model, in memory or with external data beside `path`.
         path: the file; initializers beyond `saving.MAX_INLINE_BYTES` go to a file beside it.
     """
+    save_message(message(model), path)
+
+
+def save_message(proto: onnx.ModelProto, path: str | Path) -> None:
+    """Write a protobuf message as `save` writes a model."""
     with Staged(Path(path)) as staged:
-        staged.write(message(model), Path(path).parent)
+        staged.write(proto, Path(path).parent)
         staged.commit()
 
 

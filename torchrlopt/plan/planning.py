@@ -51,6 +51,7 @@ class Subject:
         content: key of the program that runs, beyond the graph: strides, operators that the core does not
             know, constants. What was measured and checked holds for one content only.
         sources: where the user wrote the nodes of the graph, by name; for the report.
+        labels: names of its inputs and weights in the user's words, by name; for the report.
     """
 
     program: Program
@@ -58,6 +59,7 @@ class Subject:
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     content: str = ""
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -168,7 +170,8 @@ def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
     report.measured_share = metrics["measured_us"] / metrics["time_us"] if metrics["time_us"] > 0 else 0.0
     report.searches = (_search_of(found.plan),)
     before, after = priced(program.graph, cost), priced(found.graph, cost)
-    report.records = (PlanRecord(program.graph, found.plan.steps, before, after, subject.sources),)
+    known = (subject.sources, subject.labels)
+    report.records = (PlanRecord(program.graph, found.plan.steps, before, after, *known),)
     report.num_nodes_before = _num_run_time_operators(program.graph)
     report.num_nodes_after = _num_run_time_operators(found.graph)
     return found

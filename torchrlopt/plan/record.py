@@ -57,6 +57,7 @@ class PlanRecord:
         before: prices of `graph`.
         after: prices of the graph that the steps lead to.
         sources: where the user wrote the nodes of `graph`, by name.
+        labels: names of its inputs and weights in the user's words, by name.
     """
 
     graph: _C.Graph
@@ -64,6 +65,7 @@ class PlanRecord:
     before: Priced
     after: Priced
     sources: Mapping[str, Source]
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def draw(self) -> Drawing:
         """Replay the steps and note what each of them does."""
@@ -72,7 +74,8 @@ class PlanRecord:
         keys = {each.name: each.key for each in before.operators if each.name}
         sources = {keys[name]: source for name, source in self.sources.items() if name in keys}
         steps = tuple(replay.step(name, location) for name, location in self.steps)
-        return Drawing(before, _drawn(replay, self.after), steps, replay.origins, sources)
+        labels = {keys[name]: label for name, label in self.labels.items() if name in keys}
+        return Drawing(before, _drawn(replay, self.after), steps, replay.origins, sources, labels)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are of the drawing: a graph of the core has neither."""

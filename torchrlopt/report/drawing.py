@@ -126,6 +126,7 @@ class Drawing:
         origins: keys of `before` from which each operator of a later graph comes, by its key; a node that
             was there from the beginning comes from itself.
         sources: where the user wrote each operator of `before`, by key, as far as that is known.
+        labels: names of inputs and weights in the user's words, by key, as far as they are known.
     """
 
     before: DrawnGraph
@@ -133,6 +134,17 @@ class Drawing:
     steps: tuple[DrawnStep, ...]
     origins: Mapping[int, tuple[int, ...]]
     sources: Mapping[int, Source]
+    labels: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    def modules_of(self, key: int) -> str:
+        """Path of the innermost module that holds all of what an operator comes from."""
+        found = (self.sources.get(origin) for origin in self.origins.get(key, ()))
+        paths = [source.module.split(".") for source in found if source is not None]
+        common = paths[0] if paths else []
+        for path in paths[1:]:
+            length = next((at for at, (a, b) in enumerate(zip(common, path, strict=False)) if a != b), None)
+            common = common[: min(len(common), len(path)) if length is None else length]
+        return ".".join(common)
 
 
 class Record(Protocol):

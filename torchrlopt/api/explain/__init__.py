@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,12 +12,14 @@ from torchrlopt.options import Options
 
 
 def explain(
-    model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor, **options: Any
+    model: Callable[..., Any],
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    **options: Any,
 ) -> Explanation:
     """Plan a model for every executor, and say what each plan is made of; nothing is timed or kept.
 
     Args:
-        model: in eval mode. It is run once, as it is.
+        model: a module in eval mode, or a function of tensors. It is run once, as it is.
         example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor.
         **options: see `Options`; `executor` has no effect.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrlopt.report.drawing import Drawing, Source
+from torchrlopt.report.drawing import Drawing, Operator, Source
 from torchrlopt.report.page import charts, tables
 from torchrlopt.report.page.html import Html, data, element, join, table
 from torchrlopt.report.page.layers import layers_of, overview
@@ -141,10 +141,18 @@ def _ops(drawing: Drawing) -> dict[str, list[Any]]:
                 time_of(price.time_us) if price else "",
                 bool(price and price.is_measured),
                 [numbers[source] for source in tables.sources_of(each, drawing)][:12],
-                [f"{', '.join(w.types)}{'' if w.is_leaf else ' (computed once)'}" for w in weights],
+                [_weight(each, drawing) for each in weights],
                 list(drawing.origins.get(each.key, ())) if side == "a" else [],
             ]
     return found
+
+
+def _weight(each: Operator, drawing: Drawing) -> str:
+    """An operand that is known before a call."""
+    types = ", ".join(each.types)
+    if not each.is_leaf:
+        return f"{types} (computed once)"
+    return f"{drawing.labels.get(each.key, '')} {types}".strip()
 
 
 def _unique_sources(drawing: Drawing) -> list[Source]:
@@ -154,13 +162,13 @@ def _unique_sources(drawing: Drawing) -> list[Source]:
 def _walked(drawing: Drawing, steps: tuple[ReportStep, ...]) -> tuple[list[Html], list[dict[str, Any]]]:
     """Drawings of the steps, each kind once, and what the page tells of each step."""
     ends = _ends(drawing)
+    order = {source: at for at, source in enumerate(_unique_sources(drawing))}
     minis: dict[Html, int] = {}
     told = []
     for number, (step, priced) in enumerate(zip(drawing.steps, steps, strict=True)):
         before = sorted({key for each in step.removed for key in drawing.origins[each.key]})
         after = sorted({key for each in step.added for key in ends[number].get(each.key, ())})
         lines = dict.fromkeys(drawing.sources[key] for key in before if key in drawing.sources)
-        order = {source: at for at, source in enumerate(_unique_sources(drawing))} if lines else {}
         told.append(
             {
                 "name": step.substitution,

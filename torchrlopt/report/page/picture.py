@@ -77,8 +77,9 @@ class Side:
 def sides(drawing: Drawing, layers: Layers, bands: Sequence[Band]) -> tuple[Side, Side]:
     """Both graphs, with the layers of `bands` folded."""
     row_of, num_rows = _rows(layers.count, bands)
-    before = _shapes("b", drawing.before, layers.before, drawing.after, "gone", bands, row_of)
-    after = _shapes("a", drawing.after, layers.after, drawing.before, "new", bands, row_of)
+    graphs = [_labelled(graph, drawing.labels) for graph in (drawing.before, drawing.after)]
+    before = _shapes("b", graphs[0], layers.before, drawing.after, "gone", bands, row_of)
+    after = _shapes("a", graphs[1], layers.after, drawing.before, "new", bands, row_of)
     heights = [_LEAF_HEIGHT] * num_rows
     for shapes, _ in (before, after):
         for shape in shapes:
@@ -87,6 +88,15 @@ def sides(drawing: Drawing, layers: Layers, bands: Sequence[Band]) -> tuple[Side
         _side("b", "Graph before", drawing.before, before, heights),
         _side("a", "Graph after", drawing.after, after, heights),
     )
+
+
+def _labelled(graph: DrawnGraph, labels: Mapping[int, str]) -> DrawnGraph:
+    """A graph whose inputs are called as the user calls them."""
+    operators = (
+        dataclasses.replace(each, name=labels.get(each.key, each.name)) if each.is_leaf else each
+        for each in graph.operators
+    )
+    return dataclasses.replace(graph, operators=tuple(operators))
 
 
 def _rows(count: int, bands: Sequence[Band]) -> tuple[list[int], int]:

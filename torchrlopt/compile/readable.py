@@ -1,0 +1,79 @@
+"""Names for the ONNX files that users look at: where a node comes from, and what made it.
+
+A node that was captured is called by its module, such as "encoder.layer.0/addmm"; one that a substitution
+made also by that substitution. Weights have their path in the model. A node's description is the user's line.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from torchrlopt.report import Drawing
+
+
+class ReadableNames:
+    """Renames one graph before and after a plan alike.
+
+    Args:
+        drawing: of the plan.
+        prefix: how names begin that the writer has made for new nodes; the key of the node follows.
+    """
+
+    def __init__(self, drawing: Drawing, prefix: str) -> None:
+        self._drawing = drawing
+        self._keys = {each.name: each.key for each in drawing.before.operators if each.name}
+        self._keys |= {f"{prefix}{each.key}": each.key for step in drawing.steps for each in step.added}
+        self._made_by = {each.key: step.substitution for step in drawing.steps for each in step.added}
+        self._values: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def applied_to(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model, renamed where it stands. What has been renamed once is called the same the next time."""
+        for each in (*model.graph.input, *model.graph.initializer):
+            label = self._drawing.labels.get(self._keys.get(each.name, -1), each.name)
+            self._name(each.name, label)
+        for node in model.graph.node:
+            for output in filter(None, node.output):
+                self._name(output, self._of_node(node.name, output))
+            node.doc_string = node.doc_string or self._lines(node.name)
+            node.name = self._of_node(node.name, node.name)
+        self._rename(model.graph)
+        return model
+
+    def _of_node(self, node: str, name: str) -> str:
+        """A name of a node or of its output, with where it comes from."""
+        key = self._keys.get(node)
+        if key is None:
+            return name
+        made_by = self._made_by.get(key)
+        module = self._drawing.modules_of(key)
+        return f"{f'{module}/' if module else ''}{f'{made_by}.' if made_by else ''}{name}"
+
+    def _lines(self, node: str) -> str:
+        """The user's lines behind a node."""
+        origins = self._drawing.origins.get(self._keys.get(node, -1), ())
+        found = (self._drawing.sources[key] for key in origins if key in self._drawing.sources)
+        return "\n".join(dict.fromkeys(f"{each.place}  {each.text}" for each in found if each.file))
+
+    def _name(self, value: str, wanted: str) -> None:
+        """Choose the name of a value, one that no other has."""
+        if value in self._values:
+            return
+        name, number = wanted, 1
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        self._values[value] = name
+
+    def _rename(self, graph: onnx.GraphProto) -> None:
+        """Values of a graph, and of those inside of its nodes, which may read them."""
+        for each in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            each.name = self._values.get(each.name, each.name)
+        for node in graph.node:
+            for names in (node.input, node.output):
+                names[:] = [self._values.get(name, name) for name in names]
+            for attribute in node.attribute:
+                for inner in (
+                    (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
+                ):
+                    self._rename(inner)
