@@ -161,3 +161,24 @@ def test_the_model_is_only_looked_at() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     torchrlopt.explain(model, x, cache=False)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_groups_are_left_out_one_by_one(tmp_path: Path) -> None:
+    options = {"cache": False, "searcher": "greedy", "measure_ms": 50.0}
+    found = torchrlopt.explain(Net().eval(), torch.randn(2, 3, 32, 32), leave_out=True, **options)
+    eager = found.graphs[0].executors[0]
+    meanings = list(dict.fromkeys(each.meaning for each in eager.rewrites))
+    assert sorted(each.meaning for each in eager.left_out) == sorted(meanings)
+    by_meaning = {each.meaning: each for each in eager.left_out}
+    assert by_meaning["computed otherwise"].predicted_ms > 0.01, "two convolutions instead of one"
+    assert all(each.predicted_ms >= 0 for each in eager.left_out)
+    assert all(each.spread_ms >= 0 and each.measured_ms != 0 for each in eager.left_out)
+    text = str(found)
+    assert "without what is fused: " in text
+    found.save(tmp_path / "plan.html")
+    page = Page((tmp_path / "plan.html").read_text(encoding="utf-8"))
+    assert "without them, measured" in page.text
+    (report,) = found.reports["eager"]
+    assert type(report).from_json(report.to_json()).left_out == eager.left_out
+    plain = torchrlopt.explain(Net().eval(), torch.randn(2, 3, 32, 32), **options)
+    assert plain.graphs[0].executors[0].left_out == ()

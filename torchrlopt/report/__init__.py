@@ -3,13 +3,14 @@
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.report import Choice, Kept, Report, Timing
 from torchrlopt.report.search import SearchRecord
-from torchrlopt.report.steps import ReportStep, StepGroup
+from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
 
 __all__ = [
     "Choice",
     "Drawing",
     "DrawnStep",
     "Kept",
+    "LeftOut",
     "Operator",
     "Report",
     "ReportStep",

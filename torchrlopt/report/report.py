@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.search import SearchRecord
-from torchrlopt.report.steps import ReportStep, StepGroup, grouped
+from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 
 Kept = Literal["rewritten", "original"]
 
@@ -95,6 +95,7 @@ class Report:
         choices: what `executor="auto"` chose from; empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
         searches: how the plan of each graph was found.
+        left_out: what each group of steps is worth, where `explain` has measured that.
         records: what `save` draws the graphs from, one for each; not in the JSON.
     """
 
@@ -123,6 +124,7 @@ class Report:
     choices: tuple[Choice, ...] = ()
     graph_hash: str = ""
     searches: tuple[SearchRecord, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     records: tuple[Record, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     @property
@@ -160,6 +162,7 @@ class Report:
         fields["opaque"] = tuple(fields["opaque"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
+        fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
         fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
         return cls(**fields)
 
@@ -202,6 +205,7 @@ class Report:
             choices=tuple(choice for r in reports for choice in r.choices),
             graph_hash=_joined(r.graph_hash for r in reports),
             searches=tuple(search for r in reports for search in r.searches),
+            left_out=tuple(each for r in reports for each in r.left_out),
             records=tuple(record for r in reports for record in r.records),
         )
 
@@ -241,6 +245,7 @@ class Report:
         found = f", found by {finders}" if finders else ""
         rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
+        rows.extend(("left out", str(each)) for each in self.left_out)
         rows.extend(("tried", _told(choice)) for choice in self.choices)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))

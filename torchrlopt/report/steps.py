@@ -58,6 +58,27 @@ class StepGroup:
         return f"{abs(self.saved_ms):.3f} ms {'less' if self.saved_ms >= 0 else 'more'}: {names}"
 
 
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """What a plan without the steps of one group takes more than the plan with them.
+
+    Attributes:
+        meaning: of the group.
+        predicted_ms: predicted, in milliseconds.
+        measured_ms: measured, in milliseconds.
+        spread_ms: how far that may be off: half the interquartile range of the rounds.
+    """
+
+    meaning: str
+    predicted_ms: float
+    measured_ms: float
+    spread_ms: float
+
+    def __str__(self) -> str:
+        measured = f"{self.measured_ms:+.3f} ms measured (spread {self.spread_ms:.3f})"
+        return f"without what is {self.meaning}: {self.predicted_ms:+.3f} ms predicted, {measured}"
+
+
 def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
     """The steps by what they mean."""
     counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}

@@ -75,7 +75,17 @@ def is_composite(library: _C.Library, name: str) -> bool:
 
 
 def _primitives_of(library: _C.Library) -> _C.Library:
-    return _C.Library(_text_of(library, [name for name in library.names if not is_composite(library, name)]))
+    return subset_of(library, [name for name in library.names if not is_composite(library, name)])
+
+
+def subset_of(library: _C.Library, names: Sequence[str]) -> _C.Library:
+    """A library of some substitutions of another one.
+
+    Args:
+        library: the other one.
+        names: of those that it keeps, in the order of `library`.
+    """
+    return _C.Library(_text_of(library, names))
 
 
 def _text_of(library: _C.Library, names: Sequence[str]) -> str:

@@ -128,15 +128,18 @@ def explain(
         Path | None, typer.Option(help="Write the plan for one executor as a page.", dir_okay=False)
     ] = None,
     executor: Annotated[str, typer.Option(help="Of which --html shows the plan.")] = "eager",
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Time the plan for eager PyTorch without each of its groups.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Plan a model for every executor that is there, and say what each plan is made of; nothing is timed.
+    """Plan a model for every executor that is there, and say what each plan is made of.
 
     Example: torchrlopt explain baselines.models:build:repvgg_a0 --html plan.html
     """
     from torchrlopt.api.explain import explain as plan  # heavy
 
-    found = plan(*load_model(model), **_parsed(option or []))
+    found = plan(*load_model(model), leave_out=leave_out, **_parsed(option or []))
     if html is not None:
         found.save(html, executor, model)
     typer.echo(found.to_json() if as_json else str(found))

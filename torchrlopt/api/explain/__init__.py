@@ -14,13 +14,17 @@ from torchrlopt.options import Options
 def explain(
     model: Callable[..., Any],
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    *,
+    leave_out: bool = False,
     **options: Any,
 ) -> Explanation:
-    """Plan a model for every executor, and say what each plan is made of; nothing is timed or kept.
+    """Plan a model for every executor, and say what each plan is made of; nothing is kept.
 
     Args:
         model: a module in eval mode, or a function of tensors. It is run once, as it is.
         example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor.
+        leave_out: also say what each group of rewrites is worth for eager PyTorch: the model is planned,
+            built and timed without it. Takes up to `measure_ms` for each group; else nothing is timed.
         **options: see `Options`; `executor` has no effect.
 
     Returns:
@@ -35,6 +39,6 @@ def explain(
     from torchrlopt.api.explain.explainer import Explainer  # heavy
     from torchrlopt.capture.trace import visit  # heavy
 
-    explainer = Explainer(Options.from_dict(options))
+    explainer = Explainer(Options.from_dict(options), leave_out)
     visit(model, example_inputs, explainer.look, explainer.leave)
     return Explanation(tuple(explainer.graphs), explainer.reports)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from torchrlopt import _C
+from torchrlopt.api.explain.leave_out import left_out
 from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
 from torchrlopt.api.explain.words import differences
 from torchrlopt.capture.job import Job, make_job
@@ -35,14 +36,16 @@ class Explainer:
 
     Args:
         options: searcher and budgets of the plans.
+        leave_out: also build and time the plans for eager PyTorch without each group of their steps.
 
     Attributes:
         graphs: what was seen, in order.
         reports: of the plans, by executor.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, leave_out: bool = False) -> None:
         self._options = options
+        self._leave_out = leave_out
         self.graphs: list[GraphView] = []
         self.reports: dict[str, list[Report]] = {}
 
@@ -74,6 +77,8 @@ class Explainer:
         prices, eager = (
             profile_for(each, where).cost_model(subject.sizes) for each in (options, self._for("eager"))
         )
+        if self._leave_out and name == "eager":
+            report.left_out = left_out(job, eager, report, options)
         rewrites = sorted(_priced(graph, planned.plan.steps, prices).values(), key=lambda each: -each.gain_ms)
         view = ExecutorView(
             name,
@@ -83,6 +88,7 @@ class Explainer:
             () if name == "eager" else _needless(graph, base, prices, eager),
             *_price_differences(name, where.type),
             planned.plan.found_by,
+            report.left_out,
         )
         return self._with_kernels(view, job, planned, options)
 

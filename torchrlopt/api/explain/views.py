@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchrlopt.errors import OptionsError
-from torchrlopt.report import Report
+from torchrlopt.report import LeftOut, Report
 
 _NOTHING_MS = 0.0005  # what is shown as 0.000
 
@@ -48,6 +48,7 @@ class ExecutorView:
         prices: how its prices differ from eager PyTorch's, as far as they do.
         differences: the same in words.
         found_by: what found the plan, see `SearchRecord`.
+        left_out: what each group of rewrites is worth; eager only, where that was asked for.
         packed: kernels with pre-packed weights, by what they compute, counted; eager only.
         plain: convolutions, linears, products and attentions that stay ATen's, counted; eager only.
         to_channels_last: copies into the layout of packed convolutions; eager only.
@@ -63,6 +64,7 @@ class ExecutorView:
     prices: dict[str, float] = dataclasses.field(default_factory=dict)
     differences: tuple[str, ...] = ()
     found_by: str = ""
+    left_out: tuple[LeftOut, ...] = ()
     packed: dict[str, int] = dataclasses.field(default_factory=dict)
     plain: dict[str, int] = dataclasses.field(default_factory=dict)
     to_channels_last: int = 0
@@ -171,6 +173,7 @@ def _rows(view: ExecutorView) -> list[tuple[str, str]]:
         rows += _listed(meaning, [_told(each) for each in rewrites])
     if not view.rewrites:
         rows.append(("rewrites", "none"))
+    rows += _listed("left out", [str(each) for each in view.left_out])
     rows += _listed("brings nothing", [f"{each.count} x {each.substitution}" for each in view.needless])
     rows += _listed("its prices", view.differences)
     rows += _listed("packed", [f"{count} x {name}" for name, count in view.packed.items()])

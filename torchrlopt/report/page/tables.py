@@ -10,6 +10,7 @@ from torchrlopt.report.page.charts import bars
 from torchrlopt.report.page.html import Html, element, escaped, join, table
 from torchrlopt.report.page.words import amount, change, milliseconds, percent, shortened, time_of
 from torchrlopt.report.report import Report
+from torchrlopt.report.steps import LeftOut
 
 _MAX_LINES = 25
 _MAX_DEAREST = 10
@@ -40,8 +41,19 @@ def groups(report: Report) -> Html:
         ]
         share = 100 * abs(group.saved_ms) / largest if largest > 0 else 0.0
         bar = element("span", element("i", class_="now", style=f"width:{share:.1f}%"), class_="bars")
-        rows.append([group.meaning, element("ul", *names, class_="names"), change(-group.saved_ms), bar])
-    return table("What the steps do", ["", "substitutions", "predicted", ""], rows, {2})
+        row: list[object] = [group.meaning, element("ul", *names, class_="names"), change(-group.saved_ms)]
+        if report.left_out:
+            row.append(join(*(_worth(each) for each in report.left_out if each.meaning == group.meaning)))
+        rows.append([*row, bar])
+    measured = ["without them, measured"] if report.left_out else []
+    head = ["", "substitutions", "predicted", *measured, ""]
+    return table("What the steps do", head, rows, {2, 3} if measured else {2})
+
+
+def _worth(left_out: LeftOut) -> Html:
+    """What the plan takes more without a group; a title says what was predicted of that."""
+    told = f"{change(left_out.measured_ms)} ± {left_out.spread_ms:.3f}"
+    return element("div", told, title=f"predicted: {change(left_out.predicted_ms)}")
 
 
 def operators(drawing: Drawing) -> Html:
