@@ -174,7 +174,7 @@ def test_groups_are_left_out_one_by_one(tmp_path: Path) -> None:
     assert all(each.predicted_ms >= 0 for each in eager.left_out)
     assert all(each.spread_ms >= 0 and each.measured_ms != 0 for each in eager.left_out)
     text = str(found)
-    assert "without what is fused: " in text
+    assert "without 'fused': " in text
     found.save(tmp_path / "plan.html")
     page = Page((tmp_path / "plan.html").read_text(encoding="utf-8"))
     assert "without them, measured" in page.text

@@ -76,7 +76,7 @@ class LeftOut:
 
     def __str__(self) -> str:
         measured = f"{self.measured_ms:+.3f} ms measured (spread {self.spread_ms:.3f})"
-        return f"without what is {self.meaning}: {self.predicted_ms:+.3f} ms predicted, {measured}"
+        return f"without '{self.meaning}': {self.predicted_ms:+.3f} ms predicted, {measured}"
 
 
 def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
