@@ -81,6 +81,20 @@ def test_crosses_a_hill_that_greedy_does_not() -> None:
     library = _C.Library(HILLS)
     plan = run(_C.parse_graph(HILL), library, budget_steps=100)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
+    assert plan.found_by == "networks"
+    costs = [cost_ms for _, cost_ms in plan.curve]
+    assert costs[0] == plan.cost_before_ms
+    assert costs[-1] == pytest.approx(plan.cost_after_ms)
+    assert costs == sorted(costs, reverse=True)
+    seconds = [at for at, _ in plan.curve]
+    assert seconds == sorted(seconds)
+
+
+def test_a_plan_says_when_greedy_found_it() -> None:
+    plan = run(GRAPHS[0], budget_ms=0.0)
+    assert plan.found_by == "greedy"
+    assert plan.curve[0] == (0.0, plan.cost_before_ms)
+    assert plan.curve[-1][1] == plan.cost_after_ms
 
 
 def test_a_limit_of_expansions_gives_the_same_plan_twice() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tests.unit.page_cases import CONVOLUTION, report_of
 from torchrlopt.compile import memory
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.memory import Memory
@@ -47,6 +48,15 @@ def test_a_compiled_graph_lives_as_long_as_somebody_uses_it() -> None:
     assert compiled([1, 2]) == (1, 2)
     del compiled
     assert known.find("a") is None
+
+
+def test_reports_of_graphs_that_stay_as_they_are_hold_no_graphs() -> None:
+    known, report = Memory(), report_of(CONVOLUTION)
+    known.keep_original("a", report)
+    _, kept = known.find("a") or (None, Report())
+    assert kept == report
+    assert report.records
+    assert kept.records == ()
 
 
 def test_graphs_that_stay_as_they_are_do_not_pile_up() -> None:

@@ -245,7 +245,7 @@ class Report:
         found = f", found by {finders}" if finders else ""
         rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
-        rows.extend(("left out", str(each)) for each in self.left_out)
+        rows.extend(("worth", str(each)) for each in self.left_out)
         rows.extend(("tried", _told(choice)) for choice in self.choices)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))

@@ -173,7 +173,7 @@ def _rows(view: ExecutorView) -> list[tuple[str, str]]:
         rows += _listed(meaning, [_told(each) for each in rewrites])
     if not view.rewrites:
         rows.append(("rewrites", "none"))
-    rows += _listed("left out", [str(each) for each in view.left_out])
+    rows += _listed("worth", [str(each) for each in view.left_out])
     rows += _listed("brings nothing", [f"{each.count} x {each.substitution}" for each in view.needless])
     rows += _listed("its prices", view.differences)
     rows += _listed("packed", [f"{count} x {name}" for name, count in view.packed.items()])

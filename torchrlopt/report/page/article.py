@@ -81,7 +81,8 @@ def _picture(number: int, drawing: Drawing) -> tuple[Html, dict[str, list[int]]]
     once = sum(each.is_static and not each.is_leaf for each in drawing.after.operators)
     if once:
         note += f"{once} operators on weights, evaluated once for each set of weights, are not drawn. "
-    note += "Bars show the share of the dearest operator's time. Click an operator to see what became of it."
+    note += "Bars are as long as the predicted time; outputs of the graph have a bold frame. "
+    note += "Click an operator to see what became of it."
     controls = element(
         "div",
         _button("zoom-in", "+", "larger"),

@@ -59,11 +59,10 @@ def _tiles(report: Report) -> list[Html]:
     tiles = []
     before, after = report.measured_before_ms, report.measured_after_ms
     if before is not None and after is not None:
-        tiles.append(
-            _tile(
-                "measured", f"{before / after:.2f}×", f"{before:.3f} → {after:.3f} ms a call", before, after
-            )
-        )
+        spread = "" if report.measured_spread is None else f", spread {report.measured_spread:.0%}"
+        busy = "" if report.measured_is_calm else "; the machine was busy"
+        told = f"{before:.3f} → {after:.3f} ms a call{spread}{busy}"
+        tiles.append(_tile("measured", f"{before / after:.2f}×", told, before, after))
     cost, cost_after = report.cost_before_ms, report.cost_after_ms
     if cost is not None and cost_after is not None:
         measured = report.measured_share or 0.0
