@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
@@ -37,6 +38,23 @@ def blocks(count: int) -> str:
         last = f"s{at}"
     body = "\n".join(lines)
     return f"graph (x: f32[1,8,16,16], %w: f32[8,8,3,3]) {{\n{body}\n  return {last}\n}}"
+
+
+def tangle(seed: int, count: int) -> str:
+    """Text of a random graph of `count` operators; what nobody reads is an output."""
+    dice, names, lines = random.Random(seed), ["x"], []
+    read: set[str] = set()
+    for at in range(count):
+        inputs = [dice.choice(names[-8:]) for _ in range(dice.choice((1, 1, 2)))]
+        op = dice.choice(("Relu", "Sigmoid", "Tanh", "Neg") if len(inputs) == 1 else ("Add", "Mul"))
+        if op == "Relu":
+            inputs[0], op = f"{inputs[0]}, %w", "Conv"
+        lines.append(f"  v{at} = {op}({', '.join(inputs)}{'; pads=[1,1,1,1]' if op == 'Conv' else ''})")
+        read |= {each.partition(",")[0] for each in inputs}
+        names.append(f"v{at}")
+    outputs = ", ".join(name for name in names[1:] if name not in read)
+    body = "\n".join(lines)
+    return f"graph (x: f32[1,8,16,16], %w: f32[8,8,3,3]) {{\n{body}\n  return {outputs}\n}}"
 
 
 def planned(text: str, searcher: str = "greedy") -> tuple[_C.Graph, Plan]:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.unit.page_cases import CONVOLUTION, blocks, report_of
+from tests.unit.page_cases import CONVOLUTION, blocks, report_of, tangle
 from torchrlopt.report.drawing import Drawing
 from torchrlopt.report.page.layers import layers_of, overview
 from torchrlopt.report.page.layout import Box, lay_out
@@ -17,7 +17,9 @@ def drawing_of(text: str) -> Drawing:
     return report_of(text).records[0].draw()
 
 
-@pytest.mark.parametrize("text", [CONVOLUTION, blocks(2), blocks(9)])
+@pytest.mark.parametrize(
+    "text", [CONVOLUTION, blocks(2), blocks(9), *(tangle(seed, 60) for seed in range(6))]
+)
 def test_edges_lead_to_lower_layers(text: str) -> None:
     drawing = drawing_of(text)
     layers = layers_of(drawing)
@@ -37,6 +39,33 @@ def test_what_survives_stands_side_by_side() -> None:
     (relu,) = [each.key for each in drawing.before.operators if each.op == "Relu"]
     (fused,) = [each.key for each in drawing.after.operators if each.op == "FusedConv"]
     assert layers.after[fused] == layers.before[relu], "where the last one stood that it comes from"
+
+
+def test_what_is_read_late_stands_where_it_is_read() -> None:
+    """Products of an unrolled recurrence hang on the inputs alone: they would make one row of the drawing."""
+    steps = 6
+    lines = ["  s0 = Relu(x)"]
+    for at in range(steps):
+        lines.append(f"  p{at} = MatMul(x, %w{at})")
+        lines.append(f"  q{at} = Sigmoid(p{at})")
+        lines.append(f"  s{at + 1} = Mul(s{at}, q{at})")
+    weights = ", ".join(f"%w{at}: f32[4,4]" for at in range(steps))
+    body = "\n".join(lines)
+    drawing = (
+        report_of(f"graph (x: f32[4,4], {weights}) {{\n{body}\n  return s{steps}\n}}", searcher="none")
+        .records[0]
+        .draw()
+    )
+    layers = layers_of(drawing)
+    names = {each.name or each.key: each.key for each in drawing.before.operators}
+    for at in range(steps):
+        product, sigmoid, state = (layers.before[names[f"{kind}{at}"]] for kind in ("p", "q", "s"))
+        assert (product, sigmoid) == (
+            layers.before[names[f"s{at + 1}"]] - 2,
+            layers.before[names[f"s{at + 1}"]] - 1,
+        )
+        assert state < layers.before[names[f"s{at + 1}"]]
+    assert layers.before == layers.after
 
 
 def test_repeated_layers_are_folded_but_for_the_first_block() -> None:

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from tests.unit.page_cases import CONVOLUTION, blocks, report_of
+from tests.unit.page_cases import CONVOLUTION, blocks, report_of, tangle
 from torchrlopt.plan import record
 from torchrlopt.report import Drawing, Report, Source
 
@@ -16,7 +16,7 @@ def drawn(report: Report) -> Drawing:
     return report.records[0].draw()
 
 
-@pytest.mark.parametrize("text", [CONVOLUTION, blocks(3)])
+@pytest.mark.parametrize("text", [CONVOLUTION, blocks(3), *(tangle(seed, 40) for seed in range(4))])
 def test_prices_add_up_to_the_plans_costs(text: str) -> None:
     report = report_of(text)
     drawing = drawn(report)
@@ -28,8 +28,9 @@ def test_prices_add_up_to_the_plans_costs(text: str) -> None:
     assert len(drawing.steps) == len(report.steps) > 0
 
 
-def test_every_step_says_what_it_took_and_what_it_put_there() -> None:
-    drawing = drawn(report_of(CONVOLUTION))
+@pytest.mark.parametrize("text", [CONVOLUTION, *(tangle(seed, 40) for seed in range(4))])
+def test_every_step_says_what_it_took_and_what_it_put_there(text: str) -> None:
+    drawing = drawn(report_of(text))
     alive = {each.key: each for each in drawing.before.operators}
     for step in drawing.steps:
         assert {each.key for each in step.removed} <= set(alive)

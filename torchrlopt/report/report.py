@@ -17,7 +17,9 @@ from torchrlopt.report.drawing import Record
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 
-Kept = Literal["rewritten", "original"]
+Kept = Literal["rewritten", "original", "planned"]
+
+_PRECEDENCE: tuple[Kept, ...] = ("rewritten", "planned")  # which is said of several graphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Report:
     Attributes:
         searcher: what chose the steps.
         executor: what runs the graph that was kept.
-        kept: which graph is used.
+        kept: which graph is used; "planned" where `explain` has made a plan and nothing else.
         fallback_reason: why the original is used although a rewrite was asked for; None otherwise.
         steps: the substitutions applied, in order; also those of a rewrite that was not kept.
         cost_before_ms: predicted time of the original graph, in milliseconds.
@@ -182,7 +184,7 @@ class Report:
         return cls(
             searcher=_joined(r.searcher for r in reports),
             executor=_joined(r.executor for r in reports),
-            kept="rewritten" if any(r.kept == "rewritten" for r in reports) else "original",
+            kept=next((kept for kept in _PRECEDENCE if any(r.kept == kept for r in reports)), "original"),
             fallback_reason="; ".join(reasons) or None,
             steps=tuple(step for r in reports for step in r.steps),
             cost_before_ms=_total([r.cost_before_ms for r in reports]),
@@ -257,6 +259,9 @@ class Report:
     def summary(self) -> str:
         """What was gained, in one sentence."""
         fewer = f"{self.num_nodes_after} instead of {self.num_nodes_before} operators"
+        if self.kept == "planned":
+            predicted = f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms predicted"
+            return f"a plan, not built: {fewer}, {predicted}"
         if self.num_graphs == 0 or self.kept == "original":
             return "the original runs" if self.num_graphs else "nothing has been compiled so far"
         if self.measured_before_ms is None or self.measured_after_ms is None:

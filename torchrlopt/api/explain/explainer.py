@@ -25,7 +25,6 @@ from torchrlopt.report import Report
 from torchrlopt.report.steps import meaning_of
 from torchrlopt.substitutions import load_library
 
-_ONLY_PLANNED = "it was only planned, nothing was built or timed"
 _LEAST_GAIN = 0.02  # of a rewrite, as a part of what it takes off for eager PyTorch
 
 Steps = Sequence[tuple[str, int]]
@@ -71,7 +70,7 @@ class Explainer:
     def _executor(self, name: str, job: Job, base: Steps) -> ExecutorView:
         options, subject = self._for(name), subject_of(job)
         graph, where = job.program.graph, subject.device
-        report = Report(options.searcher, name, fallback_reason=_ONLY_PLANNED, opaque=job.captured.opaque)
+        report = Report(options.searcher, name, kept="planned", opaque=job.captured.opaque)
         planned = make_plan(subject, options, report)
         self.reports.setdefault(name, []).append(report)
         prices, eager = (

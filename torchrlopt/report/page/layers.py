@@ -73,7 +73,7 @@ def layers_of(drawing: Drawing) -> Layers:
     most = max((*plain[0].values(), *plain[1].values()), default=0)
     if height > _MAX_STRETCH * most + _MIN_FOLDED:
         before, after = plain
-    before, after = (_lowered(s, layer) for s, layer in zip(sides, (before, after), strict=True))
+    before, after = _lowered(drawing, sides, before, after)
     used = {layer: at for at, layer in enumerate(sorted({*before.values(), *after.values()}))}
     return Layers(
         {key: used[layer] for key, layer in before.items()},
@@ -95,16 +95,46 @@ def _deepest(side: Sequence[Operator], at_least: Mapping[int, int]) -> dict[int,
     return layer
 
 
-def _lowered(side: Sequence[Operator], layer: Mapping[int, int]) -> dict[int, int]:
-    """Inputs of the graph stand just above their first reader."""
-    found = dict(layer)
-    readers: dict[int, int] = {}
+def _lowered(
+    drawing: Drawing,
+    sides: tuple[Sequence[Operator], Sequence[Operator]],
+    before: Mapping[int, int],
+    after: Mapping[int, int],
+) -> tuple[dict[int, int], dict[int, int]]:
+    """What could stand lower without longer edges stands just above its first reader.
+
+    Inputs do, and whatever hangs on little but is read late. What survives goes down in both drawings or in
+    none; what was made goes down no further than what it comes from.
+    """
+    found = (dict(before), dict(after))
+    readers = [_readers(side) for side in sides]
+    operators = {each.key: each for side in sides for each in side}
+    keys = sorted(operators, key=lambda key: -max(layer.get(key, -1) for layer in found))
+    for is_made in (False, True):
+        for key in keys:
+            if (key not in before) != is_made:
+                continue
+            own = [(layer, reads[key]) for layer, reads in zip(found, readers, strict=True) if key in layer]
+            if not all(read for _, read in own) or len({layer[key] for layer, _ in own}) > 1:
+                continue
+            num_inputs = sum(each in found[0] or each in found[1] for each in operators[key].inputs)
+            if num_inputs > len(own[0][1]):
+                continue
+            lowest = min(layer[each] for layer, read in own for each in read) - 1
+            if is_made:
+                lowest = min(lowest, _lowest(found[0], drawing.origins[key]))
+            for layer, _ in own:
+                layer[key] = max(layer[key], lowest)
+    return found
+
+
+def _readers(side: Sequence[Operator]) -> dict[int, list[int]]:
+    """Who reads the results of each operator."""
+    found: dict[int, list[int]] = {each.key: [] for each in side}
     for each in side:
         for key in each.inputs:
-            readers[key] = min(readers.get(key, layer[each.key]), layer[each.key])
-    for each in side:
-        if each.is_leaf and each.key in readers:
-            found[each.key] = readers[each.key] - 1
+            if key in found:
+                found[key].append(each.key)
     return found
 
 
