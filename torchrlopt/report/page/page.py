@@ -76,7 +76,8 @@ def _tiles(report: Report) -> list[Html]:
     error = report.numerical_error
     sets = f"; {report.checked_sets} of {report.weight_sets} sets of weights checked"
     told = error_in_words(error) + (sets if report.weight_sets > 1 else "")
-    tiles.append(_tile("exactness", "–" if error is None else f"{error:.2f}", told))
+    if report.kept != "planned":
+        tiles.append(_tile("exactness", "–" if error is None else f"{error:.2f}", told))
     if report.steps:
         tested = sum(step.proof not in ("proved", "") for step in report.steps)
         proof = f"{tested} of them tested only, the others proved" if tested else "all of them proved"
