@@ -1,9 +1,38 @@
 // What a node's neighbours say of it: static, the same wherever it runs, bound to keep its bits.
 #include <algorithm>
+#include <cmath>
 
 #include "core/graph.h"
 
 namespace rlopt {
+
+namespace {
+
+bool is_whole_power(const Graph& graph, Value exponent) {
+  const Node& node = graph.node(exponent.node);
+  if (node.op != Op::Constant) return false;
+  const auto& values = std::get<Floats>(node.attr("value"));
+  return !values.empty() && std::all_of(values.begin(), values.end(), [](double value) {
+    return value >= 0 && std::floor(value) == value;
+  });
+}
+
+/// Whether the last digit of this input may decide: what it is rounded to, or whether there is a number at
+/// all.
+bool jumps_at(const Graph& graph, const Node& node, int slot) {
+  switch (node.op) {
+    case Op::Cast:
+      return !is_floating(node.types->front().dtype);
+    case Op::Div:
+      return slot == 1;  // a zero
+    case Op::Pow:
+      return !is_whole_power(graph, node.inputs[1]);
+    default:
+      return node.info().is(kJumps);
+  }
+}
+
+}  // namespace
 
 Derived::Derived(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
@@ -22,8 +51,7 @@ Derived::Derived(const Graph& graph, NodeId id) {
   const auto may_jump = [&](const Use& use) {
     if (use.node < 0) return false;
     const Node& reader = graph.node(use.node);
-    if (reader.op == Op::Cast && is_real(reader.types->front())) return reader.keeps_bits;
-    return reader.keeps_bits || reader.info().is(kJumps);
+    return reader.keeps_bits || jumps_at(graph, reader, use.slot);
   };
   keeps_bits = is_reproducible && info.cost_class != CostClass::Leaf &&
                std::any_of(node.types->begin(), node.types->end(), is_real) &&

@@ -106,7 +106,7 @@ enum OpTraits : uint8_t {
   kCommutative = 1,  // the inputs may change places
   kDivides = 2,      // quotients of reals have no exact integer
   kSameBits = 4,     // rounds as IEEE 754 says, wherever it runs; sums do while they are integers
-  kJumps = 8  // the last digit of a real input may decide, as what is rounded to an integer or compared
+  kJumps = 8  // the last digit of a real input may decide, as of what is rounded or compared, or near a pole
 };
 
 using Ints = std::vector<int64_t>;

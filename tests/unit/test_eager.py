@@ -22,7 +22,7 @@ from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 
 LIBRARY = _C.Library("""
-substitution double_neg
+substitution double_neg exact
   t = Neg(x)
   y = Neg(t)
 =>

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.onnx.writer import KEEPS_BITS
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -58,34 +57,6 @@ def _refuse_64_bits(model: onnx_ir.Model) -> None:
             raise UnsupportedError(
                 "OpenVINO computes with 32 bits", where=str(node.name), got=f"{node.op_type} of 64"
             )
-
-
-# What only moves or chooses numbers, or makes integers of them, is the same in OpenVINO.
-_ROUNDS = frozenset(
-    {
-        "Add", "CumSum", "Div", "LeakyRelu", "Mod", "Mul", "PRelu", "Pow", "Reciprocal", "ReduceL1",
-        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sqrt", "Sub", "Sum",
-    }
-)  # fmt: skip
-
-
-def _refuse_last_digits(model: onnx_ir.Model) -> None:
-    """Raise UnsupportedError where a last digit decides between integers, as in floor(x / 61).
-
-    OpenVINO computes quotients as products with reciprocals, and puts operators in sequence together.
-    """
-    for node in model.graph:
-        if KEEPS_BITS in node.meta and node.op_type in _ROUNDS:
-            raise UnsupportedError(
-                "OpenVINO may round the last digit, by which a later operator decides, in another way",
-                where=str(node.name),
-                got=node.op_type,
-            )
-
-
-def _refuse(model: onnx_ir.Model) -> None:
-    _refuse_64_bits(model)
-    _refuse_last_digits(model)
 
 
 def _core() -> Any:
@@ -231,7 +202,9 @@ class OpenVinoExecutor:
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `lower_to_session`."""
-        return lower_to_session(model, captured, options, Runtime("OpenVINO", "openvino", _open, _refuse))
+        return lower_to_session(
+            model, captured, options, Runtime("OpenVINO", "openvino", _open, _refuse_64_bits)
+        )
 
 
 EXECUTOR = OpenVinoExecutor()

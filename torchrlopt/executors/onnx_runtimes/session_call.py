@@ -18,6 +18,7 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
 from torchrlopt.executors.lowering.output_layout import dense_order, is_apart
+from torchrlopt.executors.onnx_runtimes.last_digits import refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_onnx import split_weights
@@ -152,6 +153,7 @@ def lower_to_session(
             f"{runtime.package} is not installed", todo=f"pip install 'torchrlopt[{runtime.package}]'"
         ) from error
     refuse_opaque(model)
+    refuse_last_digits(model)
     refuse_elsewhere(captured)
     runtime.refuse(model)
     standardise(model)
