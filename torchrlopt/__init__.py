@@ -7,7 +7,8 @@ loads torch and little else.
 
 from torchrlopt.api.explain import explain
 from torchrlopt.api.explain.views import Explanation
-from torchrlopt.api.optimise import optimise, optimise_onnx, reports
+from torchrlopt.api.optimise import apply_plan, load_plan, optimise, optimise_onnx, reports
+from torchrlopt.api.saved import load, save
 from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
@@ -20,8 +21,12 @@ __all__ = [
     "Report",
     "RlOptError",
     "__version__",
+    "apply_plan",
     "explain",
+    "load",
+    "load_plan",
     "optimise",
     "optimise_onnx",
     "reports",
+    "save",
 ]

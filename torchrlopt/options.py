@@ -70,6 +70,10 @@ class Options:
             that follow one. Without it "agent" takes the one that the environment variable
             TORCHRLOPT_AGENT names, else the one that comes with the package.
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
+        plan: path of a file that `report.plan.save` wrote: its steps are applied, and nothing is searched.
+            With `executor="default"` the executor is the one that the plan was made for.
+        repro_dir: directory in which each failure leaves a folder that repeats it, see `Report.dump_repro`;
+            without it the one that the environment variable TORCHRLOPT_REPRO_DIR names, if any.
     """
 
     searcher: str = "agent"
@@ -94,6 +98,8 @@ class Options:
     generated: bool = False
     agent: str | None = None
     save_dir: str | None = None
+    plan: str | None = None
+    repro_dir: str | None = None
 
     def __post_init__(self) -> None:
         """Validate every field; raises OptionsError."""
@@ -125,6 +131,13 @@ class Options:
                 "the executor is chosen by measurement",
                 expected="measure=True",
                 got="executor='auto', measure=False",
+            )
+        if self.executor == "auto" and self.plan is not None:
+            raise OptionsError(
+                "a plan that is given was made for one executor",
+                expected="that one, or the name of another",
+                got="executor='auto'",
+                todo="leave executor out: the plan names it",
             )
         if self.agent is not None and self.searcher not in searcher_table.agent_names():
             # Ignored in silence it would look as if the agent had chosen the plan.

@@ -209,3 +209,50 @@ def test_what_won_once_and_wins_no_more_is_not_the_end() -> None:
     assert chosen(eager=1.0, inductor=3.0).lowered == "eager"
     assert chosen(eager=1.0).lowered == "eager"
     assert chosen(inductor=0.5).lowered == "inductor"
+
+
+def interrupted_at(position: int) -> Any:
+    """Attempts of which one is interrupted; each is faster than the one before."""
+    calls: list[Options] = []
+
+    def attempt(options: Options, report: Report) -> Any:
+        calls.append(options)
+        if len(calls) == position:
+            raise KeyboardInterrupt
+        report.measured_before_ms, report.measured_after_ms = 1e6, 1e6 / 4 ** len(calls)
+        return Attempt(lambda *args: args, report)
+
+    return attempt
+
+
+def test_ctrl_c_keeps_the_best_so_far_and_does_not_remember_it(caplog: pytest.LogCaptureFixture) -> None:
+    auto = Options(executor="auto")
+    for _ in range(2):
+        lowered, report = choice.fastest(interrupted_at(2), no_duel, auto, Report(), IDENTITY, WHERE)
+        assert lowered is not None
+        assert report.executor == "eager"
+        assert [each.reason for each in report.choices] == [
+            None,
+            *(["interrupted"] * (len(report.choices) - 1)),
+        ]
+        assert len(report.choices) > 2
+    assert "interrupted: eager is the fastest so far" in caplog.text
+
+
+def test_ctrl_c_before_anything_is_faster_ends_it() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        choice.fastest(interrupted_at(1), no_duel, Options(executor="auto"), Report(), IDENTITY, WHERE)
+
+
+def test_ctrl_c_in_a_duel_keeps_the_one_that_was_best() -> None:
+    def duel(first: Any, second: Any) -> Timing:
+        raise KeyboardInterrupt
+
+    def attempt(options: Options, report: Report) -> Any:
+        report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
+        return Attempt(lambda *args: args, report)
+
+    _, report = choice.fastest(attempt, duel, Options(executor="auto"), Report(), IDENTITY, WHERE)
+    assert report.executor == "eager"
+    assert [each.reason for each in report.choices[:2]] == [None, None], "both had been tried"
+    assert {each.reason for each in report.choices[2:]} <= {"interrupted"}

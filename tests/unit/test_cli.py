@@ -135,13 +135,15 @@ def test_bad_arguments_are_refused(arguments: tuple[str, ...], message: str) -> 
     assert "Traceback" not in result.stderr
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a command prints before it ends with status 2; in this process."""
+def failing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1
+) -> str:
+    """The one line that a command prints before it ends with this status; in this process."""
     monkeypatch.setattr(sys, "argv", ["torchrlopt", *arguments])
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # main sets it for its own processes, not for this one's
     with pytest.raises(SystemExit) as ended:
         app.main()
-    assert ended.value.code == 2
+    assert ended.value.code == status
     (line,) = capsys.readouterr().err.splitlines()
     return line
 
@@ -155,7 +157,7 @@ def test_errors_of_files_are_one_line(
     assert "no ONNX model" in failing(
         monkeypatch, capsys, "optimise-onnx", str(broken), str(tmp_path / "out")
     )
-    assert "no file" in failing(monkeypatch, capsys, "optimise-onnx", str(model_file), "/dev/null")
+    assert "no file" in failing(monkeypatch, capsys, "optimise-onnx", str(model_file), "/dev/null", status=2)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

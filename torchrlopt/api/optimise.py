@@ -17,6 +17,7 @@ from torchrlopt.api.optimised import Optimised, optimised
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
+from torchrlopt.storage.plan_file import SavedPlan
 
 _BACKEND = 'torch.compile(function, backend="rlopt")'
 
@@ -48,10 +49,43 @@ def optimise(
     checked = Options.from_dict(options)
     result = optimised(_original(model), checked)
     if example_inputs is not None:
-        args, kwargs = _arguments(example_inputs)
+        args, kwargs = arguments(example_inputs)
         with torch.no_grad():
             result(*args, **kwargs)
     return result
+
+
+def apply_plan(
+    model: torch.nn.Module,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None,
+    path: str | Path,
+    **options: Any,
+) -> Optimised:
+    """Rewrite a model by a plan that was saved by `report.plan.save(path)`; nothing is searched.
+
+    Every step is checked by the core, and the result is checked and timed, as after a search.
+
+    Args:
+        model: in eval mode.
+        example_inputs: as for `optimise`; sizes and types must be those that the plan was made for.
+        path: of the plan.
+        **options: see `Options`; without `executor` it is the one that the plan was made for.
+
+    Raises:
+        SearchError: the plan cannot be read, is damaged, or is for another graph or library, and
+            `on_error="raise"`; otherwise the original runs, and the report says why.
+        RlOptError: as for `optimise`.
+    """
+    return optimise(model, example_inputs, **{**options, "plan": str(path)})
+
+
+def load_plan(path: str | Path) -> SavedPlan:
+    """What a file says that `report.plan.save(path)` wrote.
+
+    Raises:
+        SearchError: there is no such file, it is damaged, or of another format.
+    """
+    return SavedPlan.load(path)
 
 
 def _original(model: torch.nn.Module) -> torch.nn.Module:
@@ -88,7 +122,7 @@ def _original(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of one call."""
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)

@@ -41,9 +41,15 @@ class Runner:
         self.options = options
         self.reports: list[Report] = []
         self._first_call = FirstCall()
-        self._compiled = _compiled(original, options, self.reports.append, self._first_call)
+        self._varied: set[bool] = set()
+        self._compiled = _compiled(original, options, self.reports.append, self._first_call, self._varied.add)
         self._is_fresh = True
         self._left_alone: set[tuple[Any, ...]] = set()
+
+    @property
+    def has_varying_sizes(self) -> bool:
+        """Whether it has been compiled for inputs of more than one size."""
+        return True in self._varied
 
     @property
     def report(self) -> Report:
@@ -141,6 +147,7 @@ def _compiled(
     options: Options,
     record: Callable[[Report], None],
     first_call: FirstCall,
+    note_sizes: Callable[[bool], None],
 ) -> Callable[..., Any]:
     """The original's `forward` through torch.compile with our backend; hooks of the model stay outside."""
 
@@ -148,6 +155,7 @@ def _compiled(
         from torchrlopt.capture.aot import only_computes  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
 
+        note_sizes(any(isinstance(each, torch.SymInt) for each in example_inputs))
         first_call.note(only_computes(own.__code__), example_inputs)
         return compile_graph(gm, example_inputs, options, record)
 

@@ -26,6 +26,7 @@ from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.fallback import keep_original, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
+from torchrlopt.compile.repro import note_failure
 from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
@@ -129,12 +130,28 @@ def compile_graph(
     except aot.REQUESTS:
         raise
     except Exception as error:
+        _note_failure(gm, example_inputs, options, outcome, error)
         if options.on_error == "raise":
             raise
         keep_original(error, outcome.report)
     tell_report(outcome.report)
     record(outcome.report)
     return run if run is not None and outcome.report.kept == "rewritten" else gm.forward
+
+
+def _note_failure(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    outcome: _Outcome,
+    error: Exception,
+) -> None:
+    """Leave what repeats it: with the ATen graph, or with Dynamo's where there is none."""
+    traced = outcome.traced
+    if traced is None:
+        note_failure(gm, example_inputs, (), options, outcome.report, error)
+    else:
+        note_failure(traced.aten, traced.inputs, traced.static, options, outcome.report, error)
 
 
 def _compiled(
@@ -196,7 +213,7 @@ def _time_as_called(
 
 
 def _remember_original(outcome: _Outcome, options: Options) -> None:
-    if options.weights != "frozen":  # else nobody will ask for this key again
+    if _is_shared(options):  # else nobody will ask for this key again
         MEMORY.keep_original(outcome.key, outcome.report)
 
 
@@ -213,7 +230,7 @@ def _answer(
 ) -> Compiled | None:
     """The compiled graph, from memory or anew; None where the original is kept."""
     outcome.key = f"{traced.content} {options}"
-    if options.weights == "frozen":  # the weights are baked in: not for another instance
+    if not _is_shared(options):
         outcome.key += f" {next(_serial)}"
     known = MEMORY.find(outcome.key)
     if known is not None:
@@ -224,9 +241,22 @@ def _answer(
         _remember_original(outcome, options)
         return None
     outcome.report.kept = "rewritten"
-    compiled = Compiled(lowered, traced.aten, outcome.report, options.on_error, options.verify)
+    aten, static, report = traced.aten, traced.static, outcome.report  # not the inputs: calls have their own
+
+    def note(error: Exception, args: Sequence[Any]) -> None:
+        note_failure(aten, args, static, options, report, error)
+
+    compiled = Compiled(lowered, aten, report, options.on_error, options.verify, note)
     MEMORY.keep(outcome.key, compiled)
     return compiled
+
+
+def _is_shared(options: Options) -> bool:
+    """Whether what is compiled serves others that ask for the same graph with the same options.
+
+    Not where the weights are baked in, nor where the plan is in a file, which may be another one by then.
+    """
+    return options.weights != "frozen" and options.plan is None
 
 
 def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, report: Report) -> Attempt:

@@ -21,13 +21,14 @@ from torchrlopt import executor_table
 from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt, Contestant, Try, subject_of
 from torchrlopt.compile.fallback import passed_over, told
+from torchrlopt.compile.progress import progress
 from torchrlopt.compile.timing import measure
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine import device
 from torchrlopt.options import Options
 from torchrlopt.plan import verdicts
-from torchrlopt.plan.planning import plan_store, versions
+from torchrlopt.plan.planning import given_plan, plan_store, versions
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.plan.store import make_key
 from torchrlopt.report import Choice, Report, Timing
@@ -64,6 +65,10 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
         RlOptError: every executor failed.
     """
     where = contestant.job.traced.device
+    if options.plan is not None and options.executor == "default":
+        given = given_plan(graph_hash(contestant.job.program.graph), options.plan)
+        options = dataclasses.replace(options, executor=str(given.get("executor")))
+        report.executor = options.executor
     if options.executor == "default":
         return first_that_pays(attempt, registry.defaults(where.type), options, report)
     if options.executor != "auto":
@@ -142,10 +147,12 @@ def fastest(
         where: the device of the graph's tensors.
 
     Returns:
-        The fastest. One that keeps the original where nothing beats it.
+        The fastest. One that keeps the original where nothing beats it. After Ctrl-C the fastest so far,
+        where there is one that beats the original; it is not remembered.
 
     Raises:
         RlOptError: every executor failed; this is the first one's reason.
+        KeyboardInterrupt: Ctrl-C, and nothing so far beats the original.
     """
     available = registry.available(where.type)
     key = make_key(
@@ -168,35 +175,51 @@ def fastest(
     last: Report | None = None
     failures = 0
     reason: Exception | None = None
-    while todo:
-        variant = todo.popleft()
-        if choices and time.perf_counter() - start > options.autotune_s:
-            choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "the time was over"))
-            continue
-        if best is not None and last is not None and _is_hopeless(variant, last, best.report):
-            choices.append(Choice(variant.executor, variant.searcher, None, 0.0, "with a plan far slower"))
-            continue
-        own = copy.deepcopy(report)
-        own.executor, own.searcher = variant.executor, variant.searcher
-        begin = time.perf_counter()
+    is_whole = True
+    with progress("rlopt tries executors", len(todo)) as tell:
         try:
-            found = attempt(variant, own)
-        except passed_over(options) as error:
-            failures += 1
-            fallback.log_traceback(error)
-            reason = reason or error  # the others go: their tracebacks hold what had been built
-            own.fallback_reason = told(error)
-            found = Attempt(None, own)
-        seconds = time.perf_counter() - begin
-        choices.append(Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason))
-        first, last = first or own, own
-        if found.lowered is not None and (best is None or _is_faster(found, best, duel)):
-            best = found
-        del found
-        if todo or len(choices) > 1:
-            gc.collect()  # the graph that has lost lies in cycles, with its packed weights
-        if remembered and best is None:  # what won once does not any more: the others are tried as well
-            todo, remembered = deque(each for each in everything if each not in remembered), []
+            while todo:
+                variant = todo.popleft()
+                tell(f"{variant.executor}, {variant.searcher}")
+                if choices and time.perf_counter() - start > options.autotune_s:
+                    choices.append(_left_out(variant, "the time was over"))
+                    continue
+                if best is not None and last is not None and _is_hopeless(variant, last, best.report):
+                    choices.append(_left_out(variant, "with a plan far slower"))
+                    continue
+                own = copy.deepcopy(report)
+                own.executor, own.searcher = variant.executor, variant.searcher
+                begin = time.perf_counter()
+                try:
+                    found = attempt(variant, own)
+                except passed_over(options) as error:
+                    failures += 1
+                    fallback.log_traceback(error)
+                    reason = reason or error  # the others go: their tracebacks hold what had been built
+                    own.fallback_reason = told(error)
+                    found = Attempt(None, own)
+                seconds = time.perf_counter() - begin
+                choices.append(
+                    Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason)
+                )
+                first, last = first or own, own
+                if found.lowered is not None and (best is None or _is_faster(found, best, duel)):
+                    best = found
+                del found
+                if todo or len(choices) > 1:
+                    gc.collect()  # the graph that has lost lies in cycles, with its packed weights
+                if remembered and best is None:  # what won once does not any more: the others are tried too
+                    todo, remembered = deque(each for each in everything if each not in remembered), []
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            is_whole = False
+            tried = {(each.executor, each.searcher) for each in choices}
+            rest = [each for each in (variant, *todo) if (each.executor, each.searcher) not in tried]
+            choices += [_left_out(each, "interrupted") for each in rest]
+            logger.warning(
+                "rlopt was interrupted: %s is the fastest so far and is kept", best.report.executor
+            )
     assert first is not None, "eager PyTorch is always there to try"
     if reason is not None and failures == len(choices):
         raise reason
@@ -204,11 +227,15 @@ def fastest(
     chosen.choices = tuple(choices)
     if len(choices) > 1:
         _book_others(chosen, start, known_ms)
-    if options.cache and lowered is not None and not remembered:
+    if options.cache and lowered is not None and not remembered and is_whole:
         noise = {"spread": chosen.measured_spread or 0.0, "is_calm": chosen.measured_is_calm}
         winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
         plan_store().put(key, winner | noise)
     return Attempt(lowered, chosen)
+
+
+def _left_out(variant: Options, reason: str) -> Choice:
+    return Choice(variant.executor, variant.searcher, None, 0.0, reason)
 
 
 def _is_hopeless(variant: Options, last: Report, best: Report) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class Compiled:
         report: is told how many sets of weights there were, and why the original runs where it does.
         on_error: "fallback" goes on with the original when a call fails, "raise" raises.
         verify: whether calls with new weights are compared with the original.
+        note: told of an error in a call that is not the caller's, with the arguments.
     """
 
     _boxed_call = True
@@ -43,12 +44,14 @@ class Compiled:
         report: Report,
         on_error: OnError = "fallback",
         verify: bool = True,
+        note: Callable[[Exception, Sequence[Any]], None] = lambda error, args: None,
     ) -> None:
         self.lowered: Lowered | None = lowered
         self.report = report
         self._aten = aten
         self._on_error = on_error
         self._verify = verify
+        self._note = note
         self._evaluations = _evaluations(lowered)
         self._lock = threading.Lock()
 
@@ -65,6 +68,7 @@ class Compiled:
                     self._note_weights(lowered, args, outputs)
             except Exception as error:
                 if self._on_error == "raise":
+                    self._note(error, args)
                     raise
                 outputs = self._run_original(error, args)
         args.clear()
@@ -77,9 +81,11 @@ class Compiled:
         """
         traceback.clear_frames(error.__traceback__)  # what the call had computed: the original needs the room
         outputs: Sequence[Any] = self._aten.forward(*args)
-        warn_of(error)
         if isinstance(error, WeightsError):
+            warn_of(error)
             return outputs
+        self._note(error, args)
+        warn_of(error, self.report)
         self.lowered = None
         self.report.kept = "original"
         self.report.fallback_reason = f"a call failed: {told(error)}"

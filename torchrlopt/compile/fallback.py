@@ -9,8 +9,12 @@ from torchrlopt.capture.aten import NO_OPERATORS
 from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
+from torchrlopt.storage.repro_folder import VARIABLE
 
 logger = logging.getLogger("torchrlopt")
+
+
+_REPRO_HINT = f" (report.dump_repro(folder) or {VARIABLE}=folder writes a program that repeats it)"
 
 
 class Warnings:
@@ -57,13 +61,19 @@ def keep_original(error: Exception, report: Report) -> None:
     """Record an error as the reason why the original is kept, and warn once per cause."""
     report.kept = "original"
     report.fallback_reason = told(error)
-    warn_of(error)
+    warn_of(error, report)
 
 
-def warn_of(error: Exception) -> None:
-    """Warn once per cause that an error has led to the original; its traceback goes to the log."""
+def warn_of(error: Exception, report: Report | None = None) -> None:
+    """Warn once per cause that an error has led to the original; its traceback goes to the log.
+
+    Args:
+        error: what was raised.
+        report: of the graph; where it has what repeats the failure, the warning says how to get it.
+    """
     cause = error.what if isinstance(error, RlOptError) else _place_of(error)
-    WARNINGS.warn(f"{type(error).__name__}: {cause}", told(error))
+    hint = _REPRO_HINT if report is not None and report.repro is not None else ""
+    WARNINGS.warn(f"{type(error).__name__}: {cause}", told(error) + hint)
     log_traceback(error)
 
 

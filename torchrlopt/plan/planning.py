@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +24,7 @@ from torchrlopt.plan.record import PlanRecord, priced, proof_of
 from torchrlopt.plan.store import PlanStore, make_key
 from torchrlopt.report import Report, ReportStep, SearchRecord, Source, Timing
 from torchrlopt.storage.directory import default_directory
+from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
@@ -122,21 +125,33 @@ def profile_for(options: Options, where: torch.device) -> MachineProfile:
     return MachineProfile(options.executor, where.type)
 
 
-def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
-    """A plan from the store, or from a search.
+def make_plan(
+    subject: Subject, options: Options, report: Report, plans: Sequence[Mapping[str, Any]] = ()
+) -> Planned:
+    """A plan from the user's file, from the store, or from a search.
 
     Args:
         subject: the graph.
-        options: searcher and budgets.
+        options: searcher and budgets, or the file.
         report: is given steps, costs and whether the store knew the plan.
+        plans: of a graph that may be this one but for the names of symbols, see `Report.plans`. The
+            first whose steps all apply is taken.
+
+    Raises:
+        SearchError: the user's plan is damaged, for another graph or library, or does not apply.
     """
     program, library = subject.program, load_library(with_generated=options.generated)
     report.graph_hash = graph_hash = search.graph_hash(program.graph)
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
     key = None
-    found: Planned | None = None
-    if options.cache:
+    found = _known_plan(program.graph, library, cost, plans)
+    if found is not None:
+        report.searcher = found.plan.searcher
+    elif options.plan is not None:
+        found = _given_plan(program.graph, library, cost, options)
+        report.searcher = found.plan.searcher
+    elif options.cache:
         key = make_key(
             {
                 "format": PLAN_FORMAT,
@@ -152,7 +167,7 @@ def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
             }
         )
         found = _stored_plan(program, library, graph_hash, key)
-    report.is_cache_hit = found is not None
+    report.is_cache_hit = found is not None and found.is_stored
     if found is None:
         plan = search_plan(program.graph, library, cost, options)
         found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
@@ -164,6 +179,7 @@ def make_plan(subject: Subject, options: Options, report: Report) -> Planned:
         )
         for (name, location), before_ms, cost_ms in zip(found.plan.steps, befores_ms, costs_ms, strict=False)
     )
+    report.plans = ({**json.loads(json.dumps(found.plan.as_dict())), "executor": options.executor},)
     report.cost_before_ms = found.plan.cost_before_ms
     report.cost_after_ms = found.plan.cost_after_ms
     metrics = cost.metrics(found.graph)
@@ -191,6 +207,77 @@ def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, option
     """
     searcher: search.Searcher = searcher_table.module_of(options.searcher).make_searcher(options, library)
     return searcher.search(graph, library, cost, options)
+
+
+def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:
+    """What a user's file says about a graph.
+
+    Raises:
+        SearchError: it cannot be read, is damaged, or says nothing about this graph.
+    """
+    saved = SavedPlan.load(path)
+    entry = saved.of(graph_hash)
+    if entry is None:
+        raise SearchError(
+            "the plan is for another graph",
+            where=path,
+            expected=graph_hash,
+            got=", ".join(str(each.get("graph_hash")) for each in saved.graphs),
+            todo="apply it to the model, sizes and types that it was made for, or plan anew",
+        )
+    return entry
+
+
+def _given_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Planned:
+    """The user's plan, replayed, with the prices of this machine."""
+    assert options.plan is not None
+    key = search.graph_hash(graph)
+    plan = search.Plan.from_dict(given_plan(key, options.plan))
+    if plan.library_hash != library.hash:
+        is_other = load_library(with_generated=not options.generated).hash == plan.library_hash
+        raise SearchError(
+            "the plan was made with another library",
+            where=options.plan,
+            expected=library.hash,
+            got=plan.library_hash,
+            todo=f"use generated={not options.generated}" if is_other else "plan anew with this version",
+        )
+    loose = [name for name, _ in plan.steps if library.find(name) >= 0 and not library.is_exact(name)]
+    if loose and options.numerics == "strict":
+        raise SearchError(
+            "the plan has steps that change rounding",
+            where=options.plan,
+            expected="numerics='real'",
+            got=f"numerics='strict' and {loose[0]}",
+        )
+    return Planned(search.replay(graph, library, plan), key, None, _priced(graph, library, cost, plan))
+
+
+def _known_plan(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, known: Sequence[Mapping[str, Any]]
+) -> Planned | None:
+    """The first plan that can be replayed; every step that applies is right, whatever the hash says."""
+    key = search.graph_hash(graph)
+    for given in known:
+        plan = dataclasses.replace(search.Plan.from_dict(given), graph_hash=key)
+        try:
+            return Planned(
+                search.replay(graph, library, plan), key, None, _priced(graph, library, cost, plan)
+            )
+        except SearchError as error:
+            logger.debug("a plan is not for this graph: %s", error)
+    return None
+
+
+def _priced(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, plan: search.Plan) -> search.Plan:
+    """A plan that can be replayed, with the costs that its steps have by these prices."""
+    state = _C.RewriteState(graph, library, cost)
+    costs_ms = [state.metrics["time_us"] / 1000]
+    for name, location in plan.steps:
+        if not state.step(library.find(name), location):
+            raise SearchError("a step of the plan does not apply", where=name, got=location)
+        costs_ms.append(state.metrics["time_us"] / 1000)
+    return dataclasses.replace(plan, cost_before_ms=costs_ms[0], costs_ms=tuple(costs_ms[1:]), curve=())
 
 
 def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:

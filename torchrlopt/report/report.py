@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
+from torchrlopt.storage.plan_file import SavedPlan
+from torchrlopt.storage.repro_folder import Repro
 
 Kept = Literal["rewritten", "original", "planned"]
 
@@ -96,6 +99,8 @@ class Report:
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         choices: what `executor="auto"` chose from; empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
+        plans: the plan of each graph that came so far, as `SavedPlan` holds them.
+        repro: what repeats the failure that led to the original, see `dump_repro`; not in the JSON.
         searches: how the plan of each graph was found.
         left_out: what each group of steps is worth, where `explain` has measured that.
         records: what `save` draws the graphs from, one for each; not in the JSON.
@@ -125,9 +130,39 @@ class Report:
     num_graphs: int = 1
     choices: tuple[Choice, ...] = ()
     graph_hash: str = ""
+    plans: tuple[dict[str, Any], ...] = ()
+    repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
     searches: tuple[SearchRecord, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     records: tuple[Record, ...] = dataclasses.field(default=(), compare=False, repr=False)
+
+    @property
+    def plan(self) -> SavedPlan:
+        """The plans of all graphs, to be saved: `report.plan.save(path)`; see `torchrlopt.apply_plan`."""
+        return SavedPlan.made_here(self.plans)
+
+    def dump_repro(self, folder: str | Path) -> Path:
+        """Write what repeats the failure: `python folder/repro.py`, with random weights of the same types.
+
+        Beside it lie the graph as text, options, versions and inputs, the plan as far as there was one, and
+        the traceback. None of the model's weights is in it.
+
+        Args:
+            folder: made where there is none.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UnsupportedError: nothing failed, or nothing that can be repeated: there was no graph.
+            OSError: the folder cannot be written.
+        """
+        if self.repro is None:
+            raise UnsupportedError(
+                "there is no failure of a graph that could be repeated",
+                got=self.fallback_reason or f"the {self.kept} graph runs",
+            )
+        return self.repro.write(folder)
 
     @property
     def speedup(self) -> float:
@@ -137,9 +172,9 @@ class Report:
         return self.measured_before_ms / self.measured_after_ms
 
     def to_json(self) -> str:
-        """The whole report as a JSON object; the graphs are not in it."""
-        fields = dataclasses.asdict(dataclasses.replace(self, records=()))
-        del fields["records"]
+        """The whole report as a JSON object; neither the graphs nor `repro` are in it."""
+        fields = dataclasses.asdict(dataclasses.replace(self, records=(), repro=None))
+        del fields["records"], fields["repro"]
         return json.dumps(fields, indent=2)
 
     def save(self, path: str | Path, title: str = "") -> None:
@@ -164,6 +199,7 @@ class Report:
         fields["opaque"] = tuple(fields["opaque"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
+        fields["plans"] = tuple(fields.get("plans", ()))
         fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
         fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
         return cls(**fields)
@@ -206,6 +242,8 @@ class Report:
             num_graphs=sum(r.num_graphs for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
             graph_hash=_joined(r.graph_hash for r in reports),
+            plans=tuple(plan for r in reports for plan in r.plans),
+            repro=next((r.repro for r in reports if r.repro is not None), None),
             searches=tuple(search for r in reports for search in r.searches),
             left_out=tuple(each for r in reports for each in r.left_out),
             records=tuple(record for r in reports for record in r.records),

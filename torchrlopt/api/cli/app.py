@@ -1,4 +1,8 @@
-"""The command line: `torchrlopt optimise-onnx`, `device`, `profile`, `info` and the others."""
+"""The command line: `torchrlopt optimise`, `bench`, `device`, `profile`, `info` and the others.
+
+Status 0: all is well. 1: an error, or a check that found something wrong. 2: the command line is wrong. 130:
+Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,13 @@ from torchrlopt.api.cli.models import HELP, load_model
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
 
+_STATUS = "Exit status: 0 all is well, 1 an error or a check that fails, 2 a wrong command line, 130 Ctrl-C."
+
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Rewrite models by proved or tested substitutions."
+    add_completion=False,
+    no_args_is_help=True,
+    help="Rewrite models by proved or tested substitutions.",
+    epilog=_STATUS,
 )
 app.add_typer(substitutions.app, name="substitutions")
 app.add_typer(cache.app, name="cache")
@@ -25,15 +34,29 @@ agent = typer.Typer(no_args_is_help=True, help="The agents that lead the search.
 app.add_typer(agent, name="agent")
 
 
+_INTERRUPTED = 130
+
+
+def _default_threads() -> int:
+    """As PyTorch has it by default: one for each core that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 @app.command()
 def version() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: torchrlopt version
+    """
     typer.echo(metadata.version("torchrlopt"))
 
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show versions, the executors that run here, how to get the others, agents and where the cache is."""
+    """Show versions, the executors that run here, how to get the others, agents and where the cache is.
+
+    Example: torchrlopt info --json
+    """
     from torchrlopt.api.cli import installation  # heavy
 
     found = installation.look()
@@ -74,11 +97,82 @@ def optimise_onnx(
 
     The report says what was left alone and why. Where a stage fails, or the check finds the result wrong or
     cannot be made, the original is written, and the report says so.
+
+    Example: torchrlopt optimise-onnx model.onnx faster.onnx --option searcher=greedy
     """
     report = rewrite(path_in, path_out, **_parsed(option or []))
     if html is not None:
         report.save(html, path_in.name)
     typer.echo(report.to_json() if as_json else str(report))
+
+
+@app.command()
+def optimise(
+    model: Annotated[str, typer.Argument(help=HELP)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where the result goes: .onnx or .pt2.", dir_okay=False)
+    ],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="name=value of an option, such as searcher=beam; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Rewrite a model and write it as ONNX, or as a program of torch.export (.pt2) with its weights.
+
+    An .onnx result holds standard operators only, as optimise-onnx writes them. A .pt2 result runs in PyTorch
+    and is loaded by torchrlopt.load or torch.export.load. Nothing is timed.
+
+    Example: torchrlopt optimise my_module:make_model -o fast.pt2
+    """
+    from torchrlopt.api.cli.optimise import to_file  # heavy
+
+    report = to_file(model, out, _parsed(option or []))
+    typer.echo(report.to_json() if as_json else str(report))
+
+
+@app.command()
+def bench(
+    model: Annotated[str, typer.Argument(help=HELP)],
+    contestants: Annotated[
+        str,
+        typer.Option("--in", help="Names separated by commas; 'all' that are installed here."),
+    ] = "all",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each, in turn.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0, help="Of timed calls, in a round of each.")] = 0.2,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = _default_threads(),
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows into this file.", dir_okay=False)] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the times into this file; needs matplotlib.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Time a model in everything that is installed: eager, inductor, onnxruntime, openvino, torchrlopt.
+
+    Each runs in a process of its own. They compile one after the other and then take turns, round by round,
+    so that what disturbs the machine disturbs all. The ratio is the median over the rounds. torchrlopt runs
+    with its default options, with weights=frozen and with executor=auto; plans come from the cache where it
+    has them. Ctrl-C shows what has been measured so far.
+
+    Example: torchrlopt bench model.onnx --in eager,onnxruntime,torchrlopt --rounds 7 --csv times.csv
+    """
+    from torchrlopt.api.bench.rounds import Settings  # heavy
+    from torchrlopt.api.cli import bench as command
+
+    command.check_plot(plot)
+    settings = Settings(rounds, seconds, threads, timeout)
+    rows, is_whole = command.run(model, command.chosen(contestants), settings)
+    if csv is not None:
+        command.write_csv(model, rows, settings, csv)
+    if plot is not None:
+        command.write_plot(model, rows, plot)
+    found = command.data(model, rows, settings, is_whole)
+    typer.echo(json.dumps(found, indent=2) if as_json else command.render(model, rows, settings))
+    if not is_whole:
+        raise typer.Exit(_INTERRUPTED)
+    if any(row.reason for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -91,6 +185,8 @@ def device(
 
     From then on plans are priced by what was found instead of by a typical machine's numbers; the option
     prices=typical turns that off.
+
+    Example: torchrlopt device --again
     """
     from torchrlopt.api.cli import measure  # heavy
 
@@ -112,6 +208,8 @@ def profile(
 
     What was timed is kept at once: Ctrl-C loses nothing, and the next run goes on where this one ended. From
     then on plans are priced by it; the option prices=typical turns that off.
+
+    Example: torchrlopt profile model.onnx --seconds 60 --executor eager
     """
     from torchrlopt.api.cli import measure  # heavy
 
@@ -160,11 +258,14 @@ def _parsed(assignments: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command line; errors of ours and of files end in one line and exit status 2."""
+    """Run the command line; errors of ours and of files end in one line, see above for the status."""
     # Processes that a command starts do not look for modules in the folder that the user happens to be in.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         app()
     except (RlOptError, OSError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, OptionsError) else 1)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(_INTERRUPTED)

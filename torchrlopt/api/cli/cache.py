@@ -23,7 +23,10 @@ app = typer.Typer(no_args_is_help=True, help="What is kept on disk between proce
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show where the cache is, what is in it and how large it is."""
+    """Show where the cache is, what is in it and how large it is.
+
+    Example: torchrlopt cache info --json
+    """
     found = look(default_directory())
     typer.echo(json.dumps(found, indent=2) if as_json else render(found))
 
@@ -33,7 +36,10 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     profiles: Annotated[bool, typer.Option("--profiles", help="Also what was measured here.")] = False,
 ) -> None:
-    """Delete plans, verdicts, choices and what executors have built; all of it is made again when needed."""
+    """Delete plans, verdicts, choices and what executors have built; all of it is made again when needed.
+
+    Example: torchrlopt cache clear --yes
+    """
     directory = default_directory()
     found = look(directory)
     doomed = ["plans", "choices", "files"] + (["prices", "probes"] if profiles else [])

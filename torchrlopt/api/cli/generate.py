@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -37,10 +39,13 @@ def generate(
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Enumerate small graphs, pair those that compute the same, and write what is new as substitutions.
 
     Ctrl-C keeps the state; the same command goes on from there.
+
+    Example: torchrlopt substitutions generate --depth 2 --out found
     """
     from torchrlopt import _tools  # not loaded by the product
 
@@ -55,10 +60,10 @@ def generate(
         path.unlink(missing_ok=True)
     state = State.load(path, parameters)
     started = time.perf_counter() - state.seconds
-    console = Console()
+    console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(), console=console, transient=True,
+        TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty(),
     ) as progress:  # fmt: skip
         task = progress.add_task("starting", total=None)
 
@@ -69,10 +74,16 @@ def generate(
             run(state, text, path=path, report=report)
             written = write_library(state, folder, report)
         except KeyboardInterrupt:
-            console.print(f"interrupted; the state is in {path}")
+            typer.echo(f"interrupted; the state is in {path}")
             raise typer.Exit(130) from None
     path.unlink(missing_ok=True)
-    console.print(_table(state, written, time.perf_counter() - started))
+    seconds = time.perf_counter() - started
+    if as_json:
+        counts = {name: state.counts[name] for name in COUNTERS}
+        found = {**counts, "written": written, "seconds": seconds, "peak_memory_gib": peak_memory_gib()}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        Console().print(_table(state, written, seconds))
 
 
 def _table(state: State, written: dict[str, int], seconds: float) -> Table:

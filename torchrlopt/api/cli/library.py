@@ -61,7 +61,10 @@ def list_(
     ] = None,
     origin: Annotated[str | None, typer.Option(help="Only these: hand or generated.")] = None,
 ) -> None:
-    """List the substitutions: family, origin, how each was checked, on how many suite models it fires."""
+    """List the substitutions: family, origin, how each was checked, on how many suite models it fires.
+
+    Example: torchrlopt substitutions list --family merge --json
+    """
     found = rows(load_library(allow_assumed=True, with_generated=True))
     for key, wanted in (("family", family), ("proof", proof), ("origin", origin)):
         if wanted is None:
@@ -103,7 +106,10 @@ def show(
     svg: Annotated[Path | None, typer.Option(help="Draw it into this SVG file.", dir_okay=False)] = None,
     png: Annotated[Path | None, typer.Option(help="Draw it into this PNG file.", dir_okay=False)] = None,
 ) -> None:
-    """Show one substitution: before => after, its conditions, how it was checked, where it fires."""
+    """Show one substitution: before => after, its conditions, how it was checked, where it fires.
+
+    Example: torchrlopt substitutions show fuse_conv_relu --svg fuse_conv_relu.svg
+    """
     library = load_library(allow_assumed=True, with_generated=True)
     named(library, name)
     doc = library.doc(name)
@@ -133,7 +139,10 @@ def explain(
     ],
     planned: Annotated[bool, typer.Option(help="On the graph after the greedy plan.")] = False,
 ) -> None:
-    """Say where a substitution matches in a model, and how far it came where it does not."""
+    """Say where a substitution matches in a model, and how far it came where it does not.
+
+    Example: torchrlopt substitutions explain fuse_conv_relu model.onnx
+    """
     library = load_library(allow_assumed=True, with_generated=True)
     named(library, name)
     graph = load_graph(model)

@@ -41,6 +41,8 @@ def check(
 
     Each is put into all contexts that it can stand in, applied by the product's own matcher, and compared
     over a prime field, or in float64 where functions are not polynomials. No proof; that is `prove`.
+
+    Example: torchrlopt substitutions check fuse_conv_relu --bindings 50
     """
     text, chosen = _chosen(what or [])
     found = _run(text, chosen, Effort(bindings, seeds, instances=0), jobs)
@@ -77,6 +79,8 @@ def prove(
     A proof holds for all sizes, numbers and elements in every case drawn: ranks, axes, number of members, and
     which sizes are 1 or equal. What is not proved stays `tested`; it is not wrong for that. What limits Z3 is
     a number of steps, so that every machine finds the same proofs.
+
+    Example: torchrlopt substitutions prove fuse_conv_relu --write
     """
     text, chosen = _chosen(what or [])
     if stale:

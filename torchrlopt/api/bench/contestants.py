@@ -1,0 +1,132 @@
+"""What a model is timed in: eager PyTorch, inductor, the runtimes on PyTorch's own export, and torchrlopt."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from torchrlopt.api.cli.models import load_model
+from torchrlopt.executors.registry import available
+
+BASE = "eager"
+#: Names of contestants that are torchrlopt, with their options.
+OURS: dict[str, dict[str, Any]] = {
+    "torchrlopt": {},
+    "torchrlopt/frozen": {"weights": "frozen"},
+    "torchrlopt/auto": {"executor": "auto"},
+}
+_RUNTIMES = ("onnxruntime", "openvino")
+
+Run = Callable[[], Any]
+"""One call of the model, on its inputs."""
+
+
+def names() -> tuple[str, ...]:
+    """All contestants in the order of reports; the first is the base of every ratio."""
+    return (BASE, "inductor", *_RUNTIMES, *OURS)
+
+
+def installed() -> tuple[str, ...]:
+    """Those that can run here."""
+    missing = {name for name in _RUNTIMES if importlib.util.find_spec(name) is None}
+    return tuple(name for name in names() if name not in missing)
+
+
+@dataclasses.dataclass
+class Model:
+    """A model with the inputs of its call.
+
+    Attributes:
+        module: in eval mode.
+        inputs: of one call.
+        path: the ONNX file that it comes from; None where it comes from Python.
+    """
+
+    module: torch.nn.Module
+    inputs: tuple[Any, ...]
+    path: Path | None = None
+
+
+def load(text: str) -> Model:
+    """A model by name, see `cli.models.load_model`; the same numbers in every process.
+
+    Raises:
+        RlOptError: there is no such model.
+    """
+    torch.manual_seed(0)
+    found, inputs = load_model(text)
+    module = found if isinstance(found, torch.nn.Module) else _Function(found)
+    return Model(module.eval(), inputs, Path(text) if text.endswith(".onnx") else None)
+
+
+class _Function(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self._function(*args)
+
+
+def make(name: str, model: Model, folder: Path) -> tuple[Run, Callable[[], str]]:
+    """Make a contestant ready for its first call, which compiles.
+
+    Args:
+        name: one of `names`.
+        model: what it runs.
+        folder: for its files.
+
+    Returns:
+        One call, and what says which graph runs after the first one, where there was a choice.
+    """
+    if name in OURS:
+        # as it is imported by users
+        from torchrlopt.api.optimise import optimise
+
+        fast = optimise(model.module, **OURS[name])
+        return _on_device(fast, model.inputs), lambda: _kept(fast.report)
+    if name in _RUNTIMES:
+        path = model.path or _exported(model, folder)
+        feeds = [leaf for leaf in tree_leaves(model.inputs) if isinstance(leaf, torch.Tensor)]
+        return _session(name, path, feeds), lambda: ""
+    run = torch.compile(model.module) if name == "inductor" else model.module
+    return _on_device(run, model.inputs), lambda: ""
+
+
+def _kept(report: Any) -> str:
+    return report.executor if report.kept == "rewritten" else "original"
+
+
+def _on_device(run: Callable[..., Any], inputs: Sequence[Any]) -> Run:
+    """A call that ends when its result is there."""
+    is_on_cuda = any(leaf.is_cuda for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+
+    def call() -> Any:
+        with torch.no_grad():
+            found = run(*inputs)
+        if is_on_cuda:
+            torch.cuda.synchronize()
+        return found
+
+    return call
+
+
+def _exported(model: Model, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    torch.onnx.export(model.module, model.inputs, path, dynamo=True, verbose=False)
+    return path
+
+
+def _session(name: str, path: Path, feeds: Sequence[torch.Tensor]) -> Run:
+    """A call of a runtime on an ONNX file, as its own documentation shows it."""
+    assert name in available("cpu")
+    module = importlib.import_module(f"torchrlopt.executors.onnx_runtimes.{name}")
+    session = module.open_file(path, torch.get_num_threads())
+    arrays = [feed.detach().numpy() for feed in feeds]
+    return lambda: session(arrays)

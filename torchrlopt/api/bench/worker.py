@@ -1,0 +1,121 @@
+"""The process of one contestant: `python -m torchrlopt.api.bench.worker MODEL NAME THREADS FOLDER`.
+
+Commands and replies are JSON, one a line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from torchrlopt.api.bench.contestants import BASE, Model, Run, load, make
+
+#: Rest before a round: the threads of the one before may spin for some 20 ms before they sleep.
+_REST_S = 0.05
+#: Calls before the clock starts, since the others have just emptied the caches.
+_NUM_WARM_UP = 2
+#: A round has at least and at most so many timed calls.
+_MIN_CALLS, _MAX_CALLS = 3, 200
+
+
+def time_round(call: Run, seconds: float) -> list[float]:
+    """Time calls one by one until `seconds` have passed; milliseconds of each."""
+    time.sleep(_REST_S)
+    for _ in range(_NUM_WARM_UP):
+        call()
+    gc.collect()
+    gc.disable()
+    times_ms: list[float] = []
+    start = now = time.perf_counter()
+    while len(times_ms) < _MIN_CALLS or (now - start < seconds and len(times_ms) < _MAX_CALLS):
+        before = time.perf_counter()
+        call()
+        now = time.perf_counter()
+        times_ms.append((now - before) * 1e3)
+    gc.enable()
+    return times_ms
+
+
+class Contestant:
+    """Carries out commands.
+
+    Args:
+        model: by name.
+        name: of the contestant.
+        folder: for its files and outputs.
+    """
+
+    def __init__(self, model: str, name: str, folder: Path) -> None:
+        self._name, self._folder = name, folder
+        self._model = load(model)
+        self._call: Run | None = None
+
+    def obey(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one command and return the reply."""
+        if command["do"] == "prepare":
+            self._warm()
+            start = time.perf_counter()
+            self._call, kept = make(self._name, self._model, self._folder)
+            found = self._call()
+            first_call_s = time.perf_counter() - start
+            torch.save(_tensors(found), self._folder / "outputs.pt")
+            return {"first_call_s": first_call_s, "kept": kept()}
+        assert self._call is not None, "it is prepared first"
+        return {"times_ms": time_round(self._call, command["seconds"])}
+
+    def _warm(self) -> None:
+        """Imports, and what a compiler prepares once on a machine, are no part of this model's first call."""
+        if self._name != BASE:
+            folder = self._folder / "warm"
+            folder.mkdir()
+            make(self._name, Model(torch.nn.ReLU().eval(), (torch.ones(8),)), folder)[0]()
+            # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
+            torch._dynamo.reset()
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    return [torch.as_tensor(leaf) for leaf in tree_leaves(outputs) if hasattr(leaf, "shape")]
+
+
+def serve(obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Obey commands on standard input until it is closed."""
+    # Replies get the real standard output for themselves; what libraries print joins the log.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            reply = obey(json.loads(line))
+        except Exception as error:  # noqa: BLE001  # whatever it raises is its result: the rest goes on
+            traceback.print_exc()
+            text = "".join(traceback.format_exception_only(error)).split("Set TORCHDYNAMO_VERBOSE")[0]
+            reply = {"error": " ".join(text.split())[:500]}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def main() -> None:
+    """Serve the contestant that the command line names, which is made at the first command."""
+    model, name, threads, folder = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    made: list[Contestant] = []
+
+    def obey(command: dict[str, Any]) -> dict[str, Any]:
+        if not made:
+            made.append(Contestant(model, name, Path(folder)))
+        return made[0].obey(command)
+
+    serve(obey)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""`torchrlopt bench`: what `api.bench` measures, as a table, JSON, CSV and a plot."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchrlopt.api.bench.contestants import BASE, installed, names
+from torchrlopt.api.bench.rounds import Row, Settings, measure
+from torchrlopt.api.cli.models import load_model
+from torchrlopt.errors import OptionsError
+from torchrlopt.machine.device import describe
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
+
+
+def chosen(text: str) -> list[str]:
+    """Contestants by their names, separated by commas, eager first; all that are installed for "all".
+
+    Raises:
+        OptionsError: one is unknown, or not installed.
+    """
+    here = installed()
+    wanted = list(here) if text == "all" else [name.strip() for name in text.split(",")]
+    for name in wanted:
+        if name not in here:
+            raise OptionsError(
+                f"{name!r} cannot be timed here",
+                expected=f"one of {', '.join(here)}",
+                got="not installed" if name in names() else "unknown",
+            )
+    return list(dict.fromkeys([BASE, *wanted]))
+
+
+def run(model: str, contestants: Sequence[str], settings: Settings) -> tuple[list[Row], bool]:
+    """Measure, with a bar on a terminal; see `measure`.
+
+    Raises:
+        RlOptError: the model cannot be loaded.
+    """
+    load_model(model)  # says what is wrong with it once, and not once for each contestant
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(model, total=len(contestants) + settings.rounds)
+        begun = iter(range(len(contestants) + settings.rounds))
+
+        def tell(what: str) -> None:
+            bar.update(task, completed=next(begun), description=f"{model}: {what}")
+
+        return measure(model, contestants, settings, tell)
+
+
+def data(model: str, rows: Sequence[Row], settings: Settings, is_whole: bool) -> dict[str, Any]:
+    """All that was measured, JSON-able."""
+    return {
+        "model": model,
+        "device": describe(torch.device("cpu")),
+        "settings": dataclasses.asdict(settings),
+        "is_whole": is_whole,
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+
+
+def render(model: str, rows: Sequence[Row], settings: Settings) -> str:
+    """A table for people, then why some have no numbers."""
+    load = os.getloadavg()[0]
+    table = Table(
+        title=f"{model}, {settings.threads} threads, {settings.rounds} rounds, load {load:.1f}",
+        box=box.SIMPLE,
+        title_justify="left",
+    )
+    table.add_column("in", no_wrap=True)
+    for heading in ("min ms", "median ms", "spread", f"over {BASE}", "first call s", "difference", "kept"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.name,
+            _number(row.min_ms, ".3f"),
+            _number(row.median_ms, ".3f"),
+            _number(row.spread, ".0%"),
+            _number(row.speedup, ".2f") + ("x" if row.speedup is not None else ""),
+            _number(row.first_call_s, ".1f"),
+            _number(row.difference, ".1e"),
+            row.kept,
+        )
+    out = io.StringIO()
+    Console(file=out, width=120).print(table)
+    failures = [f"{row.name}: {row.reason}" for row in rows if row.reason]
+    return "\n".join([out.getvalue().rstrip(), *failures])
+
+
+def _number(value: float | None, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
+
+
+def write_csv(model: str, rows: Sequence[Row], settings: Settings, path: Path) -> None:
+    """A line for each contestant; numbers that were not taken are empty."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["model", "threads", "rounds", *COLUMNS])
+        for row in rows:
+            values = dataclasses.asdict(row)
+            own = ["" if values[name] is None else values[name] for name in COLUMNS]
+            writer.writerow([model, settings.threads, settings.rounds, *own])
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse a plot that could not be drawn, before an hour is spent on measuring for it.
+
+    Raises:
+        OptionsError: matplotlib is not installed, or does not know the ending.
+    """
+    if path is None:
+        return
+    if importlib.util.find_spec("matplotlib") is None:
+        raise OptionsError("a plot needs matplotlib, which is not installed", todo="pip install matplotlib")
+    from matplotlib.figure import Figure  # slow to import
+
+    known = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:] not in known:
+        raise OptionsError("no such kind of plot", expected=", ".join(sorted(known)), got=path.suffix)
+
+
+def write_plot(model: str, rows: Sequence[Row], path: Path) -> None:
+    """Bars of the median times, with a mark at the fastest call of each that has numbers."""
+    from matplotlib.figure import Figure  # slow to import
+
+    good = [row for row in rows if row.median_ms is not None]
+    figure = Figure(figsize=(7, 1.4 + 0.4 * len(good)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.barh([row.name for row in good], [row.median_ms or 0.0 for row in good])
+    axes.plot([row.min_ms or 0.0 for row in good], [row.name for row in good], "k|", label="fastest call")
+    axes.invert_yaxis()
+    axes.set_xlabel("median milliseconds of a call")
+    axes.set_title(model)
+    axes.legend()
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,168 @@
+"""`save` and `load`: a rewritten model as a `.pt2` file of torch.export, with its weights inside."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torchrlopt.api.optimised import Optimised
+from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
+from torchrlopt.report import Report
+from torchrlopt.storage.directory import write_whole
+
+_SAVEABLE = ("eager", "inductor")
+_REPORT = "torchrlopt_report.json"
+
+
+def save(
+    optimised: Optimised,
+    path: str | Path,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    dynamic_shapes: Any = None,
+) -> Report:
+    """Save the rewritten model: PyTorch's own operators, and the weights as they are now.
+
+    The file is an ExportedProgram. It needs neither the model's code nor this package to be loaded, by `load`
+    or by `torch.export.load`; packed and fused kernels of the executor are not in it.
+
+    Args:
+        optimised: made by `optimise`; compiled for the example inputs if it is not yet.
+        path: the file, by convention with the ending .pt2.
+        example_inputs: as for `optimise`.
+        dynamic_shapes: of the inputs, as `torch.export.export` takes them. Without it, sizes that were marked
+            by `torch._dynamo.mark_dynamic` vary, and the first size of each input where the model has been
+            compiled for sizes that vary; all others are those of the example.
+
+    Returns:
+        What was done; its plan is the one that runs where that fits the exported graph.
+
+    Raises:
+        UnsupportedError: the original runs, the executor runs no PyTorch operators, or the model writes to
+            its own state.
+        CaptureError: torch.export refuses the model.
+        VerificationError: the result is wrong.
+        OSError: the file cannot be written.
+    """
+    # heavy
+    from torchrlopt.api.optimise import arguments
+    from torchrlopt.capture.exported import export
+    from torchrlopt.compile.export_program import rewritten_program
+
+    if not isinstance(optimised, Optimised):
+        raise UnsupportedError(
+            "save takes what optimise returns",
+            got=type(optimised).__name__,
+            todo="torchrlopt.save(torchrlopt.optimise(model, inputs), path, inputs)",
+        )
+    args, kwargs = arguments(example_inputs)
+    runner = optimised._torchrlopt_runner
+    if not runner.reports:
+        with torch.no_grad():
+            optimised(*args, **kwargs)
+    done = _saveable(runner.report)
+    if dynamic_shapes is None:
+        dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
+    options = dataclasses.replace(runner.options, executor=done.executor, plan=None)
+    report = Report(searcher=options.searcher, executor=options.executor)
+    exported = export(runner.original, args, kwargs, dynamic_shapes or None)
+    if dynamic_shapes and not exported.traced.sizes:
+        raise UnsupportedError(
+            "no size of the exported model varies",
+            todo="give inputs of at least 2 in each size that is to vary; with dynamic_shapes={} none does",
+        )
+    program = rewritten_program(exported, done.plans, options, report)
+    write_whole(Path(path).absolute(), _packed(program, report))
+    return report
+
+
+def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
+    """The file, after a look at whether the weights come out of it as they went in.
+
+    Raises:
+        VerificationError: they do not.
+    """
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        # Said of every weight that is a transposed one; the look below is about them, too.
+        warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+        torch.export.save(program, file, extra_files={_REPORT: report.to_json()})
+    file.seek(0)
+    again = torch.export.load(file).state_dict
+    for name, tensor in program.state_dict.items():
+        if not torch.allclose(again[name], tensor, rtol=0.0, atol=0.0, equal_nan=True):
+            raise VerificationError("torch.export.save does not keep a weight as it is", where=name)
+    return file.getvalue()
+
+
+def load(path: str | Path) -> torch.nn.Module:
+    """The module that `save` wrote. Nothing is searched, and no code of the model is needed.
+
+    Read by `torch.export.load`, and no safer than that, which uses pickle: not for files from sources that
+    are not trusted. `save` puts nothing but tensors into a pickle.
+
+    Raises:
+        ModelFormatError: there is no such file, or it is none of torch.export's.
+    """
+    extra = {_REPORT: ""}
+    try:
+        program = torch.export.load(Path(path), extra_files=extra)
+    except Exception as error:  # of many types
+        raise ModelFormatError(
+            "the file cannot be loaded",
+            where=str(path),
+            expected="what torchrlopt.save wrote",
+            got=f"{type(error).__name__}: {error}",
+        ) from error
+    return program.module()
+
+
+def _saveable(report: Report) -> Report:
+    """The report, where what runs can be saved.
+
+    Raises:
+        UnsupportedError: it cannot.
+    """
+    if report.kept == "original":
+        raise UnsupportedError(
+            "there is no rewritten model to save: the original runs",
+            got=report.fallback_reason,
+            todo="torch.export.save(torch.export.export(model, inputs), path) saves it; with "
+            "optimise(..., measure=False) a rewritten one is kept although it is not faster",
+        )
+    if report.executor not in _SAVEABLE:
+        raise UnsupportedError(
+            "what this executor runs is no program of PyTorch",
+            expected=" or ".join(_SAVEABLE),
+            got=report.executor,
+            todo="optimise with executor='eager' and save that, or export the model to ONNX and use "
+            "torchrlopt.optimise_onnx: its file runs in ONNX Runtime, OpenVINO and TensorRT",
+        )
+    return report
+
+
+def _shapes(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], has_varying_sizes: bool
+) -> dict[str, Any]:
+    """Which sizes of the inputs vary, in the words of torch.export; empty where none does."""
+    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    found: dict[str, Any] = tree_map(lambda leaf: _dims(leaf, has_varying_sizes), dict(bound))
+    return found if torch.export.Dim.AUTO in tree_leaves(found) else {}
+
+
+def _dims(leaf: Any, has_varying_sizes: bool) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return None
+    marked = set(getattr(leaf, "_dynamo_dynamic_indices", ()))
+    if not marked and has_varying_sizes and leaf.dim():
+        marked = {0}
+    return tuple(
+        torch.export.Dim.AUTO if dim in marked else torch.export.Dim.STATIC for dim in range(leaf.dim())
+    )

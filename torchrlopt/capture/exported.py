@@ -1,0 +1,117 @@
+"""A model through torch.export: its functional ATen graph as a `Traced`, and how a call maps to it.
+
+The backend's graphs leave the signature of a call to Dynamo and AOTAutograd. What is saved must bring its
+own, and torch.export knows it; the graph itself is the one that the backend sees.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils._pytree import tree_leaves
+
+from torchrlopt.capture.aten import reason_to_leave_alone
+from torchrlopt.capture.trace import Traced
+from torchrlopt.capture.whole import whole_operators
+from torchrlopt.errors import CaptureError, UnsupportedError
+
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """An exported model.
+
+    Attributes:
+        program: as torch.export makes it, in functional ATen operators.
+        traced: its graph, without the inputs that nothing reads and the outputs that are constants.
+        inputs: for each input of `traced` the place among the inputs of the program.
+    """
+
+    program: ExportedProgram
+    traced: Traced
+    inputs: tuple[int, ...]
+
+
+def export(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> Exported:
+    """Export a model.
+
+    Args:
+        model: in eval mode.
+        args: of the call.
+        kwargs: of the call.
+        dynamic_shapes: as `torch.export.export` takes them.
+
+    Raises:
+        CaptureError: torch.export refuses the model.
+        UnsupportedError: the model writes to its state or inputs, or its graph is one that is left alone.
+    """
+    # torch remembers, the first time that it is asked, which operators have kernels to be taken apart by: it
+    # must not be asked for the first time while some of these are out of the way.
+    torch.export.default_decompositions()
+    try:
+        with torch.no_grad(), whole_operators():
+            plain = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+            program = plain.run_decompositions({})
+    except Exception as error:  # of many types
+        raise CaptureError(
+            "torch.export refuses the model",
+            got=f"{type(error).__name__}: {error}",
+            todo="see what torch.export.export(model, inputs) says; dynamic_shapes are passed on to it",
+        ) from error
+    written = [spec.target for spec in program.graph_signature.output_specs if _is_write(spec.kind)]
+    if written:
+        raise UnsupportedError(
+            "the model writes to its own state or to its inputs",
+            got=f"writes to {', '.join(map(str, written))}",
+        )
+    graph, kept = _reduced(program)
+    reason = reason_to_leave_alone(graph)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    values = _values(program, args, kwargs)
+    inputs = [values[place] for place in kept]
+    if not all(isinstance(value, torch.Tensor) for value in inputs):
+        raise UnsupportedError(
+            "an input of the exported graph is no tensor", got=[type(v).__name__ for v in inputs]
+        )
+    specs = program.graph_signature.input_specs
+    static = tuple(i for i, place in enumerate(kept) if specs[place].kind in _STATE)
+    return Exported(program, Traced(graph, tuple(inputs), static, frozenset(), 0), kept)
+
+
+def _is_write(kind: OutputKind) -> bool:
+    return kind is not OutputKind.USER_OUTPUT
+
+
+def _reduced(program: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[int, ...]]:
+    """The graph with the inputs that are read and the outputs that are tensors; places of those inputs."""
+    module = copy.deepcopy(program.graph_module)
+    kept = []
+    for place, node in enumerate(list(module.graph.find_nodes(op="placeholder"))):
+        if node.users:
+            kept.append(place)
+        else:
+            module.graph.erase_node(node)
+    (output,) = module.graph.find_nodes(op="output")
+    output.args = (tuple(each for each in output.args[0] if isinstance(each, torch.fx.Node)),)
+    module.recompile()
+    return module, tuple(kept)
+
+
+def _values(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What each input of the program is in this call."""
+    leaves = iter(tree_leaves((tuple(args), dict(kwargs))))
+    held = {**program.constants, **program.state_dict}
+    return [
+        held[str(spec.target)] if spec.kind in _STATE else next(leaves)
+        for spec in program.graph_signature.input_specs
+    ]

@@ -1,0 +1,182 @@
+"""Makes an ExportedProgram of a rewritten model: PyTorch's operators only, weights inside.
+
+Export -> plan -> write -> lower -> fold -> check, consecutive lines of `rewritten_program`. Expressions over
+weights are evaluated here, once: what is saved holds their results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputSpec,
+    TensorArgument,
+)
+
+from torchrlopt.capture.exported import Exported
+from torchrlopt.capture.job import make_job
+from torchrlopt.compile import check
+from torchrlopt.compile.attempt import subject_of, timed
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
+from torchrlopt.executors.weights.overflow import refuse_overflows
+from torchrlopt.executors.weights.split_fx import Split, split_prologue
+from torchrlopt.executors.weights.widening import compute_in_float64
+from torchrlopt.onnx.writer import write
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import make_plan
+from torchrlopt.report import Report
+
+
+def rewritten_program(
+    exported: Exported, plans: Sequence[Mapping[str, Any]], options: Options, report: Report
+) -> ExportedProgram:
+    """The program of a rewritten model.
+
+    Args:
+        exported: the model.
+        plans: of its graphs, see `Report.plans`. Where one of them fits the exported graph it is used, else
+            the store is asked, or a search made.
+        options: the user's, with the name of an executor, whose prices a search goes by.
+        report: is filled.
+
+    Raises:
+        RlOptError: a stage failed, or the result is wrong.
+    """
+    traced = exported.traced
+    with timed(report, "capture"):
+        job = make_job(traced)
+        report.opaque = job.captured.opaque
+    with timed(report, "plan"):
+        planned = make_plan(subject_of(job), options, report, plans)
+    with timed(report, "write"):
+        model = write(dataclasses.replace(job.program, graph=planned.graph))
+    with timed(report, "lower"):
+        module = lower_captured(model, job.captured)
+        if options.numerics == "real":
+            compute_in_float64(module, job.captured.static_inputs)
+        split = split_prologue(module, job.captured.static_inputs)
+        if options.numerics == "real":
+            refuse_overflows(split.prologue)
+        with torch.no_grad():
+            values = split.prologue.forward(*(traced.inputs[at] for at in split.weights))
+        program, run = _program(exported, split, values)
+    if options.verify:
+        with timed(report, "check"):
+            report.numerical_error = check.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
+            report.checked_sets = 1
+    report.weight_sets = 1
+    report.kept = "rewritten"
+    return program
+
+
+def _program(
+    exported: Exported, split: Split, values: Sequence[torch.Tensor]
+) -> tuple[ExportedProgram, Callable[..., tuple[Any, ...]]]:
+    """The program of a lowered graph, and the same over the inputs of the traced graph, for the check.
+
+    What the graph reads besides the inputs of the call becomes a buffer of the program: weights, results of
+    expressions over weights, and constants.
+    """
+    old, graph = exported.program, fx.Graph()
+    signature = old.graph_signature
+    inside: dict[fx.Node, fx.Node] = {}
+    fixed, given = _inputs_of(exported, split, values)
+    state: dict[str, torch.Tensor] = {}
+    specs: list[InputSpec] = []
+    for node, tensor in fixed.items():
+        target = f"frozen_{len(state)}"
+        inside[node] = held = graph.placeholder(f"b_{target}")
+        held.meta = {"val": _fake(node, tensor)}
+        state[target] = tensor.detach().clone()
+        specs.append(InputSpec(InputKind.BUFFER, TensorArgument(held.name), target, persistent=True))
+    user = [place for place, spec in enumerate(signature.input_specs) if spec.kind is InputKind.USER_INPUT]
+    sources = list(old.graph_module.graph.find_nodes(op="placeholder"))
+    for place in user:
+        copied = graph.placeholder(sources[place].name)
+        copied.meta = {"val": sources[place].meta.get("val")}
+        spec = signature.input_specs[place]  # the name of the node may be another one: `input` is Python's
+        specs.append(dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=copied.name)))
+        if place in given:
+            inside[given[place]] = copied
+    for node in split.main.graph.nodes:
+        if node.op == "call_function":
+            inside[node] = graph.node_copy(node, inside.__getitem__)
+            inside[node].meta = {"val": node.meta.get("val")}
+    results = _results(old, split.main, inside)
+    last = graph.output(tuple(results))
+    last.meta = {"val": tuple(each.meta["val"] if isinstance(each, fx.Node) else each for each in results)}
+    outputs = [
+        OutputSpec(spec.kind, TensorArgument(each.name) if isinstance(each, fx.Node) else spec.arg, None)
+        for spec, each in zip(signature.output_specs, results, strict=True)
+    ]
+    module = fx.GraphModule({}, graph)
+    program = ExportedProgram(
+        root=module,
+        graph=graph,
+        graph_signature=ExportGraphSignature(specs, outputs),
+        state_dict=dict(state),
+        range_constraints=old.range_constraints,
+        module_call_graph=[each for each in old.module_call_graph if each.fqn == ""],
+        example_inputs=None,  # the user's own: not in a file that goes elsewhere
+        constants={},
+        verifiers=old.verifiers,
+    )
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        by_place = dict(zip(exported.inputs, inputs, strict=True))
+        found = module.forward(*state.values(), *(by_place.get(place) for place in user))
+        return tuple(each for each, node in zip(found, results, strict=True) if isinstance(node, fx.Node))
+
+    return program, run
+
+
+def _inputs_of(
+    exported: Exported, split: Split, values: Sequence[torch.Tensor]
+) -> tuple[dict[fx.Node, torch.Tensor], dict[int, fx.Node]]:
+    """What nodes of the main part stand for: tensors that never change, and places among a call's inputs."""
+    traced, main = exported.traced, split.main
+    placeholders = list(main.graph.find_nodes(op="placeholder"))
+    own = dict(zip(placeholders, split.inputs, strict=False))
+    fixed = {node: traced.inputs[at] for node, at in own.items() if at in traced.static}
+    fixed |= dict(zip(placeholders[len(own) :], values, strict=True))
+    fixed |= {node: _held(main, node) for node in main.graph.find_nodes(op="get_attr")}
+    return fixed, {exported.inputs[at]: node for node, at in own.items() if node not in fixed}
+
+
+def _results(old: ExportedProgram, main: fx.GraphModule, inside: Mapping[fx.Node, fx.Node]) -> list[Any]:
+    """What the program returns: results of the main part, with the constants of the old program between."""
+    (before,), (after,) = (each.graph.find_nodes(op="output") for each in (old.graph_module, main))
+    tensors = iter(after.args[0])
+    return [inside[next(tensors)] if isinstance(each, fx.Node) else each for each in before.args[0]]
+
+
+def _held(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
+    """A constant of the graph.
+
+    Raises:
+        LoweringError: it is a graph of its own.
+    """
+    held = operator.attrgetter(str(node.target))(module)
+    if not isinstance(held, torch.Tensor):
+        raise LoweringError("a graph with graphs inside cannot be saved", where=str(node.target))
+    return held
+
+
+def _fake(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
+    """The fake value of a node that stands for a tensor."""
+    value = node.meta.get("val")
+    if isinstance(value, torch._subclasses.FakeTensor):
+        return value
+    nodes = (each.meta.get("val") for each in node.graph.nodes)
+    mode = next(each.fake_mode for each in nodes if isinstance(each, torch._subclasses.FakeTensor))
+    return mode.from_tensor(tensor, static_shapes=True)
