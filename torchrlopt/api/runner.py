@@ -5,6 +5,7 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -41,7 +42,7 @@ class Runner:
         self.options = options
         self.reports: list[Report] = []
         self._first_call = FirstCall()
-        self._compiled = _compiled(original, options, self.reports.append, self._first_call)
+        self._compiled = _compiled(original, options, weakref.ref(self))
         self._is_fresh = True
         self._left_alone: set[tuple[Any, ...]] = set()
 
@@ -137,19 +138,22 @@ def _kind_of(value: Any) -> Any:
 
 
 def _compiled(
-    original: torch.nn.Module,
-    options: Options,
-    record: Callable[[Report], None],
-    first_call: FirstCall,
+    original: torch.nn.Module, options: Options, living: weakref.ref[Runner]
 ) -> Callable[..., Any]:
-    """The original's `forward` through torch.compile with our backend; hooks of the model stay outside."""
+    """The original's `forward` through torch.compile with our backend; hooks of the model stay outside.
+
+    Dynamo keeps every backend, to reset it, and what it has compiled holds the backend: it must not hold the
+    model, nor the code that was compiled, which would never end.
+    """
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         from torchrlopt.capture.aot import only_computes  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
 
-        first_call.note(only_computes(own.__code__), example_inputs)
-        return compile_graph(gm, example_inputs, options, record)
+        runner, own_code = living(), code()
+        assert runner is not None and own_code is not None, "they are calling"
+        runner._first_call.note(only_computes(own_code), example_inputs)
+        return compile_graph(gm, example_inputs, options, runner.reports.append)
 
     def reset() -> None:
         from torchrlopt.compile.backend import reset as forget  # heavy
@@ -161,9 +165,12 @@ def _compiled(
     def forward(*args: Any, **kwargs: Any) -> Any:
         return original.forward(*args, **kwargs)
 
+    from torchrlopt.capture.aot import forget_backend  # heavy
     from torchrlopt.capture.trace import isolated  # heavy
 
     own = isolated(forward)
+    code = weakref.ref(own.__code__)
+    weakref.finalize(own, forget_backend, backend).atexit = False
     if options.weights == "frozen":
         from torchrlopt.capture.aot import skip_module_guards  # heavy
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -161,8 +162,11 @@ def visit(
         trace(gm, examples, lambda traced: answer(traced), leave)  # None: the graph unchanged
         return gm.forward
 
-    with torch.no_grad():
-        call(torch.compile(isolated(model), backend=backend), example_inputs)
+    try:
+        with torch.no_grad():
+            call(torch.compile(isolated(model), backend=backend), example_inputs)
+    finally:
+        aot.forget_backend(backend)
 
 
 def refuse_training(model: Callable[..., Any]) -> None:
@@ -194,7 +198,8 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls the model and shares nothing with others in Dynamo's books.
 
     Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
-    sizes have varied: every model gets a code object and a name of its own.
+    sizes have varied: every model gets a code object and a name of its own. What Dynamo keeps of the code, such
+    as the compiled graphs, goes with the function.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -202,4 +207,6 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
 
     name = f"optimised_{next(_serial)}"
     code = run.__code__.replace(co_name=name, co_qualname=name)
-    return types.FunctionType(code, run.__globals__, name, None, run.__closure__)
+    own = types.FunctionType(code, run.__globals__, name, None, run.__closure__)
+    weakref.finalize(own, aot.forget_code, code).atexit = False
+    return own
