@@ -123,8 +123,10 @@ def _is_traced() -> bool:
 
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What calls have in common that run the same code: sizes and types, flags and names."""
-    return (*map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
+    """What calls have in common that run the same code: autocast, sizes and types, flags and names."""
+    from torchrlopt.capture.aot import autocast_state  # heavy
+
+    return (autocast_state(), *map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
 
 
 def _kind_of(value: Any) -> Any:
@@ -137,9 +139,7 @@ def _kind_of(value: Any) -> Any:
     return value if isinstance(value, (bool, str)) else type(value)
 
 
-def _compiled(
-    original: torch.nn.Module, options: Options, living: weakref.ref[Runner]
-) -> Callable[..., Any]:
+def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:
     """The original's `forward` through torch.compile with our backend; hooks of the model stay outside.
 
     Dynamo keeps every backend, to reset it, and what it has compiled holds the backend: it must not hold the
@@ -151,7 +151,8 @@ def _compiled(
         from torchrlopt.compile.backend import compile_graph  # heavy
 
         runner, own_code = living(), code()
-        assert runner is not None and own_code is not None, "they are calling"
+        assert runner is not None, "it is calling"
+        assert own_code is not None, "it is being compiled"
         runner._first_call.note(only_computes(own_code), example_inputs)
         return compile_graph(gm, example_inputs, options, runner.reports.append)
 

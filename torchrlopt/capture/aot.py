@@ -112,6 +112,17 @@ def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
 
 
+def autocast_state() -> tuple[str, ...]:
+    """The autocast that is on now, such as "cpu bfloat16": one text for each device, none where it is off."""
+    if not torch._C._is_any_autocast_enabled():
+        return ()
+    return tuple(
+        f"{device} {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}"
+        for device in _AUTOCAST_DEVICES
+        if torch.is_autocast_enabled(device)
+    )
+
+
 def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as the caller would run it: with the autocast that is on now.
 
