@@ -146,7 +146,9 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
     model, nor the code that was compiled, which would never end.
     """
 
-    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
+    # torch.utils.swap_tensors takes no tensor that has any.
+    def rlopt(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         from torchrlopt.capture.aot import only_computes  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
 
@@ -161,7 +163,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
 
         forget()
 
-    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
+    rlopt.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return original.forward(*args, **kwargs)
@@ -171,12 +173,12 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
 
     own = isolated(forward)
     code = weakref.ref(own.__code__)
-    weakref.finalize(own, forget_backend, backend).atexit = False
+    weakref.finalize(own, forget_backend, rlopt).atexit = False
     if options.weights == "frozen":
         from torchrlopt.capture.aot import skip_module_guards  # heavy
 
-        return torch.compile(own, backend=backend, options={"guard_filter_fn": skip_module_guards})
-    return torch.compile(own, backend=backend)
+        return torch.compile(own, backend=rlopt, options={"guard_filter_fn": skip_module_guards})
+    return torch.compile(own, backend=rlopt)
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:

@@ -48,8 +48,8 @@ class Traced:
         num_lifted: how many of the first inputs are weights that Dynamo's graph holds as attributes, so that
             no call passes them.
         names: of the inputs in the user's words, such as "encoder.weight"; empty where they are not known.
-        autocast: what the caller had on, see `aot.autocast_state`. Its casts are in the ATen graph. Where there
-            are none, as in a model that has the dtype already, the original takes time to see that.
+        autocast: what the caller had on, see `aot.autocast_state`. Its casts are in the ATen graph; where
+            there are none, as in a model that has the dtype already, the original takes time to see that.
     """
 
     aten: torch.fx.GraphModule
@@ -204,8 +204,8 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls the model and shares nothing with others in Dynamo's books.
 
     Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
-    sizes have varied: every model gets a code object and a name of its own. What Dynamo has compiled of the code
-    goes with the function.
+    sizes have varied: every model gets a code object and a name of its own. What Dynamo has compiled of the
+    code goes with the function.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
