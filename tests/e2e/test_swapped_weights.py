@@ -1,4 +1,4 @@
-"""`torch.utils.swap_tensors`, by which `model.to(...)` may convert: it refuses tensors with weak references."""
+"""`torch.utils.swap_tensors`, by which `model.to(...)` may convert, refuses tensors with weak references."""
 
 from __future__ import annotations
 

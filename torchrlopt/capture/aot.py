@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.eval_frame import cached_backends, reset_code
+from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
