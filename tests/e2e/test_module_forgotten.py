@@ -20,7 +20,7 @@ from torchrlopt.compile.compiled import Compiled
 
 def compiled_graphs() -> int:
     gc.collect()
-    return sum(isinstance(each, Compiled) for each in gc.get_objects())
+    return sum(type(each) is Compiled for each in gc.get_objects())
 
 
 def dynamos_globals() -> set[str]:
