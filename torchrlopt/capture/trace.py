@@ -128,9 +128,7 @@ def trace(
                 leave(reason)
                 return None
             names = input_names(gm, len(weights))
-            return answer(
-                Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast)
-            )
+            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast))
 
         try:
             return aot.trace(
