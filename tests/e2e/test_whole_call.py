@@ -372,3 +372,23 @@ def test_the_original_is_timed_with_the_autocast_of_the_caller(
     assert set(dtypes) == {(torch.bfloat16, torch.bfloat16)}
     fast(torch.randn(64, 16))
     assert dtypes[-1] == (torch.float32, torch.float32)
+
+
+def test_a_verdict_under_autocast_is_for_calls_under_it(clock: Clock, runs: list[int]) -> None:
+    fast, autocast = optimise(build(Branches), X, **TIMED), torch.autocast("cpu", torch.bfloat16)
+    runs.clear()
+    fast(X)
+    assert runs == [], "the original was found to be faster"
+    with autocast:
+        assert fast(X).dtype is torch.bfloat16
+        fast(X)
+    assert len(runs) == 2
+    fast(X)
+    assert len(runs) == 2
+    with torch.autocast("cpu", torch.bfloat16):
+        fast = optimise(build(Branches), X, **TIMED)
+        runs.clear()
+        fast(X)
+    assert runs == []
+    assert fast(X).dtype is torch.float32
+    assert len(runs) == 1

@@ -56,6 +56,17 @@ def test_constants_are_known_by_content(size: int) -> None:
     assert key_with(values) != key_with(values.double())
 
 
+def test_the_autocast_of_the_caller_is_a_part_of_the_content() -> None:
+    """Nothing is cast in a model of the same dtype; its operators take their time to find that out."""
+    model, x = Weighed().eval().bfloat16(), torch.randn(2, 4, dtype=torch.bfloat16)
+    plain = traced(model, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        casting = traced(model, x)
+    assert str(casting.aten.graph) == str(plain.aten.graph)
+    assert casting.autocast == ("cpu bfloat16",)
+    assert casting.content != plain.content == traced(model, x).content
+
+
 def test_what_nobody_can_see_is_equal_to_nothing() -> None:
     for held in (object(), torch.empty(3, device="meta")):
         assert key_with(held) != key_with(held)

@@ -5,6 +5,7 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -42,7 +43,7 @@ class Runner:
         self.reports: list[Report] = []
         self._first_call = FirstCall()
         self._varied: set[bool] = set()
-        self._compiled = _compiled(original, options, self.reports.append, self._first_call, self._varied.add)
+        self._compiled = _compiled(original, options, weakref.ref(self))
         self._is_fresh = True
         self._left_alone: set[tuple[Any, ...]] = set()
 
@@ -128,8 +129,10 @@ def _is_traced() -> bool:
 
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What calls have in common that run the same code: sizes and types, flags and names."""
-    return (*map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
+    """What calls have in common that run the same code: autocast, sizes and types, flags and names."""
+    from torchrlopt.capture.aot import autocast_state  # heavy
+
+    return (autocast_state(), *map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
 
 
 def _kind_of(value: Any) -> Any:
@@ -142,41 +145,47 @@ def _kind_of(value: Any) -> Any:
     return value if isinstance(value, (bool, str)) else type(value)
 
 
-def _compiled(
-    original: torch.nn.Module,
-    options: Options,
-    record: Callable[[Report], None],
-    first_call: FirstCall,
-    note_sizes: Callable[[bool], None],
-) -> Callable[..., Any]:
-    """The original's `forward` through torch.compile with our backend; hooks of the model stay outside."""
+def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:
+    """The original's `forward` through torch.compile with our backend; hooks of the model stay outside.
 
-    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    Dynamo keeps every backend, to reset it, and what it has compiled holds the backend: it must not hold the
+    model, nor the code that was compiled, which would never end.
+    """
+
+    # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
+    # torch.utils.swap_tensors takes no tensor that has any.
+    def rlopt(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         from torchrlopt.capture.aot import only_computes  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
 
-        note_sizes(any(isinstance(each, torch.SymInt) for each in example_inputs))
-        first_call.note(only_computes(own.__code__), example_inputs)
-        return compile_graph(gm, example_inputs, options, record)
+        runner, own_code = living(), code()
+        assert runner is not None, "it is calling"
+        assert own_code is not None, "it is being compiled"
+        runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
+        runner._first_call.note(only_computes(own_code), example_inputs)
+        return compile_graph(gm, example_inputs, options, runner.reports.append)
 
     def reset() -> None:
         from torchrlopt.compile.backend import reset as forget  # heavy
 
         forget()
 
-    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
+    rlopt.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return original.forward(*args, **kwargs)
 
+    from torchrlopt.capture.aot import forget_backend  # heavy
     from torchrlopt.capture.trace import isolated  # heavy
 
     own = isolated(forward)
+    code = weakref.ref(own.__code__)
+    weakref.finalize(own, forget_backend, rlopt).atexit = False
     if options.weights == "frozen":
         from torchrlopt.capture.aot import skip_module_guards  # heavy
 
-        return torch.compile(own, backend=backend, options={"guard_filter_fn": skip_module_guards})
-    return torch.compile(own, backend=backend)
+        return torch.compile(own, backend=rlopt, options={"guard_filter_fn": skip_module_guards})
+    return torch.compile(own, backend=rlopt)
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:

@@ -11,7 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
@@ -111,6 +113,17 @@ def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
 
 
+def autocast_state() -> tuple[str, ...]:
+    """The autocast that is on now, such as "cpu bfloat16": one text for each device, none where it is off."""
+    if not torch._C._is_any_autocast_enabled():
+        return ()
+    return tuple(
+        f"{device} {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}"
+        for device in _AUTOCAST_DEVICES
+        if torch.is_autocast_enabled(device)
+    )
+
+
 def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as the caller would run it: with the autocast that is on now.
 
@@ -172,6 +185,21 @@ def only_computes(code: types.CodeType) -> bool:
     made = (AttributeMutationNew, ValueMutationNew)
     known = effects.id_to_variable.values()
     return not any(effects.is_modified(each) and not isinstance(each.mutation_type, made) for each in known)
+
+
+def forget_code(code: types.CodeType) -> None:
+    """Let go of what Dynamo has compiled for `code`, when its last function is gone.
+
+    Else it stays for ever: Dynamo's map from new code to old holds the old code, which holds the new one.
+    """
+    reset_code(code)
+
+
+def forget_backend(backend: Callable[..., Any]) -> None:
+    """Let go of a backend that will compile nothing more: Dynamo keeps each for `torch._dynamo.reset()`."""
+    for key, kept in list(cached_backends.items()):
+        if getattr(kept, "compiler_fn", kept) is backend:
+            cached_backends.pop(key, None)
 
 
 def skip_module_guards(guards: Sequence[Any]) -> list[bool]:

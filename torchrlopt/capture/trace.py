@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -47,6 +48,8 @@ class Traced:
         num_lifted: how many of the first inputs are weights that Dynamo's graph holds as attributes, so that
             no call passes them.
         names: of the inputs in the user's words, such as "encoder.weight"; empty where they are not known.
+        autocast: what the caller had on, see `aot.autocast_state`. Its casts are in the ATen graph; where
+            there are none, as in a model that has the dtype already, the original takes time to see that.
     """
 
     aten: torch.fx.GraphModule
@@ -55,11 +58,12 @@ class Traced:
     mutated: frozenset[int]
     num_lifted: int
     names: tuple[str, ...] = ()
+    autocast: tuple[str, ...] = ()
 
     @functools.cached_property
     def content(self) -> str:
-        """The content key of the graph, see `aten.content_key`."""
-        return content_key(self.aten, self.static)
+        """The content key of the graph, see `aten.content_key`, with the autocast of the caller."""
+        return " ".join([content_key(self.aten, self.static), *self.autocast])
 
     @functools.cached_property
     def device(self) -> torch.device:
@@ -105,6 +109,7 @@ def trace(
         leave(f"an input is a {kind}")
         return gm.forward
     examples = list(example_inputs)
+    autocast = aot.autocast_state()  # AOTAutograd turns it off
     with ExitStack() as whole:
         whole.enter_context(whole_operators())
 
@@ -123,7 +128,7 @@ def trace(
                 leave(reason)
                 return None
             names = input_names(gm, len(weights))
-            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names))
+            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast))
 
         try:
             return aot.trace(
@@ -161,8 +166,11 @@ def visit(
         trace(gm, examples, lambda traced: answer(traced), leave)  # None: the graph unchanged
         return gm.forward
 
-    with torch.no_grad():
-        call(torch.compile(isolated(model), backend=backend), example_inputs)
+    try:
+        with torch.no_grad():
+            call(torch.compile(isolated(model), backend=backend), example_inputs)
+    finally:
+        aot.forget_backend(backend)
 
 
 def refuse_training(model: Callable[..., Any]) -> None:
@@ -194,7 +202,8 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls the model and shares nothing with others in Dynamo's books.
 
     Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
-    sizes have varied: every model gets a code object and a name of its own.
+    sizes have varied: every model gets a code object and a name of its own. What Dynamo has compiled of the
+    code goes with the function.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -202,4 +211,6 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
 
     name = f"optimised_{next(_serial)}"
     code = run.__code__.replace(co_name=name, co_qualname=name)
-    return types.FunctionType(code, run.__globals__, name, None, run.__closure__)
+    own = types.FunctionType(code, run.__globals__, name, None, run.__closure__)
+    weakref.finalize(own, aot.forget_code, code).atexit = False
+    return own

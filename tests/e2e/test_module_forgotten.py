@@ -1,0 +1,74 @@
+"""A model that is gone leaves nothing behind: neither its weights, nor what was compiled for it.
+
+`torch._dynamo.reset()` would forget it all. Here nobody calls it, as users do not who compile many models.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch._dynamo.eval_frame import cached_backends
+
+import torchrlopt
+from tests.e2e.models import QUICK, RUNTIMES, Branches, build
+from torchrlopt.capture import trace
+from torchrlopt.compile.compiled import Compiled
+
+
+def compiled_graphs() -> int:
+    gc.collect()
+    return sum(type(each) is Compiled for each in gc.get_objects())
+
+
+def dynamos_globals() -> set[str]:
+    """Functions that Dynamo puts beside ours for the code that it makes."""
+    return {name for name in vars(trace) if name.startswith("__compiled_fn")}
+
+
+@pytest.mark.parametrize(
+    ("executor", "weights"),
+    [("eager", "check"), ("eager", "live"), ("eager", "frozen"), *((name, "check") for name in RUNTIMES)],
+)
+def test_an_optimised_model(executor: str, weights: str) -> None:
+    num_graphs, names, backends = compiled_graphs(), dynamos_globals(), set(cached_backends)
+    model, x = build(Branches), torch.randn(5, 16)
+    storages = [weakref.ref(weight.untyped_storage()) for weight in model.parameters()]
+    fast = torchrlopt.optimise(model, x, **{**QUICK, "executor": executor, "weights": weights})
+    fast(torch.randn(6, 16))
+    fast(torch.randn(7, 16))
+    assert compiled_graphs() > num_graphs
+    alive = [*storages, weakref.ref(model), weakref.ref(fast)]
+    del model, fast
+    gc.collect()
+    assert not any(reference() is not None for reference in alive)
+    assert compiled_graphs() == num_graphs
+    assert dynamos_globals() == names
+    assert set(cached_backends) == backends
+
+
+def test_a_model_that_was_explained() -> None:
+    gc.collect()
+    backends, names = set(cached_backends), dynamos_globals()
+    model = build(Branches)
+    alive = [weakref.ref(model), weakref.ref(model.a.weight.untyped_storage())]
+    assert torchrlopt.explain(model, (torch.randn(5, 16),))
+    del model
+    gc.collect()
+    assert not any(reference() is not None for reference in alive)
+    assert set(cached_backends) == backends
+    assert dynamos_globals() == names
+
+
+def test_what_was_compiled_for_others_stays() -> None:
+    models = [build(Branches, seed) for seed in range(2)]
+    x = torch.randn(5, 16)
+    first, second = (torchrlopt.optimise(model, x, **QUICK) for model in models)
+    del first, models[0]
+    gc.collect()
+    reports = len(second.reports)
+    with torch.no_grad():
+        torch.testing.assert_close(second(x), models[0](x))
+    assert len(second.reports) == reports, "nothing was compiled again"

@@ -1,0 +1,68 @@
+"""`torch.utils.swap_tensors`, by which `model.to(...)` may convert, refuses tensors with weak references."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.e2e.models import QUICK, Branches, build
+from torchrlopt.compile.backend import reports
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+X = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+Make = Callable[..., Callable[..., Any]]
+
+
+def by_optimise(model: nn.Module, **options: Any) -> Callable[..., Any]:
+    return torchrlopt.optimise(model, X, **{**QUICK, **options})
+
+
+def by_compile(model: nn.Module, **options: Any) -> Callable[..., Any]:
+    run = torch.compile(model, backend="rlopt", options={**QUICK, **options})
+    run(X)
+    assert reports()[-1].kept == "rewritten"
+    return run
+
+
+@pytest.fixture(autouse=True)
+def swapping() -> Iterator[None]:
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    with torch.no_grad():
+        yield
+    torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def expect_swapped(model: nn.Module, run: Callable[..., Any]) -> None:
+    """Convert the weights, and compare."""
+    weights = list(model.parameters())
+    model.double()
+    assert all(
+        now is weight and now.dtype == torch.float64
+        for now, weight in zip(model.parameters(), weights, strict=True)
+    )
+    torch.testing.assert_close(run(X.double()), model(X.double()), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [by_optimise, by_compile])
+def test_live_weights_can_be_swapped(make: Make) -> None:
+    model = build(Branches)
+    run = make(model, weights="live")
+    run(torch.randn(6, 16))  # compiles once more, for any size
+    expect_swapped(model, run)
+
+
+@pytest.mark.parametrize("make", [by_optimise, by_compile])
+def test_watched_weights_can_be_swapped_once_all_is_forgotten(make: Make) -> None:
+    model = build(Branches)
+    run = make(model)
+    torch._dynamo.reset()
+    gc.collect()
+    expect_swapped(model, run)
