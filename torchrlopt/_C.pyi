@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Value = tuple[int, int] | None
@@ -181,3 +182,13 @@ def replay(graph: Graph, library: Library, steps: Sequence[tuple[str, int]]) -> 
 class MemoryWords:
     def __init__(self, addresses: Sequence[int]) -> None: ...
     def is_unchanged(self) -> bool: ...
+
+class TensorStates:
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        implementations: Sequence[int],
+        versions: Sequence[int],
+        addresses: Sequence[int],
+    ) -> None: ...
+    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool: ...
