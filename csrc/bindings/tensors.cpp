@@ -1,49 +1,12 @@
 // Versions and addresses of tensors, read in C++ at every call.
-//
-// Nothing here is compiled or linked against torch: what is read comes through two functions that the loaded
-// libtorch exports, one of its stable C interface and one that has been the same since PyTorch 1.6. Where
-// they are missing, or tell other numbers than Python does, nothing is watched here.
-#include <dlfcn.h>
-
 #include <cstdint>
-#include <cstring>
 
 #include "bindings/bind.h"
+#include "bindings/torch_functions.h"
 
 namespace rlopt {
 
 namespace {
-
-/// What libtorch exports; both take the address of an at::Tensor, which is one pointer to its implementation.
-struct Torch {
-  int64_t (*version)(const void*) = nullptr;           // at::TensorBase::_version() const
-  int32_t (*data_ptr)(const void*, void**) = nullptr;  // aoti_torch_get_data_ptr
-
-  static const Torch& loaded() {
-    static const Torch torch;
-    return torch;
-  }
-  bool is_complete() const { return version != nullptr && data_ptr != nullptr; }
-
- private:
-  Torch() {
-    void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    if (library == nullptr) return;
-    find(library, "_ZNK2at10TensorBase8_versionEv", version);
-    find(library, "aoti_torch_get_data_ptr", data_ptr);
-  }
-  template <class Function>
-  static void find(void* library, const char* name, Function& function) {
-    void* symbol = dlsym(library, name);
-    std::memcpy(&function, &symbol, sizeof(symbol));
-  }
-};
-
-uintptr_t word_at(const PyObject* object, size_t offset) {
-  uintptr_t word = 0;
-  std::memcpy(&word, reinterpret_cast<const char*>(object) + offset, sizeof(word));  // NOLINT: memory of it
-  return word;
-}
 
 /// Tensor objects as they were when this was made. Keeps none of them alive.
 class TensorStates {
@@ -55,10 +18,10 @@ class TensorStates {
     const size_t size = items.size();
     if (implementations.size() != size || versions.size() != size || addresses.size() != size)
       throw py::value_error("one implementation, version and address for each tensor");
-    if (size > 0) offset_ = offset_of(items[0], implementations[0]);
+    if (size > 0) offset_ = tensor_offset(items[0], implementations[0]);
     for (size_t i = 0; i < size; ++i)
       states_.push_back({items[i], implementations[i], versions[i], addresses[i]});
-    if (!Torch::loaded().is_complete() || !is_of(tensors))
+    if (!TorchFunctions::loaded().has_state() || !is_of(tensors))
       throw py::value_error("this PyTorch cannot be read from C++");
   }
 
@@ -93,21 +56,14 @@ class TensorStates {
     py::object fast_;
   };
 
-  /// Where in its Python object a tensor lies. It differs between versions of torch.
-  static size_t offset_of(const PyObject* object, uintptr_t implementation) {
-    const auto size = static_cast<size_t>(Py_TYPE(object)->tp_basicsize);
-    for (size_t offset = sizeof(PyObject); offset + sizeof(uintptr_t) <= size; offset += sizeof(uintptr_t))
-      if (word_at(object, offset) == implementation) return offset;
-    throw py::value_error("this PyTorch keeps its tensors elsewhere");
-  }
-
   /// The object is alive: the caller holds it.
   bool is_as_it_was(const State& state) const {
     if (word_at(state.object, offset_) != state.implementation) return false;  // and is not looked into
-    const Torch& torch = Torch::loaded();
-    const void* tensor = reinterpret_cast<const char*>(state.object) + offset_;  // NOLINT: memory of it
+    const TorchFunctions& torch = TorchFunctions::loaded();
+    const void* tensor = tensor_at(state.object, offset_);
     void* address = nullptr;
-    return torch.version(tensor) == state.version && torch.data_ptr(tensor, &address) == 0 &&
+    return torch.version(tensor) == state.version &&
+           torch.data_ptr(tensor, static_cast<void*>(&address)) == 0 &&
            reinterpret_cast<uintptr_t>(address) == state.address;  // NOLINT: a number to compare
   }
 
