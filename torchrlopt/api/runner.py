@@ -5,9 +5,10 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
@@ -17,6 +18,9 @@ from torchrlopt.api.gradients import is_differentiated
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
+
+if TYPE_CHECKING:
+    from torchrlopt.api.shortcut import Shortcuts
 
 
 class Runner:
@@ -41,7 +45,7 @@ class Runner:
         self.options = options
         self.reports: list[Report] = []
         self._first_call = FirstCall()
-        self._compiled = _compiled(original, options, self.reports.append, self._first_call)
+        self._compiled, self._shortcuts = _compiled(original, options, self.reports.append, self._first_call)
         self._is_fresh = True
         self._left_alone: set[tuple[Any, ...]] = set()
 
@@ -64,9 +68,12 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         with torch.no_grad():
             try:
+                result = self._shortcuts.call(args, kwargs)
+                if result is not self._shortcuts.missed:
+                    return result
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
-                return self._compiled(*args, **kwargs)
+                return self._call_compiled(args, kwargs)
             except torch._dynamo.exc.TorchDynamoException as error:
                 if self.options.on_error == "fallback":
                     return self._call_untraceable(args, kwargs, error)
@@ -74,6 +81,15 @@ class Runner:
                 if isinstance(inner, RlOptError):
                     raise inner from None
                 raise
+
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call through Dynamo; the next one like it may do without."""
+        if not self._shortcuts.is_wanted():
+            return self._compiled(*args, **kwargs)
+        with self._shortcuts.recording() as calls:
+            value = self._compiled(*args, **kwargs)
+        self._shortcuts.learn(args, kwargs, value, calls)
+        return value
 
     def _call_untraceable(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> Any:
         """A call that Dynamo refuses. Where it is a wrong one, the original says so in its own words."""
@@ -141,22 +157,9 @@ def _compiled(
     options: Options,
     record: Callable[[Report], None],
     first_call: FirstCall,
-) -> Callable[..., Any]:
+) -> tuple[Callable[..., Any], Shortcuts]:
     """The original's `forward` through torch.compile with our backend; hooks of the model stay outside."""
-
-    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torchrlopt.capture.aot import only_computes  # heavy
-        from torchrlopt.compile.backend import compile_graph  # heavy
-
-        first_call.note(only_computes(own.__code__), example_inputs)
-        return compile_graph(gm, example_inputs, options, record)
-
-    def reset() -> None:
-        from torchrlopt.compile.backend import reset as forget  # heavy
-
-        forget()
-
-    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
+    from torchrlopt.api.shortcut import Shortcuts, noted  # heavy
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return original.forward(*args, **kwargs)
@@ -164,11 +167,40 @@ def _compiled(
     from torchrlopt.capture.trace import isolated  # heavy
 
     own = isolated(forward)
+    cell = forward.__code__.co_freevars.index("original")
+    name = f"L['model'].__closure__[{cell}].cell_contents"
+    shortcuts = Shortcuts(own, original, name, options.weights == "frozen")
+    # Dynamo keeps backends until it is reset: this one must not hold the model.
+    code, living = own.__code__, weakref.ref(shortcuts)
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        from torchrlopt.capture.aot import only_computes  # heavy
+        from torchrlopt.compile.backend import compile_graph  # heavy
+
+        is_whole = only_computes(code)
+        first_call.note(is_whole, example_inputs)
+        reports: list[Report] = []
+        run = compile_graph(gm, example_inputs, options, reports.append)
+        for report in reports:
+            record(report)
+        return noted(gm, run) if is_whole and reports[-1].kept == "rewritten" else run
+
+    def reset() -> None:
+        from torchrlopt.compile.backend import reset as forget  # heavy
+
+        forget()
+        known = living()
+        if known is not None:
+            known.forget()
+
+    backend.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
+
     if options.weights == "frozen":
         from torchrlopt.capture.aot import skip_module_guards  # heavy
 
-        return torch.compile(own, backend=backend, options={"guard_filter_fn": skip_module_guards})
-    return torch.compile(own, backend=backend)
+        filtered: dict[str, Any] = {"guard_filter_fn": skip_module_guards}
+        return torch.compile(own, backend=backend, options=filtered), shortcuts
+    return torch.compile(own, backend=backend), shortcuts
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:

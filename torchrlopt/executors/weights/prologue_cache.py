@@ -64,6 +64,14 @@ class PrologueCache:
         self._evaluating = threading.Lock()
         self._counting = threading.Lock()
 
+    @property
+    def final(self) -> tuple[Any, ...] | None:
+        """The results that stay whatever happens to the weights; None where there are none (yet)."""
+        known = self._latest
+        if not self._is_frozen or known is None or isinstance(known.results, WeightsError):
+            return None
+        return known.results
+
     def get(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """The prologue's results for these weights.
 
