@@ -78,7 +78,7 @@ class ModuleWatch {
   }
 
   /// Whether nothing has been set or deleted since, no module or tensor has another class, and no tensor
-  /// another type, size, stride or device. What is in the tensors is not asked.
+  /// another type, size, stride, device, or need of a gradient. What is in the tensors is not asked.
   bool is_unchanged() const {
     for (const Module& module : modules_) {
       if (Py_TYPE(module.object) != module.type || own_dict(module.object) != module.own.object ||

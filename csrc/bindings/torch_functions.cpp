@@ -18,11 +18,13 @@ const TorchFunctions& TorchFunctions::loaded() {
   static const TorchFunctions functions = [] {
     TorchFunctions found;
     void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    void* c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
     find(torch, "_ZNK2at10TensorBase8_versionEv", found.version);
     find(torch, "aoti_torch_get_data_ptr", found.data_ptr);
     find(torch, "aoti_torch_get_dim", found.dim);
     find(torch, "aoti_torch_get_sizes", found.sizes);
     find(torch, "aoti_torch_get_strides", found.strides);
+    find(c10, "_ZNK3c1010TensorImpl13requires_gradEv", found.requires_grad);
     return found;
   }();
   return functions;
@@ -55,6 +57,7 @@ TensorFacts::TensorFacts(PyObject* object, uintptr_t implementation)
     throw py::value_error("this PyTorch cannot be read from C++");
   place_ = sizes - sizeof(int64_t);
   std::memcpy(bytes_.data(), place_, bytes_.size());
+  requires_grad_ = requires_grad();
 }
 
 }  // namespace rlopt

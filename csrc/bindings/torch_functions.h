@@ -21,10 +21,14 @@ struct TorchFunctions {
   Read* dim = nullptr;
   Read* sizes = nullptr;
   Read* strides = nullptr;
+  bool (*requires_grad)(const void*) =
+      nullptr;  // c10::TensorImpl::requires_grad() const: of the implementation
 
   static const TorchFunctions& loaded();
   bool has_state() const { return version != nullptr && data_ptr != nullptr; }
-  bool has_facts() const { return dim != nullptr && sizes != nullptr && strides != nullptr; }
+  bool has_facts() const {
+    return dim != nullptr && sizes != nullptr && strides != nullptr && requires_grad != nullptr;
+  }
 };
 
 /// The machine word in an object; `offset` lies inside of it.
@@ -43,7 +47,7 @@ inline const void* tensor_at(const PyObject* object, size_t offset) {
 /// not found.
 size_t tensor_offset(const PyObject* object, uintptr_t implementation);
 
-/// All of a tensor that compiled code hangs on but its numbers and its gradient. Keeps nothing alive.
+/// All of a tensor that compiled code hangs on but its numbers. Keeps nothing alive.
 ///
 /// Sizes and strides of up to five dimensions lie inside of the implementation, and behind them, to its end,
 /// the offset, the number of elements, the type, the device, and the set of dispatch keys, which has layout
@@ -58,12 +62,17 @@ class TensorFacts {
   bool hold() const {
     // Of another implementation nothing is looked into: the one that there was may be gone.
     return Py_TYPE(object_) == type_ && word_at(object_, offset_) == implementation_ &&
-           std::memcmp(place_, bytes_.data(), bytes_.size()) == 0;
+           std::memcmp(place_, bytes_.data(), bytes_.size()) == 0 && requires_grad() == requires_grad_;
   }
 
  private:
   static constexpr size_t kInline = 5;  // dimensions
   static constexpr size_t kBytes = sizeof(int64_t) * (1 + 2 * kInline + 2) + 16;
+
+  bool requires_grad() const {
+    return TorchFunctions::loaded().requires_grad(
+        reinterpret_cast<const void*>(implementation_));  // NOLINT: it is one
+  }
 
   PyObject* object_;
   PyTypeObject* type_;
@@ -71,6 +80,7 @@ class TensorFacts {
   uintptr_t implementation_;
   const char* place_ = nullptr;  // in the implementation
   std::array<char, kBytes> bytes_{};
+  bool requires_grad_ = false;
 };
 
 }  // namespace rlopt

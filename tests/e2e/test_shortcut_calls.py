@@ -178,6 +178,32 @@ def test_every_policy_goes_past_dynamo(weights: str) -> None:
     assert warm.num_traced == 0
 
 
+def test_what_code_asks_of_a_weight_is_seen() -> None:
+    class Asking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(16, 8), nn.Linear(16, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.cat([self.a(x), self.b(x)], 1)
+            y = y * 2 if self.a.weight.requires_grad else y
+            y = y * 3 if self.b.weight.is_contiguous() else y
+            return y * 5 if hasattr(self.b.bias, "note") else y
+
+    warm = Warm(build(Asking), X)
+    for change in (
+        lambda: warm.model.a.weight.requires_grad_(False),
+        lambda: setattr(warm.model.b.weight, "data", torch.randn(16, 8).t()),
+        lambda: setattr(warm.model.b.bias, "note", 1),
+    ):
+        with torch.no_grad():
+            before = warm.model(X)
+            change()
+            assert not torch.allclose(warm.model(X), before)
+        warm.expect_right()
+        warm.become_warm()
+
+
 def test_numbers_that_change_in_place_need_no_dynamo() -> None:
     warm = Warm(build(Rich), X)
     with torch.no_grad():

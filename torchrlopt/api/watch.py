@@ -59,7 +59,7 @@ def watched(model: torch.nn.Module, name: str) -> Watched | None:
 def _can_watch() -> bool:
     """Whether changes are seen in this Python and this PyTorch; tried once, on a module of our own."""
     with torch.inference_mode(False), torch.no_grad():
-        for change in (_set, _replace, _delete, _resize, _turn, _convert, _negate, _other_class):
+        for change in (_set, _replace, _delete, _resize, _turn, _convert, _negate, _fix, _other_class):
             module, found = torch.nn.Linear(2, 3), _Found()
             found.add(module, "")
             try:
@@ -100,6 +100,10 @@ def _convert(module: torch.nn.Linear) -> None:
 
 def _negate(module: torch.nn.Linear) -> None:
     module.weight.data = torch._neg_view(module.weight.data)
+
+
+def _fix(module: torch.nn.Linear) -> None:
+    module.weight.requires_grad_(False)
 
 
 def _other_class(module: torch.nn.Linear) -> None:

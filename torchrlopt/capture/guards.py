@@ -95,7 +95,7 @@ def sources_of(gm: torch.fx.GraphModule) -> list[str] | None:
     """Where the inputs of Dynamo's graph come from, as expressions.
 
     Returns:
-        None where that is not told, or where the graph switches gradients: whether a weight has one matters.
+        None where that is not told, or where the graph switches gradients on or off.
     """
     if any(node.target is torch._C._set_grad_enabled for node in gm.graph.nodes):
         return None
