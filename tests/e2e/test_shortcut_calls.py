@@ -264,6 +264,25 @@ def test_results_that_are_no_outputs_of_the_graph() -> None:
         assert kept is model.kept
 
 
+def test_a_list_that_is_returned_twice_is_one() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(16, 8), nn.Linear(16, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            both = [torch.cat([self.a(x), self.b(x)], 1)]
+            return both, both, [both[0]]
+
+    model = build(Twice)
+    fast: Any = optimise(model, **QUICK)
+    for _ in range(5):
+        first, again, own = fast(X)
+        assert again is first
+        assert own is not first
+        assert own[0] is first[0]
+
+
 def test_a_buffer_that_is_written_to_and_arguments_that_are() -> None:
     class Writing(nn.Module):
         def __init__(self) -> None:

@@ -330,8 +330,17 @@ def _picker(
     return lambda args, _: tuple([args[position] for position in positions])
 
 
-def _of_outputs(value: Any, outputs: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
-    """A function that makes such a value of such outputs; None where they are not all that it is made of."""
+def _of_outputs(
+    value: Any, outputs: Sequence[Any], met: set[int] | None = None
+) -> Callable[[Sequence[Any]], Any] | None:
+    """A function that makes such a value of such outputs; None where they are not all that it is made of.
+
+    Args:
+        value: to be made.
+        outputs: of a graph.
+        met: identities of the containers so far. One that is met twice would become two.
+    """
+    met = set() if met is None else met
     if isinstance(value, torch.Tensor):
         at = next((at for at, output in enumerate(outputs) if output is value), None)
         return None if at is None else lambda outputs: outputs[at]
@@ -340,10 +349,13 @@ def _of_outputs(value: Any, outputs: Sequence[Any]) -> Callable[[Sequence[Any]],
     kind = type(value)
     if kind not in (tuple, list, dict):
         return None
+    if id(value) in met:
+        return None
+    met.add(id(value))
     items = list(value.values() if kind is dict else value)
     if kind is not tuple and not any(isinstance(item, torch.Tensor) for item in items):
         return None  # it may be one that was there before, and is there still
-    parts = [_of_outputs(item, outputs) for item in items]
+    parts = [_of_outputs(item, outputs, met) for item in items]
     made: list[Callable[[Sequence[Any]], Any]] = [part for part in parts if part is not None]
     if len(made) < len(parts):
         return None
