@@ -322,6 +322,20 @@ def test_nothing_is_held_for_a_shortcut() -> None:
     assert model() is None
 
 
+@pytest.mark.parametrize("weights", ["check", "frozen", "live"])
+def test_the_arguments_of_a_call_are_not_held(weights: str) -> None:
+    fast: Any = optimise(build(Rich), **{**QUICK, "weights": weights})
+    living = []
+    for _ in range(4):
+        x = X.clone()
+        fast(x)
+        living.append(weakref.ref(x))
+        del x
+    assert fast._torchrlopt_runner._shortcuts._known
+    gc.collect()
+    assert not any(each() is not None for each in living[1:]), "the first one is of the compilation"
+
+
 def test_threads_that_call_while_another_changes_the_model() -> None:
     """Each result is that of one of the two models there were, and nobody crashes."""
     model = build(Rich)
