@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Value = tuple[int, int] | None
@@ -181,3 +182,28 @@ def replay(graph: Graph, library: Library, steps: Sequence[tuple[str, int]]) -> 
 class MemoryWords:
     def __init__(self, addresses: Sequence[int]) -> None: ...
     def is_unchanged(self) -> bool: ...
+
+class TensorStates:
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        implementations: Sequence[int],
+        versions: Sequence[int],
+        addresses: Sequence[int],
+    ) -> None: ...
+    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool: ...
+
+class Template:
+    def __init__(self, items: list[object]) -> None: ...
+    def filled(self, values: tuple[Any, ...]) -> tuple[Any, ...]: ...
+
+class ModuleWatch:
+    def __init__(
+        self,
+        modules: list[torch.nn.Module],
+        dicts: list[list[dict[str, Any]]],
+        tensors: list[torch.Tensor],
+        implementations: Sequence[int],
+    ) -> None: ...
+    def is_unchanged(self) -> bool: ...
+    def fill(self, template: Template, values: tuple[Any, ...]) -> tuple[Any, ...] | None: ...

@@ -131,6 +131,8 @@ void bind_graph(py::module_& m);
 void bind_library(py::module_& m);
 void bind_cost(py::module_& m);
 void bind_memory(py::module_& m);
+void bind_tensors(py::module_& m);
+void bind_modules(py::module_& m);
 void bind_probe(py::module_& m);
 void bind_search(py::module_& m);
 void bind_env(py::module_& m);

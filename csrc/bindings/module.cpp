@@ -8,6 +8,8 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_library(m);
   rlopt::bind_cost(m);
   rlopt::bind_memory(m);
+  rlopt::bind_tensors(m);
+  rlopt::bind_modules(m);
   rlopt::bind_probe(m);
   rlopt::bind_search(m);
   rlopt::bind_env(m);

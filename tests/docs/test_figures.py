@@ -12,9 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import torchrlopt
-from baselines import agent_gap, fidelity, search_gap
+from baselines import agent_gap, fidelity, overhead, search_gap
 from baselines.models import NAMES as MODELS
 from baselines.search_gap import Point
+from baselines.shared import csv_files
 from baselines.table import geometric_mean, markdown
 from tests.docs.pages import PAGES, ROOT, Section, name_of, prose, sections
 from torchrlopt import _C
@@ -224,6 +225,32 @@ def test_where_the_plan_brings_little() -> None:
     little = sum(float(cell.rstrip("x")) <= 1.02 for cell in column[:-1])
     for page in (README, MEASURING):
         assert f"gains 2 % or less on {little} of the {len(MODELS)} models" in " ".join(prose(page).split())
+
+
+# ---- calls
+
+
+def test_what_calls_cost() -> None:
+    ways = {
+        '`optimise`, `weights="check"`': "check",
+        '`optimise`, `weights="frozen"`': "frozen",
+        '`torch.compile(backend="rlopt")`, `check`': "compile_check",
+        '`torch.compile(backend="rlopt")`, `frozen`': "compile_frozen",
+        '`torch.compile(backend="aot_eager")`': "aot_eager",
+        "the model itself": "eager",
+    }
+    section = _section(MEASURING, "Calls")
+    (header, *rows), *_ = section.tables
+    lines = csv_files.read(RESULTS / "overhead.csv", overhead.CSV_COLUMNS)
+    for name, *cells in rows:
+        for heading, cell in zip(header[1:], cells, strict=True):
+            weights = heading.removesuffix(" weights").replace(",", "")
+            (line,) = (each for each in lines if (each["weights"], each["way"]) == (weights, ways[name]))
+            call, executor = line["call_min_us"], line["executor_min_us"]
+            beyond = f", {float(call) - float(executor):.0f} beyond" if executor else ""
+            assert cell == f"{float(call):.0f}{beyond}", (name, heading)
+    above = [100 * float(line["call_median_us"]) / float(line["call_min_us"]) - 100 for line in lines]
+    assert f"{min(above):.0f} to {max(above):.0f} % above" in prose(MEASURING)
 
 
 # ---- prices and plans

@@ -1,6 +1,7 @@
 """Whatever happens to the weights of whichever instance, a call computes with the weights of that moment.
 
-A machine draws changes of weights and calls in any order. All instances go through one compiled function.
+A machine draws changes of weights and calls in any order. All instances go through one compiled function, or
+each is an optimised module of its own, whose calls go past Dynamo where nothing else has changed.
 With `HYPOTHESIS_PROFILE=thorough` it draws many times more.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +30,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from tests.e2e.models import RUNTIMES, apply, build
+from torchrlopt import optimise
 from torchrlopt.compile import backend
 
 
@@ -233,3 +237,28 @@ def test_a_call_computes_with_the_weights_of_that_moment(executor: str, kind: ty
         ),
     )
     assert len(backend.reports()) == 1, "one compilation has served all"
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("kind", [Perceptron, Convolutions])
+def test_optimised_modules_too(kind: type[nn.Module]) -> None:
+    options: dict[str, Any] = {
+        "on_error": "raise", "measure": False, "cache": False, "searcher": "greedy",
+    }  # fmt: skip
+    made: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
+
+    def call(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if model not in made:
+            made[model] = optimise(model, x, **options)
+            assert made[model].report.kept == "rewritten"
+        for _ in range(3):  # so that one of them is learned of
+            result: torch.Tensor = made[model](x)
+        return result
+
+    num_examples = max(settings.default.max_examples // 60, 1)  # type: ignore[union-attr]
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        lambda: Weights(kind, call),
+        settings=settings(
+            max_examples=num_examples, stateful_step_count=20, suppress_health_check=list(HealthCheck)
+        ),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
@@ -18,6 +18,9 @@ from torchrlopt.api.gradients import is_differentiated
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
+
+if TYPE_CHECKING:
+    from torchrlopt.api.shortcut import Shortcuts
 
 
 class Runner:
@@ -43,7 +46,7 @@ class Runner:
         self.reports: list[Report] = []
         self._first_call = FirstCall()
         self._varied: set[bool] = set()
-        self._compiled = _compiled(original, options, weakref.ref(self))
+        self._compiled, self._shortcuts = _compiled(original, options, weakref.ref(self))
         self._is_fresh = True
         self._left_alone: set[tuple[Any, ...]] = set()
 
@@ -71,9 +74,12 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         with torch.no_grad():
             try:
+                result = self._shortcuts.call(args, kwargs)
+                if result is not self._shortcuts.missed:
+                    return result
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
-                return self._compiled(*args, **kwargs)
+                return self._call_compiled(args, kwargs)
             except torch._dynamo.exc.TorchDynamoException as error:
                 if self.options.on_error == "fallback":
                     return self._call_untraceable(args, kwargs, error)
@@ -81,6 +87,15 @@ class Runner:
                 if isinstance(inner, RlOptError):
                     raise inner from None
                 raise
+
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call through Dynamo; the next one like it may do without."""
+        if not self._shortcuts.is_wanted():
+            return self._compiled(*args, **kwargs)
+        with self._shortcuts.recording() as calls:
+            value = self._compiled(*args, **kwargs)
+        self._shortcuts.learn(args, kwargs, value, calls)
+        return value
 
     def _call_untraceable(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> Any:
         """A call that Dynamo refuses. Where it is a wrong one, the original says so in its own words."""
@@ -145,12 +160,15 @@ def _kind_of(value: Any) -> Any:
     return value if isinstance(value, (bool, str)) else type(value)
 
 
-def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:
+def _compiled(
+    original: torch.nn.Module, options: Options, living: weakref.ref[Runner]
+) -> tuple[Callable[..., Any], Shortcuts]:
     """The original's `forward` through torch.compile with our backend; hooks of the model stay outside.
 
     Dynamo keeps every backend, to reset it, and what it has compiled holds the backend: it must not hold the
     model, nor the code that was compiled, which would never end.
     """
+    from torchrlopt.api.shortcut import Shortcuts, noted  # heavy
 
     # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
     # torch.utils.swap_tensors takes no tensor that has any.
@@ -161,14 +179,21 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         runner, own_code = living(), code()
         assert runner is not None, "it is calling"
         assert own_code is not None, "it is being compiled"
+        is_whole = only_computes(own_code)
         runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
-        runner._first_call.note(only_computes(own_code), example_inputs)
-        return compile_graph(gm, example_inputs, options, runner.reports.append)
+        runner._first_call.note(is_whole, example_inputs)
+        reports: list[Report] = []
+        run = compile_graph(gm, example_inputs, options, reports.append)
+        runner.reports.extend(reports)
+        return noted(gm, run) if is_whole and reports[-1].kept == "rewritten" else run
 
     def reset() -> None:
         from torchrlopt.compile.backend import reset as forget  # heavy
 
         forget()
+        runner = living()
+        if runner is not None:
+            runner._shortcuts.forget()
 
     rlopt.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
 
@@ -181,11 +206,15 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
     own = isolated(forward)
     code = weakref.ref(own.__code__)
     weakref.finalize(own, forget_backend, rlopt).atexit = False
+    cell = forward.__code__.co_freevars.index("original")
+    name = f"L['model'].__closure__[{cell}].cell_contents"
+    shortcuts = Shortcuts(own, original, name, options.weights == "frozen")
     if options.weights == "frozen":
         from torchrlopt.capture.aot import skip_module_guards  # heavy
 
-        return torch.compile(own, backend=rlopt, options={"guard_filter_fn": skip_module_guards})
-    return torch.compile(own, backend=rlopt)
+        filtered: dict[str, Any] = {"guard_filter_fn": skip_module_guards}
+        return torch.compile(own, backend=rlopt, options=filtered), shortcuts
+    return torch.compile(own, backend=rlopt), shortcuts
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:

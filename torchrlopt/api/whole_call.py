@@ -1,6 +1,6 @@
 """Is a call faster as a whole? The graph alone was timed without the guards and wrappers around it.
 
-Those take some 20 to 100 microseconds of every call, which a small model may not win back.
+Those take some 10 to 100 microseconds of every call, which a small model may not win back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What we need from Dynamo and AOTAutograd: tracing to the inference graph, and facts about its inputs.
 
-The private names of torch that the backend leans on are here and nowhere else.
+The private names of torch that compiling leans on are here; those that are asked at calls are in `guards.py`.
 """
 
 from __future__ import annotations

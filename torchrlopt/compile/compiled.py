@@ -23,6 +23,19 @@ from torchrlopt.options import OnError
 from torchrlopt.report import Report
 
 
+class Recording(threading.local):
+    """What this thread runs.
+
+    Attributes:
+        calls: grows by each call of a compiled graph, with its arguments and outputs; None where nobody asks.
+    """
+
+    calls: list[tuple[Compiled, tuple[Any, ...], Sequence[Any]]] | None = None
+
+
+RECORDING = Recording()
+
+
 class Compiled:
     """A rewritten graph in the calling convention of AOTAutograd, with its report.
 
@@ -57,6 +70,12 @@ class Compiled:
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """Run on a list of arguments, which is emptied."""
+        outputs = self.run(args)
+        args.clear()
+        return outputs
+
+    def run(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Run on arguments that the caller keeps."""
         lowered = self.lowered
         outputs: Sequence[Any]
         if lowered is None:
@@ -71,7 +90,8 @@ class Compiled:
                     self._note(error, args)
                     raise
                 outputs = self._run_original(error, args)
-        args.clear()
+        if RECORDING.calls is not None:
+            RECORDING.calls.append((self, tuple(args), outputs))
         return outputs
 
     def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:

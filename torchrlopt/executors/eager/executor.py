@@ -111,7 +111,10 @@ class EagerCallable:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
-        values = (*self._inputs(args), *self.cache.get(self._weights(args)))
+        results = self.cache.final
+        values = self._inputs(args) + (
+            results if results is not None else self.cache.get(self._weights(args))
+        )
         if self._guard is not None and not self._guard.holds(values):
             return self._run_apart(values)
         outputs: tuple[Any, ...] = self._run(*values)
@@ -131,7 +134,7 @@ class EagerCallable:
             UnsupportedError: `main` is not right for them, as they are not finite.
         """
         inputs = tuple(args)
-        values = (*self._inputs(inputs), *self.cache.get(self._weights(inputs)))
+        values = self._inputs(inputs) + self.cache.get(self._weights(inputs))
         if self._guard is not None and not self._guard.holds(values):
             raise UnsupportedError("the inputs are not finite")
         return values

@@ -9,11 +9,12 @@ behind. There are as many sets as living instances that take turns.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 
@@ -23,18 +24,21 @@ from torchrlopt.executors.weights.state import WeightsState, storages_of
 _Ids = tuple[int, ...]
 
 
-class _Known(NamedTuple):
+@dataclasses.dataclass(eq=False, slots=True)
+class _Known:
     """What is known of one set of weights.
 
     Attributes:
         state: what the weights were.
         results: of the prologue; the error where it refuses these weights.
         references: weak ones to the objects and their storages, which drop this when one of them dies.
+        is_kept: whether it is among those that may be used again; False as soon as one of them has died.
     """
 
     state: WeightsState
     results: tuple[Any, ...] | WeightsError
     references: list[weakref.ref[Any]]
+    is_kept: bool = False
 
 
 class PrologueCache:
@@ -54,9 +58,19 @@ class PrologueCache:
         self.num_evaluations = 0
         self._compute = compute
         self._policy = policy
+        self._is_frozen = policy == "frozen"
         self._known: dict[_Ids, _Known] = {}
+        self._latest: _Known | None = None
         self._evaluating = threading.Lock()
         self._counting = threading.Lock()
+
+    @property
+    def final(self) -> tuple[Any, ...] | None:
+        """The results that stay whatever happens to the weights; None where there are none (yet)."""
+        known = self._latest
+        if not self._is_frozen or known is None or isinstance(known.results, WeightsError):
+            return None
+        return known.results
 
     def get(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """The prologue's results for these weights.
@@ -64,16 +78,21 @@ class PrologueCache:
         Raises:
             WeightsError: the prologue refuses these weights.
         """
-        if self._policy == "live" and weights:
-            return self._evaluated(weights)
-        watched = () if self._policy == "frozen" else weights
-        ids = tuple(map(id, watched))
-        known = self._known.get(ids)
-        if known is None or not known.state.is_of(watched):
-            if any(weight.is_inference() for weight in watched):
-                # These have no version: a change could not be seen, so nothing is kept.
+        known = self._latest
+        if known is None or not known.is_kept or not (self._is_frozen or known.state.is_of(weights)):
+            if self._policy == "live" and weights:
                 return self._evaluated(weights)
-            known = self._renewed(ids, watched, weights)
+            watched = () if self._is_frozen else weights
+            ids = tuple(map(id, watched))
+            known = self._known.get(ids)
+            if known is None or not known.state.is_of(watched):
+                if any(weight.is_inference() for weight in watched):
+                    # These have no version: a change could not be seen, so nothing is kept.
+                    return self._evaluated(weights)
+                known = self._renewed(ids, watched, weights)
+            self._latest = known
+            if not known.is_kept:  # or it has died since: nobody may hold its results
+                self._latest = None
         if isinstance(known.results, WeightsError):
             raise copy.copy(known.results)
         return known.results
@@ -85,7 +104,7 @@ class PrologueCache:
             if known is not None and known.state.is_of(watched):
                 return known  # another thread has been here meanwhile
             # Other values of these objects: nobody will ask for the results of those again.
-            self._known.pop(ids, None)
+            self._drop(ids)
             forget = functools.partial(_forget, weakref.ref(self), ids)
             objects = [*watched, *storages_of(watched)]
             state, references = WeightsState(watched), [weakref.ref(each, forget) for each in objects]
@@ -99,8 +118,19 @@ class PrologueCache:
             known = _Known(state, results, references)
             # Where another thread has written meanwhile, nobody knows to which values the results belong.
             if state.is_of(watched) and all(reference() is not None for reference in references):
+                known.is_kept = True
                 self._known[ids] = known
+                if any(reference() is None for reference in references):
+                    self._drop(ids)  # one has died in between, when there was nothing yet to drop
             return known
+
+    def _drop(self, ids: _Ids) -> None:
+        """Let go of what is known of a set of weights."""
+        known = self._known.pop(ids, None)
+        if known is not None:
+            known.is_kept = False
+            if self._latest is known:
+                self._latest = None
 
     def _evaluated(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         with self._counting:
@@ -115,4 +145,4 @@ def _forget(cache: weakref.ref[PrologueCache], ids: _Ids, _: object) -> None:
     """Let go of what is known of a set of weights; called where one of them dies, in any thread."""
     living = cache()
     if living is not None:
-        living._known.pop(ids, None)
+        living._drop(ids)

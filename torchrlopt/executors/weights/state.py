@@ -8,6 +8,7 @@ are compared: a write to the whole weight, as when adapters are merged into it, 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable, Sequence
 
@@ -33,21 +34,77 @@ class WeightsState:
     """
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
-        self._versions = list(map(_version_of, weights))
-        self._addresses = list(map(_address_of, weights))
+        self._tensors = tensor_states(weights)
         self._copies = [
             (at, _bits(weight).clone()) for at, weight in enumerate(weights) if _changes_unseen(weight)
         ]
         self._words = _C.MemoryWords([address for weight in weights for address in _sampled(weight)])
 
     def is_of(self, weights: Sequence[torch.Tensor]) -> bool:
-        """Whether the same objects, given again, are what they were."""
+        """Whether these are the same objects, and they are what they were."""
         return (
-            self._versions == list(map(_version_of, weights))
-            and self._addresses == list(map(_address_of, weights))
+            self._tensors.is_of(weights)
             and self._words.is_unchanged()  # the memory is there: the addresses are what they were
             and all(_is_copy(kept, weights[at]) for at, kept in self._copies)
         )
+
+
+class ListedStates:
+    """What `_C.TensorStates` is, where this PyTorch cannot be read from C++.
+
+    Args:
+        tensors: the objects; none is kept alive.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._objects = list(map(id, tensors))
+        self._versions = list(map(_version_of, tensors))
+        self._addresses = list(map(_address_of, tensors))
+
+    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether these are the same objects, in the same versions, at the same addresses."""
+        return (
+            self._objects == list(map(id, tensors))
+            and self._versions == list(map(_version_of, tensors))
+            and self._addresses == list(map(_address_of, tensors))
+        )
+
+
+def tensor_states(tensors: Sequence[torch.Tensor]) -> _C.TensorStates | ListedStates:
+    """Objects, versions and addresses of tensors, to be compared in nanoseconds each."""
+    return _read_states(tensors) if _is_readable() else ListedStates(tensors)
+
+
+def _read_states(tensors: Sequence[torch.Tensor]) -> _C.TensorStates:
+    """Raises ValueError where C++ reads other numbers than Python."""
+    return _C.TensorStates(
+        tensors,
+        [tensor._cdata for tensor in tensors],
+        list(map(_version_of, tensors)),
+        list(map(_address_of, tensors)),
+    )
+
+
+@functools.cache
+def _is_readable() -> bool:
+    """Whether C++ sees in this PyTorch what has to be seen; tried once, on a tensor of our own."""
+    with torch.inference_mode(False), torch.no_grad():
+        tensor = torch.nn.Parameter(torch.zeros(2, 2))
+        view, other = tensor.detach()[0], torch.zeros(2, 2)
+
+        def assign() -> None:
+            tensor.data = other
+
+        for change in (functools.partial(tensor.add_, 1), functools.partial(view.add_, 1), assign):
+            try:
+                states = _read_states([tensor])
+            except ValueError:
+                return False
+            is_seen_unchanged = states.is_of([tensor])
+            change()
+            if not is_seen_unchanged or states.is_of([tensor]):
+                return False
+    return True
 
 
 def storages_of(weights: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:

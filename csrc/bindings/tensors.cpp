@@ -1,0 +1,86 @@
+// Versions and addresses of tensors, read in C++ at every call.
+#include <cstdint>
+
+#include "bindings/bind.h"
+#include "bindings/torch_functions.h"
+
+namespace rlopt {
+
+namespace {
+
+/// Tensor objects as they were when this was made. Keeps none of them alive.
+class TensorStates {
+ public:
+  /// One list for each fact, as Python tells it: `_cdata`, `_version` and `data_ptr()`.
+  TensorStates(const py::sequence& tensors, const std::vector<uintptr_t>& implementations,
+               const std::vector<int64_t>& versions, const std::vector<uintptr_t>& addresses) {
+    const Items items(tensors);
+    const size_t size = items.size();
+    if (implementations.size() != size || versions.size() != size || addresses.size() != size)
+      throw py::value_error("one implementation, version and address for each tensor");
+    if (size > 0) offset_ = tensor_offset(items[0], implementations[0]);
+    for (size_t i = 0; i < size; ++i)
+      states_.push_back({items[i], implementations[i], versions[i], addresses[i]});
+    if (!TorchFunctions::loaded().has_state() || !is_of(tensors))
+      throw py::value_error("this PyTorch cannot be read from C++");
+  }
+
+  /// Whether these are the same objects, in the same versions, at the same addresses.
+  bool is_of(const py::sequence& tensors) const {
+    const Items items(tensors);
+    if (items.size() != states_.size()) return false;
+    for (size_t i = 0; i < states_.size(); ++i)
+      if (items[i] != states_[i].object || !is_as_it_was(states_[i])) return false;
+    return true;
+  }
+
+ private:
+  struct State {
+    const PyObject* object;
+    uintptr_t implementation;
+    int64_t version;
+    uintptr_t address;
+  };
+
+  /// The items of a list or tuple without a reference to each.
+  class Items {
+   public:
+    explicit Items(const py::sequence& given)
+        : fast_(py::reinterpret_steal<py::object>(PySequence_Fast(given.ptr(), "tensors in a sequence"))) {
+      if (!fast_) throw py::error_already_set();
+    }
+    size_t size() const { return static_cast<size_t>(PySequence_Fast_GET_SIZE(fast_.ptr())); }
+    const PyObject* operator[](size_t i) const { return PySequence_Fast_ITEMS(fast_.ptr())[i]; }
+
+   private:
+    py::object fast_;
+  };
+
+  /// The object is alive: the caller holds it.
+  bool is_as_it_was(const State& state) const {
+    if (word_at(state.object, offset_) != state.implementation) return false;  // and is not looked into
+    const TorchFunctions& torch = TorchFunctions::loaded();
+    const void* tensor = tensor_at(state.object, offset_);
+    void* address = nullptr;
+    return torch.version(tensor) == state.version &&
+           torch.data_ptr(tensor, static_cast<void*>(&address)) == 0 &&
+           reinterpret_cast<uintptr_t>(address) == state.address;  // NOLINT: a number to compare
+  }
+
+  size_t offset_ = 0;
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+void bind_tensors(py::module_& m) {
+  py::class_<TensorStates>(m, "TensorStates",
+                           "Tensor objects as they were; ValueError where this PyTorch cannot be read.")
+      .def(py::init<const py::sequence&, const std::vector<uintptr_t>&, const std::vector<int64_t>&,
+                    const std::vector<uintptr_t>&>(),
+           py::arg("tensors"), py::arg("implementations"), py::arg("versions"), py::arg("addresses"))
+      .def("is_of", &TensorStates::is_of, py::arg("tensors"),
+           "Whether these are the same objects, in the same versions, at the same addresses.");
+}
+
+}  // namespace rlopt

@@ -1,0 +1,86 @@
+// What is read of tensors through functions that the loaded libtorch exports.
+//
+// Nothing is compiled or linked against torch. Where a function is missing nothing is read, and whoever reads
+// makes sure that the numbers are those that Python tells, or that changes are seen.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "bindings/bind.h"
+
+namespace rlopt {
+
+/// Each takes the address of an at::Tensor, which is one pointer to its implementation.
+struct TorchFunctions {
+  using Read = int32_t(const void*, void*);  // of the stable C interface, aoti_torch_get_...; 0 is success
+
+  int64_t (*version)(const void*) = nullptr;  // at::TensorBase::_version() const, since PyTorch 1.6
+  Read* data_ptr = nullptr;
+  Read* dim = nullptr;
+  Read* sizes = nullptr;
+  Read* strides = nullptr;
+  bool (*requires_grad)(const void*) =
+      nullptr;  // c10::TensorImpl::requires_grad() const: of the implementation
+
+  static const TorchFunctions& loaded();
+  bool has_state() const { return version != nullptr && data_ptr != nullptr; }
+  bool has_facts() const {
+    return dim != nullptr && sizes != nullptr && strides != nullptr && requires_grad != nullptr;
+  }
+};
+
+/// The machine word in an object; `offset` lies inside of it.
+inline uintptr_t word_at(const void* object, size_t offset) {
+  uintptr_t word = 0;
+  std::memcpy(&word, static_cast<const char*>(object) + offset, sizeof(word));
+  return word;
+}
+
+/// The tensor in its Python object.
+inline const void* tensor_at(const PyObject* object, size_t offset) {
+  return reinterpret_cast<const char*>(object) + offset;  // NOLINT: memory of it
+}
+
+/// Where in its Python object a tensor lies, which differs between versions of torch; ValueError where it is
+/// not found.
+size_t tensor_offset(const PyObject* object, uintptr_t implementation);
+
+/// All of a tensor that compiled code hangs on but its numbers. Keeps nothing alive.
+///
+/// Sizes and strides of up to five dimensions lie inside of the implementation, and behind them, to its end,
+/// the offset, the number of elements, the type, the device, and the set of dispatch keys, which has layout
+/// and negation in it. These bytes are compared. That they are the right ones is not known here: whoever uses
+/// this tries once whether changes are seen.
+class TensorFacts {
+ public:
+  /// ValueError where they cannot be read.
+  TensorFacts(PyObject* object, uintptr_t implementation);
+
+  /// Whether the object, which is alive, is what it was.
+  bool hold() const {
+    // Of another implementation nothing is looked into: the one that there was may be gone.
+    return Py_TYPE(object_) == type_ && word_at(object_, offset_) == implementation_ &&
+           std::memcmp(place_, bytes_.data(), bytes_.size()) == 0 && requires_grad() == requires_grad_;
+  }
+
+ private:
+  static constexpr size_t kInline = 5;  // dimensions
+  static constexpr size_t kBytes = sizeof(int64_t) * (1 + 2 * kInline + 2) + 16;
+
+  bool requires_grad() const {
+    return TorchFunctions::loaded().requires_grad(
+        reinterpret_cast<const void*>(implementation_));  // NOLINT: it is one
+  }
+
+  PyObject* object_;
+  PyTypeObject* type_;
+  size_t offset_;
+  uintptr_t implementation_;
+  const char* place_ = nullptr;  // in the implementation
+  std::array<char, kBytes> bytes_{};
+  bool requires_grad_ = false;
+};
+
+}  // namespace rlopt

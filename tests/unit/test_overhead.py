@@ -1,0 +1,49 @@
+"""What calls cost beyond the executor: baselines/overhead.py."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command line needs typer")
+
+import typer
+from typer.testing import CliRunner
+
+from baselines import overhead
+from baselines.overhead import Overhead
+
+app = typer.Typer()
+app.command()(overhead.main)
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_every_way_of_calling_is_timed(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    result = CliRunner().invoke(app, ["--weights", "4,6", "--calls", "30", "--csv", str(file)])
+    assert result.exit_code == 0, result.output
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert tuple(rows[0]) == overhead.CSV_COLUMNS
+    assert [(row["weights"], row["way"]) for row in rows] == [
+        (size, way) for size in ("4", "6") for way in overhead.WAYS
+    ]
+    for row in rows:
+        assert 0 < float(row["call_min_us"]) <= float(row["call_median_us"])
+        has_executor = row["way"] not in ("aot_eager", "eager")
+        assert bool(row["executor_min_us"]) == bool(row["executor_median_us"]) == has_executor
+
+
+def test_what_is_beyond_the_executor() -> None:
+    row = Overhead(10, "check", [30.0, 50.0], [20.0, 24.0])
+    assert row.beyond(min) == 10.0
+    assert row.cells() == (10, "check", "30.0", "40.0", "20.0", "22.0")
+    assert Overhead(10, "eager", [30.0], []).cells() == (10, "eager", "30.0", "30.0", "", "")
+
+
+@pytest.mark.parametrize("wrong", ["3", "0", "ten", ""])
+def test_numbers_that_no_model_has(wrong: str) -> None:
+    result = CliRunner().invoke(app, ["--weights", wrong])
+    assert result.exit_code == 2
