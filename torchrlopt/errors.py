@@ -101,7 +101,10 @@ class LoweringError(RlOptError):
 
 
 class WeightsError(RlOptError):
-    """What was composed of the weights cannot stand for them: it overflows where the original does not."""
+    """What was composed of the weights cannot stand for them: it overflows where the original does not.
+
+    Or there is nothing to compose: a weight has no memory.
+    """
 
 
 class SearchError(RlOptError):

@@ -56,8 +56,8 @@ class Options:
             without them.
         verify: compare the rewritten graph with the original against a float64 reference before use.
         measure: time the rewritten graph against the original before use; without it the cost model decides.
-        measure_ms: wall-clock limit of that timing, in milliseconds; four times as long while other processes
-            hold this one up.
+        measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long while other
+            processes hold this one up.
         min_gain: smallest relative gain in measured time for which the rewritten graph is used: with 0.02
             it must take at most 98 % of the original's time.
         on_error: "fallback" runs the original graph after any error, while compiling or in a later call, with

@@ -53,7 +53,8 @@ Derived::Derived(const Graph& graph, NodeId id) {
     const Node& reader = graph.node(use.node);
     return reader.keeps_bits || jumps_at(graph, reader, use.slot);
   };
-  keeps_bits = is_reproducible && info.cost_class != CostClass::Leaf &&
+  // Expressions over weights are evaluated once, by PyTorch, in whatever form.
+  keeps_bits = is_reproducible && !is_static && info.cost_class != CostClass::Leaf &&
                std::any_of(node.types->begin(), node.types->end(), is_real) &&
                std::any_of(graph.uses(id).begin(), graph.uses(id).end(), may_jump);
 }

@@ -69,6 +69,23 @@ def test_budgets_stand_still_while_others_have_the_processor() -> None:
     assert time.perf_counter() - wall > 1.5 * found["seconds"]
 
 
+def test_of_hundreds_of_threads_the_oldest_count() -> None:
+    is_over = threading.Event()
+    threads = [threading.Thread(target=is_over.wait) for _ in range(contention._MOST_THREADS + 20)]
+    for thread in threads:
+        thread.start()
+    try:
+        newest = f"{contention._TASKS}/{threads[-1].native_id}/schedstat"
+        before = contention.waited_ns()
+        assert os.path.exists(newest)
+        assert before > 0
+        assert len(os.listdir(contention._TASKS)) > contention._MOST_THREADS
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+
+
 def test_threads_that_end_do_no_harm() -> None:
     before = contention.waited_ns()
     threads = [threading.Thread(target=spin, args=(0.01,)) for _ in range(8)]

@@ -29,6 +29,12 @@ def matches(text: str, name: str) -> int:
         ("a = Div(x, c) y = ArgMax(a; axis=1)", ["Div"]),
         ("a = Div(x, c) y, z = TopK(a; k=2)", ["Div"]),
         ('a = Div(x, c) y: f32[2,4] = Opaque(a; op="other")', ["Div"]),
+        ("a = Div(x, c) y = Sqrt(a)", ["Div"]),
+        ("a = Mul(x, c) b = Sub(a, x) y = Div(x, b)", ["Mul", "Sub"]),
+        ("a = Mul(x, c) y = Div(a, x)", []),
+        ("a = Mul(x, c) d: f32[] = Constant(; value=[2.0]) y = Pow(a, d)", []),
+        ("a = Mul(x, c) d: f32[] = Constant(; value=[-2.0]) y = Pow(a, d)", ["Mul"]),
+        ("a = Mul(%w, c) b = Sqrt(a) y = MatMul(x, b)", []),
         # Nothing decides by the last digit.
         ("a = Div(x, c) y = Relu(a)", []),
         ('a = Div(x, c) y = Cast(a; to="f16")', []),

@@ -167,6 +167,6 @@ def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cud
         call(*each)
     if cuda:
         torch.cuda.synchronize()
-    wall = time.perf_counter_ns() - start
+    wall = max(1, time.perf_counter_ns() - start)  # a clock may be coarse
     waited = contention.waited_ns() - waited
     return Sample(wall / repeats / 1e6, contention.is_calm(waited, wall))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from torchrlopt.errors import WeightsError
-from torchrlopt.executors.weights.state import WeightsState, storages_of
+from torchrlopt.executors.weights.state import WeightsState, require_memory, storages_of
 
 _Ids = tuple[int, ...]
 
@@ -105,6 +105,7 @@ class PrologueCache:
                 return known  # another thread has been here meanwhile
             # Other values of these objects: nobody will ask for the results of those again.
             self._drop(ids)
+            require_memory(watched)
             forget = functools.partial(_forget, weakref.ref(self), ids)
             objects = [*watched, *storages_of(watched)]
             state, references = WeightsState(watched), [weakref.ref(each, forget) for each in objects]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from torchrlopt import _C
+from torchrlopt.errors import WeightsError
 
 _version_of = operator.attrgetter("_version")
 _address_of = torch._C.TensorBase.data_ptr
@@ -125,12 +126,32 @@ def _changes_unseen(weight: torch.Tensor) -> bool:
     return is_part or (weight.device.type == "cpu" and storage.is_shared())
 
 
+def require_memory(weights: Iterable[torch.Tensor]) -> None:
+    """Raise WeightsError where the memory of a weight has been taken away, as sharded training does."""
+    for weight in weights:
+        if weight.layout is not torch.strided or weight.numel() == 0:
+            continue
+        needed = (weight.storage_offset() + _last_element(weight) + 1) * weight.itemsize
+        if weight.untyped_storage().nbytes() < needed:
+            raise WeightsError(
+                "a weight has no memory",
+                expected=f"{needed} bytes",
+                got=f"{weight.untyped_storage().nbytes()}",
+                todo="gather the weights before the call",
+            )
+
+
+def _last_element(weight: torch.Tensor) -> int:
+    """The place of the last element of a weight, counted from the first."""
+    return sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
+
+
 def _sampled(weight: torch.Tensor) -> list[int]:
     """Addresses of words of a weight, spread over its memory; none where it is on another device."""
     if weight.device.type != "cpu" or weight.layout is not torch.strided or weight.numel() == 0:
         return []
     itemsize = weight.itemsize
-    last = sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
+    last = _last_element(weight)
     end = (last + 1) * itemsize - _WORD
     if end < 0:
         return []
