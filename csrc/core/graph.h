@@ -45,7 +45,7 @@ struct Node {
   // What follows from the graph around the node; edits keep it up to date.
   bool is_static = false;        // an expression over weights and constants only
   bool is_reproducible = false;  // has the same bits wherever it runs
-  bool keeps_bits = false;       // reproducible, and a later operator may turn another last digit into a jump
+  bool keeps_bits = false;       // reproducible, not static, and a later operator may jump by its last digit
   uint64_t identity = 0;  // which value of the graph it started from, or which new expression, it computes
 
   const OpInfo& info() const { return op_info(op); }

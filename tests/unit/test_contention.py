@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,8 +50,7 @@ def busy_core() -> Iterator[None]:
 @pytest.mark.usefixtures("busy_core")
 def test_waiting_for_a_processor_that_another_process_uses_is_seen() -> None:
     waited, start = contention.waited_ns(), time.perf_counter_ns()
-    while contention.waited_ns() == waited or time.perf_counter_ns() - start < 200_000_000:
-        assert time.perf_counter_ns() - start < 50_000_000_000
+    spin(0.3)  # of which it gets a third
     waited, wall = contention.waited_ns() - waited, time.perf_counter_ns() - start
     assert not contention.is_calm(waited, wall)
 
@@ -58,32 +58,37 @@ def test_waiting_for_a_processor_that_another_process_uses_is_seen() -> None:
 @pytest.mark.usefixtures("busy_core")
 def test_budgets_stand_still_while_others_have_the_processor() -> None:
     own, wall = contention.own_time(), time.perf_counter()
-    while contention.own_time() - own < 0.2:
-        assert time.perf_counter() - wall < 50
-    assert time.perf_counter() - wall > 1.5 * 0.2
+    spin(0.3)
+    own, wall = contention.own_time() - own, time.perf_counter() - wall
+    assert own < wall / 1.5
 
     graph = _C.parse_graph("graph (x: f32[4,4], %w: f32[4,4]) { a = MatMul(x, %w) y = Add(a, x) return y }")
     wall = time.perf_counter()
     found = _C.search(graph, load_library(), _C.CostModel(), searcher="annealing", budget_ms=300)
-    assert found["seconds"] == pytest.approx(0.3, rel=0.2)
-    assert time.perf_counter() - wall > 1.5 * found["seconds"]
+    assert found["seconds"] >= 0.29
+    assert found["seconds"] < (time.perf_counter() - wall) / 1.5
 
 
-def test_of_hundreds_of_threads_the_oldest_count() -> None:
+def test_of_hundreds_of_threads_the_oldest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(thread: int) -> int:
+        return int(Path(f"{contention._TASKS}/{thread}/schedstat").read_text().split()[1])
+
+    monkeypatch.setattr(contention, "_held_back_ns", lambda: 0)
+    monkeypatch.setattr(contention, "_MOST_THREADS", 1)
     is_over = threading.Event()
-    threads = [threading.Thread(target=is_over.wait) for _ in range(contention._MOST_THREADS + 20)]
-    for thread in threads:
-        thread.start()
+    others = [threading.Thread(target=is_over.wait) for _ in range(8)]
+    for other in others:
+        other.start()
     try:
-        newest = f"{contention._TASKS}/{threads[-1].native_id}/schedstat"
-        before = contention.waited_ns()
-        assert os.path.exists(newest)
-        assert before > 0
-        assert len(os.listdir(contention._TASKS)) > contention._MOST_THREADS
+        before, found, after = read(os.getpid()), contention.waited_ns(), read(os.getpid())
+        assert before <= found <= after
+        monkeypatch.setattr(contention, "_MOST_THREADS", 1000)
+        ids = [other.native_id for other in others if other.native_id is not None]
+        assert contention.waited_ns() >= after + sum(map(read, ids))
     finally:
         is_over.set()
-        for thread in threads:
-            thread.join()
+        for other in others:
+            other.join()
 
 
 def test_threads_that_end_do_no_harm() -> None:
