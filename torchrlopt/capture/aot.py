@@ -22,6 +22,7 @@ from torch._prims_common import clone_preserve_strides
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchrlopt.capture.fast_paths import PARTS
 from torchrlopt.errors import CaptureError
 
 REQUESTS = (RestartAnalysis, SkipFrame)
@@ -75,7 +76,9 @@ def trace(
         return boxed(aten, fakes)
 
     try:
-        compiler = aot_autograd(fw_compiler=training, bw_compiler=boxed, inference_compiler=inference)
+        compiler = aot_autograd(
+            fw_compiler=training, bw_compiler=boxed, inference_compiler=inference, decompositions=PARTS
+        )
         run: Callable[..., Any] = compiler(gm, example_inputs)
         return run
     except REQUESTS:

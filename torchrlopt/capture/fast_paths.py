@@ -1,0 +1,114 @@
+"""Takes the operators of PyTorch's transformer fast path apart while AOTAutograd or torch.export traces.
+
+`torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention` run one opaque operator where no gradient
+is recorded. Its parts are ordinary ones: projections, attention, layer norms and two linear layers, which is
+also what those modules run otherwise. The formulas follow their kernels (aten/src/ATen/native/transformers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_PADDING = 1  # mask_type: True at the keys to leave out, (batch, keys); else one that broadcasts to the scores
+
+
+def _heads(x: Tensor, num_heads: int) -> Tensor:
+    """(batch, length, width) as (batch, heads, length, width of a head)."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`aten::_native_multi_head_attention` on (batch, length, width); without `need_weights` those are empty."""
+    if query is key and key is value:
+        projected = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
+    else:
+        parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        projected = tuple(functional.linear(*part) for part in parts)
+    q, k, v = (_heads(each, num_head) for each in projected)
+    if mask is None and not need_weights:
+        context, shares = functional.scaled_dot_product_attention(q, k, v), query.new_empty(0)
+    else:
+        scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(-2, -1)
+        if mask is not None:
+            left_out = mask.to(torch.bool)
+            if mask_type == _PADDING:
+                left_out = left_out[:, None, None, :]
+            # A row of which everything is left out is NaN, as the kernel has it.
+            scores = scores.masked_fill(left_out, float("-inf"))
+        shares = scores.softmax(-1)
+        context = shares @ v
+        if not need_weights:
+            shares = query.new_empty(0)
+        elif average_attn_weights:
+            shares = shares.mean(1)
+    return functional.linear(context.transpose(1, 2).flatten(-2), proj_weight, proj_bias), shares
+
+
+def _encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """`aten::_transformer_encoder_layer_fwd` on (batch, length, width)."""
+
+    def attend(x: Tensor) -> Tensor:
+        projections = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+        found, _ = _attention(x, x, x, embed_dim, num_heads, *projections, mask, False, False, mask_type)
+        return found
+
+    def feed(x: Tensor) -> Tensor:
+        hidden = functional.linear(x, ffn_weight_1, ffn_bias_1)
+        hidden = functional.gelu(hidden) if use_gelu else functional.relu(hidden)
+        return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), weight, bias, eps)
+
+    if norm_first:
+        x = src + attend(norm(src, norm_weight_1, norm_bias_1))
+        return x + feed(norm(x, norm_weight_2, norm_bias_2))
+    x = norm(src + attend(src), norm_weight_1, norm_bias_1)
+    return norm(x + feed(x), norm_weight_2, norm_bias_2)
+
+
+PARTS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._native_multi_head_attention.default: _attention,
+    torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+}
+"""Decompositions, as AOTAutograd and torch.export take them."""
