@@ -1,4 +1,4 @@
-"""The operators of PyTorch's transformer fast path, taken apart: the same numbers, and graphs that are rewritten."""
+"""The operators of PyTorch's transformer fast path, taken apart: the same numbers, and rewritten graphs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_rows_of_which_everything_is_left_out_are_nan_in_both() -> None:
     fast = torchrlopt.optimise(layer, on_error="raise", measure=False)
     with torch.no_grad():
         found, expected = fast(x, src_key_padding_mask=padding), layer(x, src_key_padding_mask=padding)
-    assert expected[1].isnan().all() and not expected[0].isnan().any()
+    assert expected[1].isnan().all()
+    assert not expected[0].isnan().any()
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 

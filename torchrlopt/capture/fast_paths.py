@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_PADDING = 1  # mask_type: True at the keys to leave out, (batch, keys); else one that broadcasts to the scores
+_PADDING = 1  # mask_type: True at the keys to leave out, (batch, keys); the others broadcast to the scores
 
 
 def _heads(x: Tensor, num_heads: int) -> Tensor:
@@ -37,7 +37,7 @@ def _attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`aten::_native_multi_head_attention` on (batch, length, width); without `need_weights` those are empty."""
+    """`aten::_native_multi_head_attention` on (batch, length, width)."""
     if query is key and key is value:
         projected = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
     else:
