@@ -19,7 +19,7 @@ _PADDING = 1  # mask_type: True at the keys to leave out, (batch, keys); the oth
 
 def _heads(x: Tensor, num_heads: int) -> Tensor:
     """(batch, length, width) as (batch, heads, length, width of a head)."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:-1], num_heads, -1).transpose(1, 2)
 
 
 def _attention(
