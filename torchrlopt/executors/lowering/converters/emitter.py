@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from torchrlopt.errors import LoweringError
 
@@ -22,6 +24,8 @@ aten = torch.ops.aten
 
 SymInt = int | fx.Node
 """An integer of the graph: a number, or a node that yields one when the graph runs."""
+
+_NOTHING = contextlib.nullcontext()
 
 _MAX_CONSTANT_INTS = 4096  # longest constant that is read as a list of sizes, axes or indices
 
@@ -96,7 +100,9 @@ class Emitter:
             node.meta["val"] = self._results[key]
             return
         try:
-            with self.fake():
+            # Operators that are made of others in C++ ask for numbers where there are symbols, and fail or
+            # forget them (constant_pad_nd). Those made in Python do not, but take longer.
+            with self.fake(), enable_python_dispatcher() if _has_symbols(args, kwargs) else _NOTHING:
                 node.meta["val"] = node.target(*args, **kwargs)
         except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError) as error:
             if _is_data_dependent(error):
@@ -325,6 +331,14 @@ def _type_key(value: Any) -> Any:
         return type(value), value
     # 1, 1.0 and True are equal, and give different types.
     return (type(value), value) if isinstance(value, bool | int | float) else None
+
+
+def _has_symbols(args: Any, kwargs: Any) -> bool:
+    """Whether sizes or numbers among the fake arguments of a call are symbols."""
+    return any(
+        isinstance(each, torch.SymInt) or (isinstance(each, FakeTensor) and each._has_symbolic_sizes_strides)
+        for each in tree_leaves((args, kwargs))
+    )
 
 
 def _is_data_dependent(error: BaseException) -> bool:
