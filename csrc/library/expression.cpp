@@ -186,6 +186,13 @@ std::optional<int> compare_dims(const Dim& a, const Dim& b) {
   return std::nullopt;
 }
 
+bool nearly_equal(double a, double b) {
+  if (a == b) return true;
+  // Any number is within a share of an infinite one.
+  return std::isfinite(a) && std::isfinite(b) &&
+         std::fabs(a - b) <= 1e-6 * std::max(std::fabs(a), std::fabs(b));
+}
+
 std::optional<bool> bounds_equal(const Bound& a, const Bound& b) {
   if (a.is_unknown() || b.is_unknown()) return std::nullopt;
   const auto *left = std::get_if<Dim>(&a.value), *right = std::get_if<Dim>(&b.value);

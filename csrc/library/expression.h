@@ -126,6 +126,10 @@ std::vector<std::string> function_names();
 /// on them.
 std::optional<int> compare_dims(const Dim& a, const Dim& b);
 std::optional<bool> bounds_equal(const Bound& a, const Bound& b);
+
+/// Equal up to a relative 1e-6: constants and real attributes pass through single precision on their way from
+/// ONNX. An infinity is equal to itself only, and NaN to nothing.
+bool nearly_equal(double a, double b);
 Bound binary(BinaryOp op, const Bound& a, const Bound& b);
 
 }  // namespace rlopt

@@ -100,11 +100,10 @@ Bound fn_to_float(const CallContext&, const Args& a) {
   const auto number = real(a[0]);
   return number ? Bound{*number} : Bound{};
 }
-/// Equal up to a relative 1e-6: constants went through single precision.
 Bound fn_close(const CallContext&, const Args& a) {
   const auto x = real(a[0]), y = real(a[1]);
   if (!x || !y) return {};
-  return {*x == *y || std::fabs(*x - *y) <= 1e-6 * std::max(std::fabs(*x), std::fabs(*y))};
+  return {nearly_equal(*x, *y)};
 }
 Bound fn_len(const CallContext&, const Args& a) { return {Dim(static_cast<int64_t>(list_of(a[0]).size()))}; }
 Bound fn_reverse(const CallContext&, const Args& a) {

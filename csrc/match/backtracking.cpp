@@ -12,14 +12,9 @@ constexpr int64_t kMaxWork = 50000;  // candidates from one start: bounds what a
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// Real attributes pass through single precision on their way from ONNX.
-bool close(double a, double b) {
-  return a == b || std::fabs(a - b) <= 1e-6 * std::max(std::fabs(a), std::fabs(b));
-}
-
 bool attributes_close(const AttrValue& a, const AttrValue& b) {
   const auto *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
-  return x != nullptr && y != nullptr ? close(*x, *y) : a == b;
+  return x != nullptr && y != nullptr ? nearly_equal(*x, *y) : a == b;
 }
 
 size_t num_inputs(const Node& node) {
@@ -283,7 +278,7 @@ bool Matcher::bind_tensor(int slot, Value value) {
   if (bound == Binding::kUnbound) {
     if (tensor.literal) {
       const auto number = scalar_constant(graph_, value);
-      if (!number || !close(*number, *tensor.literal)) {
+      if (!number || !nearly_equal(*number, *tensor.literal)) {
         return fail([&] { return "an operand is not the constant " + attr_str(*tensor.literal); });
       }
     }

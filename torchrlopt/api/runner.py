@@ -5,6 +5,7 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +22,9 @@ from torchrlopt.report import Report
 
 if TYPE_CHECKING:
     from torchrlopt.api.shortcut import Shortcuts
+
+
+NO_GRAPH = "Dynamo made no graph of the model"
 
 
 class Runner:
@@ -58,10 +62,13 @@ class Runner:
     @property
     def report(self) -> Report:
         """What happened, over all graphs compiled so far."""
+        notes = recurrent_notes(self.original)
         if not self.reports:
-            reason = "no graph has been compiled so far"
-            return Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
-        return Report.merged(self.reports)
+            reason = "no graph has been compiled so far" if self._is_fresh else NO_GRAPH
+            found = Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
+        else:
+            found = Report.merged(self.reports)
+        return dataclasses.replace(found, notes=(*found.notes, *notes)) if notes else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
@@ -113,7 +120,12 @@ class Runner:
         with _for_weights(self.options):
             outputs = self._compiled(*args, **kwargs)
         self._is_fresh = False
-        if self._first_call.end(self.original) and self.options.measure:
+        is_over = self._first_call.end(self.original)
+        if not self.reports:
+            from torchrlopt.compile.fallback import WARNINGS
+
+            WARNINGS.warn(NO_GRAPH, "; ".join([NO_GRAPH, *recurrent_notes(self.original)]))
+        elif is_over and self.options.measure:
             self._weigh(args, kwargs)
         return outputs
 
@@ -136,6 +148,18 @@ class Runner:
                 if self.options.on_error == "raise":
                     raise
                 warn_of(error)
+
+
+def recurrent_notes(model: torch.nn.Module) -> tuple[str, ...]:
+    """What Dynamo does where a model calls recurrent layers of PyTorch; nothing where it has none."""
+    kinds = sorted({type(each).__name__ for each in model.modules() if isinstance(each, torch.nn.RNNBase)})
+    if not kinds or torch._dynamo.config.allow_rnn:
+        return ()
+    names = " and ".join(f"torch.nn.{kind}" for kind in kinds)
+    return (
+        f"Dynamo leaves {names} to PyTorch, and what comes after it; optimise parts of the model by themselves, "
+        "or set torch._dynamo.config.allow_rnn = True for torch.nn.LSTM",
+    )
 
 
 def _is_traced() -> bool:
