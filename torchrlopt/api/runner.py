@@ -157,7 +157,7 @@ def recurrent_notes(model: torch.nn.Module) -> tuple[str, ...]:
         return ()
     names = " and ".join(f"torch.nn.{kind}" for kind in kinds)
     return (
-        f"Dynamo leaves {names} to PyTorch, and what comes after it; optimise parts of the model by themselves, "
+        f"Dynamo leaves {names} to PyTorch, and what comes after; optimise parts of the model by themselves, "
         "or set torch._dynamo.config.allow_rnn = True for torch.nn.LSTM",
     )
 

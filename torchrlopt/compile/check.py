@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from torchrlopt.compile.sharing import overlaps
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 
 Callee = Callable[..., Sequence[Any]]
@@ -296,25 +297,11 @@ def run(rewritten: Callee, inputs: Sequence[Any], where: str = "") -> tuple[Any,
 
 
 def _compare_sharing(old: Sequence[Any], new: Sequence[Any], inputs: Sequence[Any], where: str) -> None:
-    if _sharing(old, inputs) != _sharing(new, inputs):
+    expected, got = overlaps(old, inputs), overlaps(new, inputs)
+    if expected != got:
         raise VerificationError(
             "outputs share memory with other tensors than the original's do",
             where=where,
-            expected=_sharing(old, inputs),
-            got=_sharing(new, inputs),
+            expected=expected,
+            got=got,
         )
-
-
-def _sharing(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
-    """For each output the first input or earlier output that it shares memory with."""
-    owners: dict[int, str] = {}
-    for kind, tensors in (("input", inputs), ("output", outputs)):
-        found: list[str | None] = []
-        for index, tensor in enumerate(tensors):
-            if isinstance(tensor, torch.Tensor) and tensor.numel() > 0:
-                pointer = tensor.untyped_storage().data_ptr()
-                found.append(owners.get(pointer))
-                owners.setdefault(pointer, f"{kind} {index}")
-            else:
-                found.append(None)
-    return found
