@@ -50,8 +50,6 @@ def _elements(places: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.T
 
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
     """The first byte of the tensor in its storage, and the one behind its last."""
-    first = tensor.storage_offset()
-    last = first + sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
+    first = int(tensor.storage_offset())
+    last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return first * tensor.element_size(), (last + 1) * tensor.element_size()
