@@ -22,6 +22,8 @@ from torchrlopt.report import Report
 if TYPE_CHECKING:
     from torchrlopt.api.shortcut import Shortcuts
 
+_NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
+
 
 class Runner:
     """Compiles a model at its first call and runs its calls.
@@ -59,7 +61,7 @@ class Runner:
     def report(self) -> Report:
         """What happened, over all graphs compiled so far."""
         if not self.reports:
-            reason = "no graph has been compiled so far"
+            reason = "no graph has been compiled so far" if self._is_fresh else _NO_GRAPH
             return Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
         return Report.merged(self.reports)
 
