@@ -269,7 +269,10 @@ class Report:
     def rows(self) -> list[tuple[str, str]]:
         """Names and texts of the printed table; what was not taken is left out."""
         rows = [("result", self.summary)]
-        rows.append(("kept", self.kept + (f": {self.fallback_reason}" if self.fallback_reason else "")))
+        others = ", other graphs as they were" if self.kept != "original" else ""
+        rows.append(
+            ("kept", f"{self.kept}{others}: {self.fallback_reason}" if self.fallback_reason else self.kept)
+        )
         rows.append(("searcher, executor", f"{self.searcher}, {self.executor}"))
         graphs = f" in {self.num_graphs} graphs" if self.num_graphs > 1 else ""
         rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}{graphs}"))
@@ -311,7 +314,8 @@ class Report:
         if self.measured_before_ms is None or self.measured_after_ms is None:
             return f"{fewer}, not timed"
         spread = self.measured_spread or 0.0
-        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms a call"
+        of_what = "in the graphs alone" if self.cut else "a call"
+        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms {of_what}"
         if abs(self.speedup - 1) <= spread:
             return f"{fewer}, as fast as the original within the spread of {spread:.0%} ({times}){self._busy}"
         return f"{self.speedup:.2f}x as fast ({times}, spread {spread:.0%}), {fewer}{self._busy}"
