@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from torchrlopt.report import Report, ReportStep, SearchRecord
+from torchrlopt.report.page.page import page
 from torchrlopt.substitutions import load_library
 
 
@@ -122,6 +123,7 @@ def test_a_cut_call_is_not_said_to_be_faster_as_a_whole() -> None:
     assert "a call" in example().summary
     merged = Report.merged([part, left])
     assert "ms in the graphs alone" in merged.summary
+    assert "ms in the graphs alone" in page(merged)
     rows = dict(merged.rows())
     assert rows["kept"] == "rewritten, other graphs as they were: because"
     assert rows["operators"].endswith(" in 2 graphs")

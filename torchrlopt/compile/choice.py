@@ -28,7 +28,7 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine import device
 from torchrlopt.options import Options
 from torchrlopt.plan import verdicts
-from torchrlopt.plan.planning import given_plan, plan_store, versions
+from torchrlopt.plan.planning import TRY_OTHERS, given_plan, plan_store, versions
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.plan.store import make_key
 from torchrlopt.report import Choice, Report, Timing
@@ -224,6 +224,8 @@ class _Contest:
             own.fallback_reason = told(error)
             found = Attempt(None, own)
         seconds = time.perf_counter() - begin
+        if own.fallback_reason is not None:  # the others are being tried
+            own.fallback_reason = own.fallback_reason.removesuffix(TRY_OTHERS)
         self.choices.append(
             Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason)
         )

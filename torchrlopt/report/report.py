@@ -314,11 +314,15 @@ class Report:
         if self.measured_before_ms is None or self.measured_after_ms is None:
             return f"{fewer}, not timed"
         spread = self.measured_spread or 0.0
-        of_what = "in the graphs alone" if self.cut else "a call"
-        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms {of_what}"
+        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms {self.timed_part}"
         if abs(self.speedup - 1) <= spread:
             return f"{fewer}, as fast as the original within the spread of {spread:.0%} ({times}){self._busy}"
         return f"{self.speedup:.2f}x as fast ({times}, spread {spread:.0%}), {fewer}{self._busy}"
+
+    @property
+    def timed_part(self) -> str:
+        """What the measured times are those of, in words: the rest of a call that was cut was not timed."""
+        return "in the graphs alone" if self.cut else "a call"
 
     @property
     def _busy(self) -> str:
