@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n auto --dist worksteal
 DEPS := $(VENV)/.installed
 
-.PHONY: venv build demo test fuzz zoo lint sanitize fuzz-core soak format clean
+.PHONY: venv build demo test docs fuzz zoo lint sanitize fuzz-core soak format clean
 
 venv: $(DEPS)
 
@@ -27,6 +27,15 @@ demo: build
 
 test: build
 	OMP_NUM_THREADS=1 $(PY) -m pytest $(PYTEST_ARGS)
+
+# The pages of docs/ and the docstrings as a site, build/site/index.html; a link that leads nowhere is an error.
+$(VENV)/.docs: $(DEPS)
+	$(PY) -m pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	touch $@
+
+docs: build $(VENV)/.docs
+	$(PY) -m sphinx -q -W --keep-going -c docs -d build/site/.doctrees . build/site
+	cp build/site/README.html build/site/index.html
 
 # Hours; `FUZZ_ARGS="rules --cases 2000 --seed 7"` for less.
 FUZZ_ARGS ?= all

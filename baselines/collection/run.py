@@ -15,6 +15,7 @@ import torch
 
 from baselines.collection.leaves import assert_same
 from baselines.collection.table import CASES, Case, arguments, build, caller
+from baselines.errors import one_line
 from torchrlopt.compile import backend
 from torchrlopt.report import Report
 
@@ -80,7 +81,7 @@ def run(label: str, options: Mapping[str, Any], batches: Sequence[int] = BATCHES
     try:
         expected = _outputs(case, batches)
     except Exception as error:  # noqa: BLE001  # whatever a model raises is its result: the others go on
-        return Outcome(label, family, "broken", detail=_one_line(error), trace=traceback.format_exc())
+        return Outcome(label, family, "broken", detail=one_line(error, 300), trace=traceback.format_exc())
     seconds: list[float] = []
     try:
         actual = _outputs(
@@ -90,7 +91,7 @@ def run(label: str, options: Mapping[str, Any], batches: Sequence[int] = BATCHES
         status, detail, trace = "equal", "", ""
     except Exception as error:  # noqa: BLE001  # the same
         status = "wrong" if isinstance(error, AssertionError) and len(seconds) == len(batches) else "raised"
-        detail, trace = _one_line(error), traceback.format_exc()
+        detail, trace = one_line(error, 300), traceback.format_exc()
     reports = backend.reports()
     if status != "equal" and _fails_alike(case, batches, expected):
         status = "dynamo"
@@ -162,9 +163,3 @@ def cause(report: Report) -> str:
     reason = report.fallback_reason or "nothing to rewrite"
     first = re.split(r"[:;(]", reason, maxsplit=1)[0].strip()
     return re.sub(r"\d+", "N", first)
-
-
-def _one_line(error: BaseException) -> str:
-    """Type and message on one line, without torch's hints about its environment variables."""
-    text = "".join(traceback.format_exception_only(error)).split("Set TORCHDYNAMO_VERBOSE")[0]
-    return " ".join(text.split())[:300]

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from baselines.errors import one_line
 from baselines.peers.case import Case
 from baselines.peers.peer import Peer
 from baselines.peers.registry import make_peer
@@ -68,12 +69,6 @@ def time_round(peer: Peer, seconds: float) -> list[float]:
     return times_ms
 
 
-def _one_line(error: BaseException) -> str:
-    """Type and message of an error on one line, without torch's hints about its environment variables."""
-    text = "".join(traceback.format_exception_only(error)).split("Set TORCHDYNAMO_VERBOSE")[0]
-    return " ".join(text.split())[:500]
-
-
 class Worker:
     """Carries out commands for one case."""
 
@@ -118,7 +113,7 @@ def main() -> None:
             reply(worker.obey(json.loads(line)))
         except Exception as error:  # noqa: BLE001  # whatever a peer raises is its result: the rest goes on
             traceback.print_exc()
-            reply({"error": _one_line(error)})
+            reply({"error": one_line(error, 500)})
 
 
 if __name__ == "__main__":

@@ -220,3 +220,11 @@ def test_what_is_no_saved_model(tmp_path: Path) -> None:
     for name in ("text.pt2", "nowhere.pt2"):
         with pytest.raises(ModelFormatError, match=name):
             torchrlopt.load(tmp_path / name)
+
+
+def test_a_file_that_is_not_there_is_one_error_and_no_log_of_torch(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ModelFormatError, match=r"there is none; where: .*nothing\.pt2"):
+        torchrlopt.load(tmp_path / "nothing.pt2")
+    assert capfd.readouterr().err == ""

@@ -15,6 +15,7 @@ from torchrlopt.compile.attempt import Attempt
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
+from torchrlopt.plan.planning import not_faster
 from torchrlopt.report import Report, Timing
 
 OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "inductor")]
@@ -51,6 +52,17 @@ def test_auto_goes_on_when_executors_fail() -> None:
         lambda options, report: Attempt(None, report), no_duel, auto, Report(), IDENTITY, WHERE
     )
     assert slow[0] is None
+
+
+def test_auto_does_not_advise_to_try_the_others() -> None:
+    def attempt(options: Options, report: Report) -> Any:
+        report.fallback_reason = not_faster(-0.5, options)
+        return Attempt(None, report)
+
+    auto = Options(executor="auto", cache=False)
+    _, report = choice.fastest(attempt, no_duel, auto, Report(), IDENTITY, WHERE)
+    reason = "the rewritten graph is not faster: gain -0.500, min_gain 0.02"
+    assert {report.fallback_reason, *(each.reason for each in report.choices)} == {reason}
 
 
 def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:

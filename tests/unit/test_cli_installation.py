@@ -14,6 +14,7 @@ from torchrlopt.api.cli.app import app
 from torchrlopt.errors import AgentError
 from torchrlopt.executors import registry
 from torchrlopt.searcher_table import agent_names
+from torchrlopt.substitutions import load_library
 
 
 def run(*arguments: str) -> str:
@@ -28,6 +29,8 @@ def test_info_names_every_executor_and_whether_it_runs() -> None:
     runs = {name for name, says in found["executors"].items() if says.startswith("runs on cpu")}
     assert list(found["executors"]) == list(executor_table.names())
     assert runs == set(registry.available("cpu"))
+    both = load_library(with_generated=True).names
+    assert found["substitutions"] + found["generated, off by default"] == len(both)
     assert set(found["agents"]) == set(agent_names())
     assert all(Path(path).exists() for path in found["agents"].values())
     for name in executor_table.names():

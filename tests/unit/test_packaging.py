@@ -101,7 +101,7 @@ def test_constraints_pin_all_that_development_installs() -> None:
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     names = [canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==\S+$", constraints, re.MULTILINE)]
     assert len(set(names)) == len(names)
-    extras = ("baselines", "openvino", "prove", "train", "dev")
+    extras = ("baselines", "openvino", "prove", "train", "docs", "dev")
     own = [*PROJECT["dependencies"], *(text for x in extras for text in PROJECT["optional-dependencies"][x])]
     todo = [required for text in own if (required := Requirement(text)).name != PROJECT["name"]]
     seen: set[tuple[str, ...]] = set()

@@ -230,6 +230,49 @@ def test_what_is_no_model_is_refused(text: str, error: type[Exception]) -> None:
         load_model(text)
 
 
+def broken() -> tuple[Small, tuple[torch.Tensor]]:
+    return Small().no_such_layer, (torch.ones(1),)
+
+
+def needs_a_name(name: str) -> tuple[Small, tuple[torch.Tensor]]:
+    raise AssertionError(name)
+
+
+def one_tensor() -> tuple[Small, torch.Tensor]:
+    return Small().eval(), torch.ones(1, 3, 64, 64)
+
+
+def by_name() -> tuple[Small, dict[str, torch.Tensor]]:
+    return Small().eval(), {"x": torch.ones(1, 3, 64, 64)}
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("broken", "no attribute 'no_such_layer'"),
+        ("needs_a_name", "TypeError: needs_a_name() missing 1 required positional argument"),
+        ("needs_a_name:resnet", "AssertionError: resnet"),
+    ],
+)
+def test_a_function_that_fails_is_told_from_one_that_is_not_there(function: str, told: str) -> None:
+    with pytest.raises(OptionsError, match="the function that makes the model failed") as error:
+        load_model(f"{__name__}:{function}")
+    assert told in str(error.value)
+    assert error.value.where.startswith(f"{__name__}:{function}, ")
+
+
+def test_a_single_tensor_is_taken_and_inputs_by_name_are_refused() -> None:
+    _, inputs = load_model(f"{__name__}:one_tensor")
+    assert [each.shape for each in inputs] == [(1, 3, 64, 64)]
+    with pytest.raises(ModelFormatError, match="a tensor or the tuple of positional arguments"):
+        load_model(f"{__name__}:by_name")
+
+
+def test_a_file_of_python_is_named_without_its_ending() -> None:
+    with pytest.raises(OptionsError, match="what to do: without the ending: mine:make"):
+        load_model("mine.py:make")
+
+
 def test_a_model_without_an_inference_graph_is_refused() -> None:
     with pytest.raises(CaptureError):
         profiling.trace(lambda x: x + torch.rand(3), (torch.ones(3),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from torchrlopt.report import Report, ReportStep, SearchRecord
+from torchrlopt.report.page.page import page
 from torchrlopt.substitutions import load_library
 
 
@@ -114,6 +115,19 @@ def test_the_sentence_says_no_more_than_was_found() -> None:
     report.kept = "original"
     assert report.summary == "the original runs"
     assert Report(num_graphs=0).summary == "nothing has been compiled so far"
+
+
+def test_a_cut_call_is_not_said_to_be_faster_as_a_whole() -> None:
+    part, left = example(), Report(fallback_reason="because")
+    part.cut = "Dynamo ended the graph at a.py:3"
+    assert "a call" in example().summary
+    merged = Report.merged([part, left])
+    assert "ms in the graphs alone" in merged.summary
+    assert "ms in the graphs alone" in page(merged)
+    rows = dict(merged.rows())
+    assert rows["kept"] == "rewritten, other graphs as they were: because"
+    assert rows["operators"].endswith(" in 2 graphs")
+    assert rows["cut"].startswith(part.cut)
 
 
 def test_steps_are_grouped_by_what_they_mean() -> None:

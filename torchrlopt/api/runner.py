@@ -5,7 +5,6 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,8 +22,7 @@ from torchrlopt.report import Report
 if TYPE_CHECKING:
     from torchrlopt.api.shortcut import Shortcuts
 
-
-NO_GRAPH = "Dynamo made no graph of the model"
+_NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
 class Runner:
@@ -62,13 +60,10 @@ class Runner:
     @property
     def report(self) -> Report:
         """What happened, over all graphs compiled so far."""
-        notes = recurrent_notes(self.original)
         if not self.reports:
-            reason = "no graph has been compiled so far" if self._is_fresh else NO_GRAPH
-            found = Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
-        else:
-            found = Report.merged(self.reports)
-        return dataclasses.replace(found, notes=(*found.notes, *notes)) if notes else found
+            reason = "no graph has been compiled so far" if self._is_fresh else _NO_GRAPH
+            return Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
+        return Report.merged(self.reports)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
@@ -124,7 +119,7 @@ class Runner:
         if not self.reports:
             from torchrlopt.compile.fallback import WARNINGS
 
-            WARNINGS.warn(NO_GRAPH, "; ".join([NO_GRAPH, *recurrent_notes(self.original)]))
+            WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
         elif is_over and self.options.measure:
             self._weigh(args, kwargs)
         return outputs
@@ -148,18 +143,6 @@ class Runner:
                 if self.options.on_error == "raise":
                     raise
                 warn_of(error)
-
-
-def recurrent_notes(model: torch.nn.Module) -> tuple[str, ...]:
-    """What Dynamo does where a model calls recurrent layers of PyTorch; nothing where it has none."""
-    kinds = sorted({type(each).__name__ for each in model.modules() if isinstance(each, torch.nn.RNNBase)})
-    if not kinds or torch._dynamo.config.allow_rnn:
-        return ()
-    names = " and ".join(f"torch.nn.{kind}" for kind in kinds)
-    return (
-        f"Dynamo leaves {names} to PyTorch, and what comes after; optimise parts of the model by themselves, "
-        "or set torch._dynamo.config.allow_rnn = True for torch.nn.LSTM",
-    )
 
 
 def _is_traced() -> bool:

@@ -111,6 +111,9 @@ def load(path: str | Path) -> torch.nn.Module:
     Raises:
         ModelFormatError: there is no such file, or it is none of torch.export's.
     """
+    if not Path(path).is_file():  # torch would log a traceback first
+        expected = "what torchrlopt.save wrote"
+        raise ModelFormatError("the file cannot be loaded: there is none", where=str(path), expected=expected)
     extra = {_REPORT: ""}
     try:
         program = torch.export.load(Path(path), extra_files=extra)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -188,6 +189,16 @@ def only_computes(code: types.CodeType) -> bool:
     made = (AttributeMutationNew, ValueMutationNew)
     known = effects.id_to_variable.values()
     return not any(effects.is_modified(each) and not isinstance(each.mutation_type, made) for each in known)
+
+
+def cut_at(gm: torch.fx.GraphModule) -> str:
+    """Where Dynamo ended a graph before the call was over, in the user's program; empty where it did not."""
+    reason = getattr(gm, "compile_subgraph_reason", None)
+    if reason is None or not reason.graph_break:
+        return ""
+    frame = reason.user_stack[-1] if reason.user_stack else None
+    place = f" at {Path(frame.filename).name}:{frame.lineno}" if frame is not None else ""
+    return f"Dynamo ended the graph{place}, TORCH_LOGS=graph_breaks says why"
 
 
 def forget_code(code: types.CodeType) -> None:

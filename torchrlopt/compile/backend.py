@@ -121,7 +121,7 @@ def compile_graph(
     Returns:
         The rewritten graph behind AOTAutograd's wrapper where it is right and faster, else `gm` itself.
     """
-    outcome = _Outcome(Report(searcher=options.searcher, executor=options.executor))
+    outcome = _Outcome(Report(options.searcher, options.executor, cut=aot.cut_at(gm)))
     run = None
     try:
         run = _compiled(gm, example_inputs, options, outcome)
@@ -234,7 +234,8 @@ def _answer(
         outcome.key += f" {next(_serial)}"
     known = MEMORY.find(outcome.key)
     if known is not None:
-        outcome.report = dataclasses.replace(known[1], phases_ms={}, is_cache_hit=True)
+        cut = outcome.report.cut  # another function may have the same graph
+        outcome.report = dataclasses.replace(known[1], phases_ms={}, is_cache_hit=True, cut=cut)
         return known[0]
     lowered, outcome.report = _rewrite(original, traced, options, outcome.report)
     if lowered is None:

@@ -28,7 +28,7 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine import device
 from torchrlopt.options import Options
 from torchrlopt.plan import verdicts
-from torchrlopt.plan.planning import given_plan, plan_store, versions
+from torchrlopt.plan.planning import TRY_OTHERS, given_plan, plan_store, versions
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.plan.store import make_key
 from torchrlopt.report import Choice, Report, Timing
@@ -154,84 +154,114 @@ def fastest(
         RlOptError: every executor failed; this is the first one's reason.
         KeyboardInterrupt: Ctrl-C, and nothing so far beats the original.
     """
-    available = registry.available(where.type)
-    key = make_key(
-        {
-            "format": CHOICE_FORMAT,
-            "graph": dict(identity),
-            "library": load_library(with_generated=options.generated).hash,
-            "options": options.search_key(),
-            "device": device.fingerprint(where),
-            "executors": versions(available),
-        }
-    )
     everything = _all_variants(options, where)
+    key = _key_of(options, identity, where)
     remembered = _remembered(key, options, everything)
     todo = deque(remembered or everything)
-    start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
-    choices: list[Choice] = []
-    best: Attempt | None = None
-    first: Report | None = None
-    last: Report | None = None
-    failures = 0
-    reason: Exception | None = None
+    contest = _Contest(attempt, duel, options, report)
     is_whole = True
     with progress("rlopt tries executors", len(todo)) as tell:
         try:
             while todo:
                 variant = todo.popleft()
                 tell(f"{variant.executor}, {variant.searcher}")
-                if choices and time.perf_counter() - start > options.autotune_s:
-                    choices.append(_left_out(variant, "the time was over"))
+                if not contest.enter(variant):
                     continue
-                if best is not None and last is not None and _is_hopeless(variant, last, best.report):
-                    choices.append(_left_out(variant, "with a plan far slower"))
-                    continue
-                own = copy.deepcopy(report)
-                own.executor, own.searcher = variant.executor, variant.searcher
-                begin = time.perf_counter()
-                try:
-                    found = attempt(variant, own)
-                except passed_over(options) as error:
-                    failures += 1
-                    fallback.log_traceback(error)
-                    reason = reason or error  # the others go: their tracebacks hold what had been built
-                    own.fallback_reason = told(error)
-                    found = Attempt(None, own)
-                seconds = time.perf_counter() - begin
-                choices.append(
-                    Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason)
-                )
-                first, last = first or own, own
-                if found.lowered is not None and (best is None or _is_faster(found, best, duel)):
-                    best = found
-                del found
-                if todo or len(choices) > 1:
+                if todo or len(contest.choices) > 1:
                     gc.collect()  # the graph that has lost lies in cycles, with its packed weights
-                if remembered and best is None:  # what won once does not any more: the others are tried too
+                if remembered and contest.best is None:  # what won once does not any more
                     todo, remembered = deque(each for each in everything if each not in remembered), []
         except KeyboardInterrupt:
-            if best is None:
+            if contest.best is None:
                 raise
             is_whole = False
-            tried = {(each.executor, each.searcher) for each in choices}
-            rest = [each for each in (variant, *todo) if (each.executor, each.searcher) not in tried]
-            choices += [_left_out(each, "interrupted") for each in rest]
-            logger.warning(
-                "rlopt was interrupted: %s is the fastest so far and is kept", best.report.executor
-            )
-    assert first is not None, "eager PyTorch is always there to try"
-    if reason is not None and failures == len(choices):
-        raise reason
-    lowered, chosen = best or Attempt(None, first)
-    chosen.choices = tuple(choices)
-    if len(choices) > 1:
-        _book_others(chosen, start, known_ms)
-    if options.cache and lowered is not None and not remembered and is_whole:
-        noise = {"spread": chosen.measured_spread or 0.0, "is_calm": chosen.measured_is_calm}
-        winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
-        plan_store().put(key, winner | noise)
-    return Attempt(lowered, chosen)
+            contest.interrupt((variant, *todo))
+    found = contest.end()
+    if options.cache and found.lowered is not None and not remembered and is_whole:
+        _remember(key, found.report)
+    return found
+
+
+class _Contest:
+    """Executors that enter one by one; what came of each, and the fastest so far.
+
+    Args:
+        attempt: as `fastest` is given it, like the others.
+        duel: as above.
+        options: as above.
+        report: as above.
+
+    Attributes:
+        choices: one for each that entered or was left out, in order.
+        best: the fastest so far of those that beat the original.
+    """
+
+    def __init__(self, attempt: Try, duel: Duel, options: Options, report: Report) -> None:
+        self.choices: list[Choice] = []
+        self.best: Attempt | None = None
+        self._attempt, self._duel, self._options, self._report = attempt, duel, options, report
+        self._start, self._known_ms = time.perf_counter(), sum(report.phases_ms.values())
+        self._first: Report | None = None
+        self._last: Report | None = None
+        self._num_failed = 0
+        self._reason: Exception | None = None
+
+    def enter(self, variant: Options) -> bool:
+        """Attempt one; returns whether it was attempted, and not left out."""
+        reason = self._reason_to_leave_out(variant)
+        if reason is not None:
+            self.choices.append(_left_out(variant, reason))
+            return False
+        own = copy.deepcopy(self._report)
+        own.executor, own.searcher = variant.executor, variant.searcher
+        begin = time.perf_counter()
+        try:
+            found = self._attempt(variant, own)
+        except passed_over(self._options) as error:
+            self._num_failed += 1
+            fallback.log_traceback(error)
+            self._reason = self._reason or error  # the others go: their tracebacks hold what had been built
+            own.fallback_reason = told(error)
+            found = Attempt(None, own)
+        seconds = time.perf_counter() - begin
+        if own.fallback_reason is not None:  # the others are being tried
+            own.fallback_reason = own.fallback_reason.removesuffix(TRY_OTHERS)
+        self.choices.append(
+            Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason)
+        )
+        self._first, self._last = self._first or own, own
+        if found.lowered is not None and (self.best is None or _is_faster(found, self.best, self._duel)):
+            self.best = found
+        return True
+
+    def _reason_to_leave_out(self, variant: Options) -> str | None:
+        if self.choices and time.perf_counter() - self._start > self._options.autotune_s:
+            return "the time was over"
+        last, best = self._last, self.best
+        if last is not None and best is not None and _is_hopeless(variant, last, best.report):
+            return "with a plan far slower"
+        return None
+
+    def interrupt(self, rest: Sequence[Options]) -> None:
+        """Ctrl-C: those that have not been through are left out, and the best one so far is kept."""
+        assert self.best is not None, "there is one to keep"
+        tried = {(each.executor, each.searcher) for each in self.choices}
+        left = [each for each in rest if (each.executor, each.searcher) not in tried]
+        self.choices += [_left_out(each, "interrupted") for each in left]
+        logger.warning(
+            "rlopt was interrupted: %s is the fastest so far and is kept", self.best.report.executor
+        )
+
+    def end(self) -> Attempt:
+        """The best one, or the original; raises the first failure where there was nothing else."""
+        assert self._first is not None, "eager PyTorch is always there to try"
+        if self._reason is not None and self._num_failed == len(self.choices):
+            raise self._reason
+        lowered, chosen = self.best or Attempt(None, self._first)
+        chosen.choices = tuple(self.choices)
+        if len(self.choices) > 1:
+            _book_others(chosen, self._start, self._known_ms)
+        return Attempt(lowered, chosen)
 
 
 def _left_out(variant: Options, reason: str) -> Choice:
@@ -280,6 +310,26 @@ def _all_variants(options: Options, where: torch.device) -> list[Options]:
         if name != executor_table.BASELINE and options.searcher != "none":
             variants.append(planned.with_searcher("none"))
     return variants
+
+
+def _key_of(options: Options, identity: Mapping[str, str], where: torch.device) -> str:
+    """Under which a choice is remembered."""
+    return make_key(
+        {
+            "format": CHOICE_FORMAT,
+            "graph": dict(identity),
+            "library": load_library(with_generated=options.generated).hash,
+            "options": options.search_key(),
+            "device": device.fingerprint(where),
+            "executors": versions(registry.available(where.type)),
+        }
+    )
+
+
+def _remember(key: str, chosen: Report) -> None:
+    noise = {"spread": chosen.measured_spread or 0.0, "is_calm": chosen.measured_is_calm}
+    winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
+    plan_store().put(key, winner | noise)
 
 
 def _remembered(key: str, options: Options, variants: Sequence[Options]) -> list[Options]:

@@ -112,9 +112,12 @@ class Planned:
         return gain >= options.min_gain
 
 
+TRY_OTHERS = "; executor='auto' tries the other executors too"
+
+
 def not_faster(gain: float, options: Options) -> str:
     """Why the original is kept where the measured gain is too small."""
-    todo = "" if options.executor == "auto" else "; executor='auto' tries the other executors too"
+    todo = "" if options.executor == "auto" else TRY_OTHERS
     return f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}{todo}"
 
 

@@ -97,6 +97,7 @@ class Report:
         opaque: operators without a translation, left as they are.
         notes: what else there is to know: why operators were left alone, what was not checked.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
+        cut: where Dynamo ended the graph before the call was over; empty where it did not.
         choices: what `executor="auto"` chose from; empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
         plans: the plan of each graph that came so far, as `SavedPlan` holds them.
@@ -128,6 +129,7 @@ class Report:
     opaque: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     num_graphs: int = 1
+    cut: str = ""
     choices: tuple[Choice, ...] = ()
     graph_hash: str = ""
     plans: tuple[dict[str, Any], ...] = ()
@@ -240,6 +242,7 @@ class Report:
             opaque=tuple(dict.fromkeys(name for r in reports for name in r.opaque)),
             notes=tuple(dict.fromkeys(note for r in reports for note in r.notes)),
             num_graphs=sum(r.num_graphs for r in reports),
+            cut=_joined(r.cut for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
             graph_hash=_joined(r.graph_hash for r in reports),
             plans=tuple(plan for r in reports for plan in r.plans),
@@ -266,9 +269,15 @@ class Report:
     def rows(self) -> list[tuple[str, str]]:
         """Names and texts of the printed table; what was not taken is left out."""
         rows = [("result", self.summary)]
-        rows.append(("kept", self.kept + (f": {self.fallback_reason}" if self.fallback_reason else "")))
+        others = ", other graphs as they were" if self.kept != "original" else ""
+        rows.append(
+            ("kept", f"{self.kept}{others}: {self.fallback_reason}" if self.fallback_reason else self.kept)
+        )
         rows.append(("searcher, executor", f"{self.searcher}, {self.executor}"))
-        rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}"))
+        graphs = f" in {self.num_graphs} graphs" if self.num_graphs > 1 else ""
+        rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}{graphs}"))
+        if self.cut:
+            rows.append(("cut", f"{self.cut}; what is outside of graphs runs as it was"))
         if self.cost_before_ms is not None and self.cost_after_ms is not None:
             share = f" ({self.measured_share:.0%} from measured prices)" if self.measured_share else ""
             rows.append(("predicted", f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms{share}"))
@@ -305,10 +314,15 @@ class Report:
         if self.measured_before_ms is None or self.measured_after_ms is None:
             return f"{fewer}, not timed"
         spread = self.measured_spread or 0.0
-        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms a call"
+        times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms {self.timed_part}"
         if abs(self.speedup - 1) <= spread:
             return f"{fewer}, as fast as the original within the spread of {spread:.0%} ({times}){self._busy}"
         return f"{self.speedup:.2f}x as fast ({times}, spread {spread:.0%}), {fewer}{self._busy}"
+
+    @property
+    def timed_part(self) -> str:
+        """What the measured times are those of, in words: the rest of a call that was cut was not timed."""
+        return "in the graphs alone" if self.cut else "a call"
 
     @property
     def _busy(self) -> str:

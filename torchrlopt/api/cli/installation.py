@@ -27,13 +27,15 @@ _TOLD = ("file", "row", "kind", "hours", "updates", "real_steps", "hardware", "l
 def look() -> dict[str, Any]:
     """Versions, devices, executors and agents, as data."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    names = load_library().names
     return {
         "torchrlopt": metadata.version("torchrlopt"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),
         "torch.compile finds the backend": "rlopt" in torch._dynamo.list_backends(),
-        "substitutions": len(load_library().names),
+        "substitutions": len(names),
+        "generated, off by default": len(load_library(with_generated=True).names) - len(names),
         "cache": str(default_directory()),
         "devices": {name: str(describe(torch.device(name))["name"]) for name in devices},
         "executors": {row.name: _executor(row, devices) for row in executor_table.ROWS},

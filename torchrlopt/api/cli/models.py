@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError, OptionsError
@@ -24,7 +27,7 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         text: see `HELP`.
 
     Raises:
-        OptionsError: the text is neither, or there is no such module or function.
+        OptionsError: the text is neither, there is no such module or function, or the function failed.
         ModelFormatError: the file is malformed, or the function returned something else.
         UnsupportedError: the file's values take too much memory.
     """
@@ -47,17 +50,49 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         )
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for models of the user's own, behind all that is installed
-    try:
-        made = getattr(importlib.import_module(where), rest[0])(*rest[1:])
-    except (ImportError, AttributeError) as error:
-        raise OptionsError(f"cannot find {where}:{rest[0]}", where=text, got=str(error)) from error
-    except ValueError as error:  # the function does not know the argument
-        raise OptionsError(str(error), where=text) from error
+    made = _made(_function(where, rest[0], text), rest[1:], text)
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
         raise ModelFormatError(
             "the function does not return a model", where=text, expected="(module, inputs)", got=type(made)
         )
-    return made[0], tuple(made[1])
+    model, inputs = made
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if not isinstance(inputs, (tuple, list)):
+        raise ModelFormatError(
+            "the function returns no inputs",
+            where=text,
+            expected="(module, inputs), inputs a tensor or the tuple of positional arguments",
+            got=type(inputs),
+        )
+    return model, tuple(inputs)
+
+
+def _function(where: str, name: str, text: str) -> Callable[..., Any]:
+    """The user's function.
+
+    Raises:
+        OptionsError: there is no such module or function, or the module cannot be imported.
+    """
+    try:
+        return getattr(importlib.import_module(where), name)  # type: ignore[no-any-return]  # called below
+    except (ImportError, AttributeError) as error:
+        is_file = where.endswith(".py")
+        todo = f"without the ending: {where.removesuffix('.py')}:{name}" if is_file else ""
+        raise OptionsError(f"cannot find {where}:{name}", where=text, got=str(error), todo=todo) from error
+
+
+def _made(function: Callable[..., Any], arguments: list[str], text: str) -> Any:
+    """What the user's function returns; raises OptionsError where it fails."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise OptionsError(
+            "the function that makes the model failed",
+            where=f"{text}, {Path(place.filename).name}:{place.lineno}",
+            got=f"{type(error).__name__}: {error}",
+        ) from error
 
 
 def load_graph(text: str) -> _C.Graph:

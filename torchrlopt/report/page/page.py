@@ -61,7 +61,7 @@ def _tiles(report: Report) -> list[Html]:
     if before is not None and after is not None:
         spread = "" if report.measured_spread is None else f", spread {report.measured_spread:.0%}"
         busy = "" if report.measured_is_calm else "; the machine was busy"
-        told = f"{before:.3f} → {after:.3f} ms a call{spread}{busy}"
+        told = f"{before:.3f} → {after:.3f} ms {report.timed_part}{spread}{busy}"
         tiles.append(_tile("measured", f"{before / after:.2f}×", told, before, after))
     cost, cost_after = report.cost_before_ms, report.cost_after_ms
     if cost is not None and cost_after is not None:
