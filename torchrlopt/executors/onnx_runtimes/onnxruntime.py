@@ -22,7 +22,7 @@ from torchrlopt.executors.onnx_runtimes.session_call import (
     lower_to_session,
     proto_without_weights,
 )
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -117,14 +117,21 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 
 
+_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open)
+
+
 class OnnxRuntimeExecutor:
     """Runs a model in an ONNX Runtime session on the CPU."""
 
     name = "onnxruntime"
 
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`."""
+        return _RUNTIME.refusals(model)
+
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `lower_to_session`."""
-        return lower_to_session(model, captured, options, Runtime("ONNX Runtime", "onnxruntime", _open))
+        return lower_to_session(model, captured, options, _RUNTIME)
 
 
 EXECUTOR = OnnxRuntimeExecutor()
