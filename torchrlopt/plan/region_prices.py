@@ -32,5 +32,4 @@ def region_prices(graph: _C.Graph, subject: Subject, options: Options) -> Prices
         saved_us,
         registry.row(options.executor).crossing_us,
         outside.device_model().bytes_per_us,
-        subject.sizes,
     )

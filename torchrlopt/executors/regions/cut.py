@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import onnx_ir
 
 from torchrlopt.executors.regions.partition import Kind, rounds
-from torchrlopt.executors.weights.static_part import hoisted
 from torchrlopt.executors.weights.split_onnx import steps_of
+from torchrlopt.executors.weights.static_part import hoisted
 
 _MOST_TRIES = 8
 """So often regions that do not pay are given up and the rest is cut anew."""
@@ -182,9 +182,7 @@ def _region(
     return Region(tuple(nodes), taken, tuple(inputs), tuple(outputs))
 
 
-def _is_read_outside(
-    value: onnx_ir.Value, place: int, places: Mapping[onnx_ir.Node, frozenset[int]]
-) -> bool:
+def _is_read_outside(value: onnx_ir.Value, place: int, places: Mapping[onnx_ir.Node, frozenset[int]]) -> bool:
     return value.is_graph_output() or any(places[use.node] - {place} for use in value.uses())
 
 

@@ -41,7 +41,7 @@ def lower(
     model: onnx_ir.Model,
     captured: Captured | None,
     options: Options,
-    prices: Callable[[], Prices] = Prices,
+    prices: Callable[[], Prices],
 ) -> Lowered:
     """Build the callable of a graph, in regions where the executor does not take all of it.
 
@@ -61,7 +61,8 @@ def lower(
         return executor.lower(model, captured, options)
     with _disable_current_modes():  # inside AOTAutograd's fake mode constants would come out fake
         try:
-            return _in_regions(executor, model, captured, options, refused, prices())
+            priced = dataclasses.replace(prices(), sizes=_sizes(captured))
+            return _in_regions(executor, model, captured, options, refused, priced)
         except LoweringError as error:
             reason = error
     try:
@@ -110,6 +111,14 @@ def _in_regions(
         rest = assemble(stitched.module, static, dataclasses.replace(options, cuda_graphs=False))
         return RegionsCallable(rest, subjects, captured.aten.forward, told)
     raise LoweringError("the executor refuses a node of every region")
+
+
+def _sizes(captured: Captured) -> dict[str, int]:
+    """Examples of all symbolic sizes of a graph, by their expressions."""
+    values = [node.meta.get("val") for node in captured.aten.graph.nodes]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
+    symbolic = [size.node for size in sizes if isinstance(size, torch.SymInt)]
+    return {str(each.expr): int(each.hint) for each in symbolic if each.has_hint()}
 
 
 def _with_groups(

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 
 import onnx_ir
-import sympy
 
 _PASSES = 2
 """How often what crosses is read or written: it is looked at for numbers that are not finite, and copied."""
@@ -27,7 +26,7 @@ class Prices:
         saved_us: by name of a node, what PyTorch takes for it more than the runtime.
         crossing_us: of one call of the runtime: turning arguments into feeds, waking its threads.
         bytes_per_us: at which memory is read.
-        sizes: examples of the symbols.
+        sizes: examples of symbolic sizes, by the expression that a shape has for them.
         typical_us: what a node saves that `saved_us` does not name.
     """
 
@@ -51,13 +50,5 @@ class Prices:
             return 1.0
         return math.prod(self._size(dim) for dim in value.shape) * value.dtype.itemsize
 
-    def _size(self, dim: int | onnx_ir.SymbolicDim) -> float:
-        if isinstance(dim, int):
-            return dim
-        text = str(dim.value)
-        if text in self.sizes:
-            return self.sizes[text]
-        try:
-            return float(sympy.sympify(text).subs(dict(self.sizes)))
-        except (sympy.SympifyError, TypeError, ValueError, SyntaxError):
-            return _UNKNOWN  # an expression of other symbols
+    def _size(self, dim: int | onnx_ir.SymbolicDim) -> int:
+        return dim if isinstance(dim, int) else self.sizes.get(str(dim.value), _UNKNOWN)

@@ -97,4 +97,4 @@ def _model_of(region: Region, model: onnx_ir.Model) -> onnx_ir.Model:
         opset_imports=dict(model.graph.opset_imports),
         name=model.graph.name,
     )
-    return onnx_ir.Model(view, ir_version=model.ir_version).clone()
+    return onnx_ir.Model(view.clone(), ir_version=model.ir_version)

@@ -1,0 +1,281 @@
+"""What runs in parts: how much a model keeps of its gain with a custom operator in the middle of it, and
+whether parts of a model in different executors are faster than the whole in one.
+
+`python -m baselines.regions --help`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.table import Table
+from torch import nn
+
+import torchrlopt
+from baselines.models import NAMES, build
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile, choose
+from torchrlopt import executor_table
+from torchrlopt.compile.memory import MEMORY
+
+CSV_COLUMNS = ("model", "executor", "eager_ms", "ours_ms", "eager_with_ms", "ours_with_ms", "kept", "parts")
+SPLIT_COLUMNS = ("model", "single", "single_ms", "split", "split_ms", "gain")
+_OPTIONS: Mapping[str, Any] = {
+    "measure": False, "min_gain": -10.0, "cache": False, "on_error": "raise", "searcher": "greedy",
+}  # fmt: skip
+_MOST_BLOCKS = 4
+"""Into so many groups the blocks of a model are put: every cut between them is tried."""
+
+Call = Callable[[], Any]
+app = typer.Typer(help=__doc__)
+
+
+@torch.library.custom_op("torchrlopt_baselines::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    """An operator that nobody knows, and that costs little."""
+    return x * 0.5
+
+
+@halved.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@app.command()
+def kept(
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet18,bert_base",
+    executors: Annotated[str, typer.Option(help="Executors.")] = "onnxruntime,openvino,inductor",
+    calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 60,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each call.")] = 1,
+    csv: CsvFile = None,
+) -> None:
+    """Time each model in each executor and in eager, without and with the operator in the middle."""
+    torch.set_num_threads(threads)
+    known = [name for name in executor_table.names() if name != executor_table.BASELINE]
+    found = [
+        measure_kept(model, executor, calls)
+        for model in choose(models, NAMES, "models")
+        for executor in choose(executors, known, "executors")
+    ]
+    terminal.console().print(render(found))
+    if csv is not None:
+        csv_files.write(csv, CSV_COLUMNS, [each.cells() for each in found])
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """One model in one executor; times are the least of all calls, in milliseconds.
+
+    Attributes:
+        model: its name.
+        executor: its name.
+        eager_ms: the model in eager PyTorch; `ours_ms` in the executor.
+        ours_ms: see above.
+        eager_with_ms: with the operator, in eager; `ours_with_ms` in the executor.
+        ours_with_ms: see above.
+        parts: of the graph with the operator.
+    """
+
+    model: str
+    executor: str
+    eager_ms: float
+    ours_ms: float
+    eager_with_ms: float
+    ours_with_ms: float
+    parts: int
+
+    @property
+    def share(self) -> float:
+        """What is kept of the time that is saved without the operator."""
+        return (self.eager_with_ms - self.ours_with_ms) / (self.eager_ms - self.ours_ms)
+
+    def cells(self) -> tuple[object, ...]:
+        """In the order of `CSV_COLUMNS`."""
+        times = (self.eager_ms, self.ours_ms, self.eager_with_ms, self.ours_with_ms)
+        return (self.model, self.executor, *(f"{each:.3f}" for each in times), f"{self.share:.3f}", self.parts)
+
+
+def measure_kept(name: str, executor: str, calls: int) -> Kept:
+    """Time one model in one executor."""
+    model, inputs = build(name)
+    with_operator = copy.deepcopy(model)
+    blocks = blocks_of(with_operator)
+    blocks[len(blocks) // 2].register_forward_hook(lambda module, args, result: _through(result))
+    with torch.no_grad():
+        plain = torchrlopt.optimise(model, inputs, executor=executor, **_OPTIONS)
+        parted = torchrlopt.optimise(with_operator, inputs, executor=executor, **_OPTIONS)
+        ways = [lambda each=each: each(*inputs) for each in (model, plain, with_operator, parted)]
+        times = least_ms(ways, calls)
+    return Kept(name, executor, *times, len(parted.report.parts))
+
+
+def _through(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return (halved(result[0]), *result[1:])
+    return halved(result)
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The blocks that the model has most of, in order."""
+    lists = [each for each in model.modules() if isinstance(each, nn.ModuleList | nn.Sequential)]
+    return list(max(lists, key=lambda each: (len(each), -sum(1 for _ in each.modules()))))
+
+
+def least_ms(ways: Sequence[Call], calls: int) -> list[float]:
+    """The least time of each, in milliseconds; they take turns, and threads go to sleep in between."""
+    for way in ways:
+        way()
+    least = [math.inf] * len(ways)
+    for _ in range(calls):
+        for index, way in enumerate(ways):
+            time.sleep(0.005)
+            start = time.perf_counter_ns()
+            way()
+            least[index] = min(least[index], (time.perf_counter_ns() - start) / 1e6)
+    return least
+
+
+def render(found: Sequence[Kept]) -> Table:
+    """A row for each model and executor."""
+    figures = ("eager", "ours", "eager with", "ours with", "kept")
+    made = terminal.table("Least times of a call in ms, without and with the operator", ["model", "executor"], figures)
+    for each in found:
+        model, executor, *times, _, _ = each.cells()
+        made.add_row(str(model), str(executor), *map(str, times), f"{each.share:.0%}")
+    return made
+
+
+# ---- splits
+
+
+@app.command()
+def split(
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet18,vit_s16,mobilenet_v3",
+    executors: Annotated[str, typer.Option(help="Executors.")] = "eager,onnxruntime,openvino",
+    calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 40,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each call.")] = 1,
+    csv: CsvFile = None,
+) -> None:
+    """Find the fastest split of the blocks of a model over executors, and run it against the best single one.
+
+    Every sequence of blocks is built and timed in every executor, as a graph of its own.
+    """
+    torch.set_num_threads(threads)
+    rows = [
+        measure_split(model, choose(executors, executor_table.names(), "executors"), calls)
+        for model in choose(models, NAMES, "models")
+    ]
+    made = terminal.table("Least times of a call in ms", ["model", "single", "split"], ("ms", "ms", "gain"))
+    for model, single, single_ms, parts, split_ms, gain in rows:
+        made.add_row(model, single, parts, single_ms, split_ms, gain)
+    terminal.console().print(made)
+    if csv is not None:
+        csv_files.write(csv, SPLIT_COLUMNS, rows)
+
+
+Segment = tuple[int, int, str]
+"""From the first block up to another one, and the executor."""
+
+
+def measure_split(name: str, executors: Sequence[str], calls: int) -> tuple[str, str, str, str, str, str]:
+    """One row, in the order of `SPLIT_COLUMNS`."""
+    chain, x = chain_of(name)
+    values = [x]
+    with torch.no_grad():
+        for block in chain:
+            values.append(block(values[-1]))
+        built: dict[Segment, Callable[[torch.Tensor], torch.Tensor]] = {}
+        for start, end in itertools.combinations(range(len(chain) + 1), 2):
+            for executor in executors:
+                built[start, end, executor] = _built(nn.Sequential(*chain[start:end]), values[start], executor)
+        ways = [lambda run=run, at=segment[0]: run(values[at]) for segment, run in built.items()]
+        times = dict(zip(built, least_ms(ways, calls), strict=True))
+        single = min((each for each in times if each[:2] == (0, len(chain))), key=times.__getitem__)
+        best = fastest(times, len(chain))
+
+        def run_split() -> Any:
+            value = x
+            for segment in best:
+                value = built[segment](value)
+            return value
+
+        single_ms, split_ms = least_ms([lambda: built[single](x), run_split], 2 * calls)
+    parts = " ".join(f"{start}-{end}:{executor}" for start, end, executor in best)
+    gain = 1 - split_ms / single_ms
+    return name, single[2], f"{single_ms:.3f}", parts, f"{split_ms:.3f}", f"{gain:.3f}"
+
+
+def fastest(times: Mapping[Segment, float], length: int) -> list[Segment]:
+    """The segments that cover all blocks in the least time together; neighbours differ in their executor."""
+    best: list[tuple[float, list[Segment]]] = [(0.0, [])]
+    for end in range(1, length + 1):
+        found = [
+            (best[segment[0]][0] + ms, [*best[segment[0]][1], segment])
+            for segment, ms in times.items()
+            if segment[1] == end
+        ]
+        best.append(min(found, key=lambda each: each[0]))
+    return best[-1][1]
+
+
+def chain_of(name: str) -> tuple[list[nn.Module], torch.Tensor]:
+    """The blocks of a model as a chain of at most `_MOST_BLOCKS`, and what the first of them reads."""
+    model, inputs = build(name)
+    blocks = blocks_of(model)
+    seen: list[torch.Tensor] = []
+    handle = blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    with torch.no_grad():
+        model(*inputs)
+    handle.remove()
+    size = -(-len(blocks) // _MOST_BLOCKS)
+    groups = [blocks[at : at + size] for at in range(0, len(blocks), size)]
+    return [nn.Sequential(*map(_First, group)) for group in groups], seen[0]
+
+
+class _First(nn.Module):
+    """Gives the first result of a block that may have several."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = self.block(x)
+        return result[0] if isinstance(result, tuple) else result
+
+
+def _built(model: nn.Module, x: torch.Tensor, executor: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The executor's own call of a graph, without the guards around it."""
+    known = set(MEMORY.compiled)
+    fast = torchrlopt.optimise(model, (x,), executor=executor, **_OPTIONS)
+    (made,) = (each for key, each in MEMORY.compiled.items() if key not in known)
+    given: list[tuple[Any, ...]] = []
+    lowered = made.lowered
+    assert lowered is not None
+
+    def note(*args: Any) -> Any:
+        given.append(args)
+        return lowered(*args)
+
+    made.lowered = note
+    fast(x)
+    made.lowered = lowered
+    (args,) = given
+    place = next(index for index, each in enumerate(args) if each is x or each.data_ptr() == x.data_ptr())
+    run: Callable[[torch.Tensor], torch.Tensor] = lambda value: lowered(  # noqa: E731
+        *args[:place], value, *args[place + 1 :]
+    )[0]
+    run.__dict__["fast"] = fast
+    return run
+
+
+if __name__ == "__main__":
+    app()
