@@ -1,5 +1,4 @@
-"""What runs in parts: how much a model keeps of its gain with a custom operator in the middle of it, and
-whether parts of a model in different executors are faster than the whole in one.
+"""What runs in parts: what a custom operator costs a model, and whether several executors beat one.
 
 `python -m baselines.regions --help`.
 """
@@ -100,7 +99,13 @@ class Kept:
     def cells(self) -> tuple[object, ...]:
         """In the order of `CSV_COLUMNS`."""
         times = (self.eager_ms, self.ours_ms, self.eager_with_ms, self.ours_with_ms)
-        return (self.model, self.executor, *(f"{each:.3f}" for each in times), f"{self.share:.3f}", self.parts)
+        return (
+            self.model,
+            self.executor,
+            *(f"{each:.3f}" for each in times),
+            f"{self.share:.3f}",
+            self.parts,
+        )
 
 
 def measure_kept(name: str, executor: str, calls: int) -> Kept:
@@ -146,7 +151,9 @@ def least_ms(ways: Sequence[Call], calls: int) -> list[float]:
 def render(found: Sequence[Kept]) -> Table:
     """A row for each model and executor."""
     figures = ("eager", "ours", "eager with", "ours with", "kept")
-    made = terminal.table("Least times of a call in ms, without and with the operator", ["model", "executor"], figures)
+    made = terminal.table(
+        "Least times of a call in ms, without and with the operator", ["model", "executor"], figures
+    )
     for each in found:
         model, executor, *times, _, _ = each.cells()
         made.add_row(str(model), str(executor), *map(str, times), f"{each.share:.0%}")
@@ -158,7 +165,9 @@ def render(found: Sequence[Kept]) -> Table:
 
 @app.command()
 def split(
-    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet18,vit_s16,mobilenet_v3",
+    models: Annotated[
+        str, typer.Option(help="Models, separated by commas.")
+    ] = "resnet18,vit_s16,mobilenet_v3",
     executors: Annotated[str, typer.Option(help="Executors.")] = "eager,onnxruntime,openvino",
     calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 40,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each call.")] = 1,
@@ -195,7 +204,9 @@ def measure_split(name: str, executors: Sequence[str], calls: int) -> tuple[str,
         built: dict[Segment, Callable[[torch.Tensor], torch.Tensor]] = {}
         for start, end in itertools.combinations(range(len(chain) + 1), 2):
             for executor in executors:
-                built[start, end, executor] = _built(nn.Sequential(*chain[start:end]), values[start], executor)
+                built[start, end, executor] = _built(
+                    nn.Sequential(*chain[start:end]), values[start], executor
+                )
         ways = [lambda run=run, at=segment[0]: run(values[at]) for segment, run in built.items()]
         times = dict(zip(built, least_ms(ways, calls), strict=True))
         single = min((each for each in times if each[:2] == (0, len(chain))), key=times.__getitem__)
@@ -270,9 +281,11 @@ def _built(model: nn.Module, x: torch.Tensor, executor: str) -> Callable[[torch.
     made.lowered = lowered
     (args,) = given
     place = next(index for index, each in enumerate(args) if each is x or each.data_ptr() == x.data_ptr())
-    run: Callable[[torch.Tensor], torch.Tensor] = lambda value: lowered(  # noqa: E731
-        *args[:place], value, *args[place + 1 :]
-    )[0]
+
+    def run(value: torch.Tensor) -> torch.Tensor:
+        outputs: tuple[torch.Tensor, ...] = lowered(*args[:place], value, *args[place + 1 :])
+        return outputs[0]
+
     run.__dict__["fast"] = fast
     return run
 

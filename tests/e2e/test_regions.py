@@ -263,6 +263,28 @@ def test_integers_of_64_bits_are_left_to_pytorch() -> None:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+class Counts(nn.Module):
+    """Integers of a kind that ONNX Runtime has no operator for, beside a tower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = tower()
+
+    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.tower(x), torch.relu(counts)
+
+
+def test_onnx_runtime_is_asked_what_it_has() -> None:
+    pytest.importorskip("onnxruntime")
+    model, x, counts = build(Counts), torch.randn(4, WIDTH), torch.arange(-3, 5)
+    fast = optimised(model, x, counts, executor="onnxruntime")
+    assert sorted(ran(fast.report)) == ["eager", "onnxruntime"]
+    assert "Relu: ONNX Runtime has no such operator" in str([part.reason for part in fast.report.parts])
+    with torch.no_grad():
+        for found, expected in zip(fast(x, counts), model(x, counts), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 class Doubles(Waves):
     """Numbers of 64 bits cross the border."""
 

@@ -117,7 +117,22 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 
 
-_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open)
+def _ask(model: bytes) -> str | None:
+    """What ONNX Runtime has against a model; see `asked.Ask`."""
+    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001  # ONNX Runtime's errors have no common base
+        return str(error).rpartition(" : ")[2]
+    return None
+
+
+_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open, ask=_ask)
 
 
 class OnnxRuntimeExecutor:

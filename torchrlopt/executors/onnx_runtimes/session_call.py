@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.util
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +18,7 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
 from torchrlopt.executors.lowering.output_layout import dense_order, is_apart
+from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -126,16 +127,21 @@ class Runtime:
         package: the Python package, which is also the extra of ours that brings it.
         open: makes a session.
         refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
+        ask: whether the runtime takes a model; None where it says so only when it compiles.
     """
 
     title: str
     package: str
     open: Opener
     refuses: Callable[[onnx_ir.Model], Mapping[onnx_ir.Node, str]] = lambda model: {}
+    ask: Ask | None = None
 
     def refusals(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         """See `Executor.refusals`."""
-        return {**of_opaque(model), **of_last_digits(model), **self.refuses(model)}
+        found = {**of_opaque(model), **of_last_digits(model), **self.refuses(model)}
+        if self.ask is not None and importlib.util.find_spec(self.package) is not None:
+            found |= refused_kinds(model, found, self.title, self.ask)
+        return found
 
 
 def lower_to_session(

@@ -115,10 +115,14 @@ def _in_regions(
 
 def _sizes(captured: Captured) -> dict[str, int]:
     """Examples of all symbolic sizes of a graph, by their expressions."""
-    values = [node.meta.get("val") for node in captured.aten.graph.nodes]
-    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
-    symbolic = [size.node for size in sizes if isinstance(size, torch.SymInt)]
-    return {str(each.expr): int(each.hint) for each in symbolic if each.has_hint()}
+    found: dict[str, int] = {}
+    for node in captured.aten.graph.nodes:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            symbol: Any = size
+            if isinstance(size, torch.SymInt) and symbol.node.has_hint():
+                found[str(symbol.node.expr)] = int(symbol.node.hint)
+    return found
 
 
 def _with_groups(
