@@ -53,11 +53,13 @@ def kept(
     models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet18,bert_base",
     executors: Annotated[str, typer.Option(help="Executors.")] = "onnxruntime,openvino,inductor",
     calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 60,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each call.")] = 1,
     csv: CsvFile = None,
 ) -> None:
-    """Time each model in each executor and in eager, without and with the operator in the middle."""
-    torch.set_num_threads(threads)
+    """Time each model in each executor and in eager, without and with the operator in the middle.
+
+    All of them run in one thread and take turns.
+    """
+    torch.set_num_threads(1)
     known = [name for name in executor_table.names() if name != executor_table.BASELINE]
     found = [
         measure_kept(model, executor, calls)
@@ -71,7 +73,7 @@ def kept(
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """One model in one executor; times are the least of all calls, in milliseconds.
+    """One model in one executor; times are the least of all calls, in milliseconds of CPU time.
 
     Attributes:
         model: its name.
@@ -135,16 +137,19 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def least_ms(ways: Sequence[Call], calls: int) -> list[float]:
-    """The least time of each, in milliseconds; they take turns, and threads go to sleep in between."""
+    """The least CPU time of each, in milliseconds: other programs disturb it less than the time by the clock.
+
+    They take turns, and threads go to sleep in between.
+    """
     for way in ways:
         way()
     least = [math.inf] * len(ways)
     for _ in range(calls):
         for index, way in enumerate(ways):
             time.sleep(0.005)
-            start = time.perf_counter_ns()
+            start = time.process_time_ns()
             way()
-            least[index] = min(least[index], (time.perf_counter_ns() - start) / 1e6)
+            least[index] = min(least[index], (time.process_time_ns() - start) / 1e6)
     return least
 
 
@@ -152,7 +157,9 @@ def render(found: Sequence[Kept]) -> Table:
     """A row for each model and executor."""
     figures = ("eager", "ours", "eager with", "ours with", "kept")
     made = terminal.table(
-        "Least times of a call in ms, without and with the operator", ["model", "executor"], figures
+        "CPU time of a call in one thread, in ms, without and with the operator",
+        ["model", "executor"],
+        figures,
     )
     for each in found:
         model, executor, *times, _, _ = each.cells()
@@ -170,19 +177,20 @@ def split(
     ] = "resnet18,vit_s16,mobilenet_v3",
     executors: Annotated[str, typer.Option(help="Executors.")] = "eager,onnxruntime,openvino",
     calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 40,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each call.")] = 1,
     csv: CsvFile = None,
 ) -> None:
     """Find the fastest split of the blocks of a model over executors, and run it against the best single one.
 
     Every sequence of blocks is built and timed in every executor, as a graph of its own.
     """
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     rows = [
         measure_split(model, choose(executors, executor_table.names(), "executors"), calls)
         for model in choose(models, NAMES, "models")
     ]
-    made = terminal.table("Least times of a call in ms", ["model", "single", "split"], ("ms", "ms", "gain"))
+    made = terminal.table(
+        "CPU time of a call in one thread, in ms", ["model", "single", "split"], ("ms", "ms", "gain")
+    )
     for model, single, single_ms, parts, split_ms, gain in rows:
         made.add_row(model, single, parts, single_ms, split_ms, gain)
     terminal.console().print(made)

@@ -65,7 +65,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "a session of ONNX Runtime; options: session configuration entries",
         package="onnxruntime",
         devices=("cpu",),
-        crossing_us=30.0,
+        crossing_us=35.0,
         # It knows no strides, so what is a view in PyTorch is a copy there; it puts an activation into the
         # convolution or product before it.
         prices={
@@ -82,7 +82,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "a model compiled by OpenVINO; options: properties of the CPU device",
         package="openvino",
         devices=("cpu",),
-        crossing_us=60.0,
+        crossing_us=30.0,
         # It knows no strides either, but a reshape costs it nothing.
         prices={
             "launch_us": 0.5,
