@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from torch import nn
 
 import torchrlopt
 from tests.e2e.models import RUNTIMES
+from torchrlopt.compile.memory import MEMORY
+from torchrlopt.executors.regions.stitch import RegionCall
 from torchrlopt.report import Report
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -331,11 +334,72 @@ class Chosen(Waves):
         return self.towers[1](y[rows])
 
 
-def test_rows_that_are_chosen_by_their_content(runtime: str) -> None:
+@pytest.mark.parametrize("in_one_graph", [False, True])
+def test_rows_that_are_chosen_by_their_content(runtime: str, in_one_graph: bool) -> None:
     model, x = build(Chosen), torch.randn(16, WIDTH)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=in_one_graph):
+        fast = optimised(model, x, executor=runtime, on_error="fallback")
+        for _ in range(3):
+            check(fast, model, torch.randn(16, WIDTH))
+        assert (fast.report.num_graphs == 1) is in_one_graph
+
+
+class Asserting(Waves):
+    """Asserts something about its values in the middle."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.towers[0](x)
+        torch._assert_async((y < 1e3).all(), "too large")
+        return self.towers[1](y)
+
+
+def test_assertions_are_made_between_regions(runtime: str) -> None:
+    model, x = build(Asserting), torch.randn(4, WIDTH)
     fast = optimised(model, x, executor=runtime)
-    for _ in range(3):
-        check(fast, model, torch.randn(16, WIDTH))
+    assert ran(fast.report)[:2] == [runtime, "eager"]
+    check(fast, model, x)
+    with pytest.raises(RuntimeError, match="too large"):
+        fast(x + 1e4)
+    check(fast, model, x)
+
+
+class Tied(Waves):
+    """Both sides of the operator read one weight, of which something is computed first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((WIDTH,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = self.towers[0][0].linear.weight * torch.exp(self.scale)
+        y = wave(self.towers[0](x) @ both)
+        return self.towers[1](y @ both)
+
+
+def test_what_both_sides_compute_of_a_weight_is_computed_once(runtime: str) -> None:
+    model, x = build(Tied), torch.randn(4, WIDTH)
+    fast = optimised(model, x, executor=runtime, searcher="none")
+    assert ran(fast.report) == [runtime, "eager", runtime]
+    check(fast, model, x)
+    (compiled,) = MEMORY.compiled.values()
+    calls = [node.target for node in compiled.lowered._rest.main.graph.nodes if _is_region(node)]
+    names = [{str(value.name) for value in call.region.inputs} for call in calls]
+    assert names[0] & names[1]  # the product, which neither of them computes
+    for change in (model.scale, model.towers[0][0].linear.weight):
+        with torch.no_grad():
+            change.add_(0.01)
+        check(fast, model, x)
+
+
+def _is_region(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, RegionCall)
+
+
+def test_the_page_tells_the_parts(runtime: str, tmp_path: Path) -> None:
+    model, x = build(Waves, "middle"), torch.randn(4, WIDTH)
+    report = optimised(model, x, executor=runtime).report
+    report.save(tmp_path / "report.html")
+    assert str(report.parts[0]) in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_auto_runs_parts_too(runtime: str) -> None:

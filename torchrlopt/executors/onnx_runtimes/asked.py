@@ -46,12 +46,14 @@ def refused_kinds(
                 _ANSWERS.clear()
             reason = _ANSWERS[kind] = ask(_alone(node, model))
         if reason is not None:
-            found[node] = f"{title} has no such operator: {reason}"
+            found[node] = f"{title} has no such operator: {' '.join(reason.split())}"
     return found
 
 
 def _is_plain(node: onnx_ir.Node) -> bool:
-    """Whether the node can be told by the types of its operands, and those are known."""
+    """Whether the node can be told by the types of its operands, and those are known; constants go along."""
+    if node.op_type == "Constant":
+        return False
     has_graphs = any(attribute.type in _GRAPHS for attribute in node.attributes.values())
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
     return not has_graphs and all(value.dtype is not None and value.shape is not None for value in values)

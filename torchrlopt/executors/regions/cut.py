@@ -44,11 +44,13 @@ class Cut:
         regions: in an order in which they can run.
         order: all of it in such an order: regions, and nodes that PyTorch runs.
         places: by node, the indices of the regions that it runs in, -1 for PyTorch.
+        once: the nodes over weights and constants, which do not run at every call.
     """
 
     regions: tuple[Region, ...]
     order: tuple[onnx_ir.Node | Region, ...]
     places: Mapping[onnx_ir.Node, frozenset[int]]
+    once: Collection[onnx_ir.Node]
 
 
 OUTSIDE = -1
@@ -145,7 +147,7 @@ class _Cutter:
         units: list[tuple[int, int, onnx_ir.Node | Region]] = [(number, 0, node) for number, node in outside]
         units += [(number, 1, regions[at]) for number, at in numbers.items()]
         units.sort(key=lambda unit: unit[:2])
-        return Cut(tuple(regions), tuple(unit for *_, unit in units), places)
+        return Cut(tuple(regions), tuple(unit for *_, unit in units), places, self.fixed)
 
     def _places(
         self, home: Mapping[onnx_ir.Node, int], left: Collection[onnx_ir.Node]

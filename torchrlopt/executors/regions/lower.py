@@ -154,7 +154,7 @@ def _told(
     between: list[onnx_ir.Node] = []
 
     def tell_between() -> None:
-        run = [node for node in between if node.op_type != "Constant"]
+        run = [node for node in between if node not in parts.once]
         if run:
             why = dict.fromkeys(f"{operator_of(node)}: {reasons[node]}" for node in run if node in reasons)
             told.append(Part("eager", len(run), "; ".join(why) or "too little for a region"))
@@ -201,7 +201,8 @@ class RegionsCallable:
     @property
     def num_evaluations(self) -> int:
         """See `registry.Lowered`: a set of weights counts once, however many regions read it."""
-        seen = self._rest.num_evaluations + sum(each.num_evaluations for each in self._regions)
+        # A callable that keeps nothing may be a plain function.
+        seen = sum(getattr(each, "num_evaluations", 0) for each in (self._rest, *self._regions))
         with self._lock:
             if seen != self._seen:
                 self._seen = seen
