@@ -213,7 +213,7 @@ def measure_split(name: str, executors: Sequence[str], calls: int) -> tuple[str,
         for start, end in itertools.combinations(range(len(chain) + 1), 2):
             for executor in executors:
                 built[start, end, executor] = _built(
-                    nn.Sequential(*chain[start:end]), values[start], executor
+                    nn.Sequential(*chain[start:end]).eval(), values[start], executor
                 )
         ways = [lambda run=run, at=segment[0]: run(values[at]) for segment, run in built.items()]
         times = dict(zip(built, least_ms(ways, calls), strict=True))
@@ -273,22 +273,27 @@ class _First(nn.Module):
 
 def _built(model: nn.Module, x: torch.Tensor, executor: str) -> Callable[[torch.Tensor], torch.Tensor]:
     """The executor's own call of a graph, without the guards around it."""
-    known = set(MEMORY.compiled)
     fast = torchrlopt.optimise(model, (x,), executor=executor, **_OPTIONS)
-    (made,) = (each for key, each in MEMORY.compiled.items() if key not in known)
-    given: list[tuple[Any, ...]] = []
-    lowered = made.lowered
-    assert lowered is not None
+    given: list[tuple[Any, tuple[Any, ...]]] = []
 
-    def note(*args: Any) -> Any:
-        given.append(args)
-        return lowered(*args)
+    def noted(lowered: Any) -> Any:
+        def run(*args: Any) -> Any:
+            given.append((lowered, args))
+            return lowered(*args)
 
-    made.lowered = note
-    fast(x)
-    made.lowered = lowered
-    (args,) = given
-    place = next(index for index, each in enumerate(args) if each is x or each.data_ptr() == x.data_ptr())
+        return run
+
+    # Graphs that are equal share one.
+    compiled = {each: each.lowered for each in MEMORY.compiled.values()}
+    for each, lowered in compiled.items():
+        each.lowered = noted(lowered)
+    try:
+        fast(x)
+    finally:
+        for each, lowered in compiled.items():
+            each.lowered = lowered
+    ((lowered, args),) = given
+    place = next(index for index, each in enumerate(args) if each.data_ptr() == x.data_ptr())
 
     def run(value: torch.Tensor) -> torch.Tensor:
         outputs: tuple[torch.Tensor, ...] = lowered(*args[:place], value, *args[place + 1 :])
