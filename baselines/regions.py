@@ -21,7 +21,7 @@ from torch import nn
 import torchrlopt
 from baselines.models import NAMES, build
 from baselines.shared import csv_files, terminal
-from baselines.shared.arguments import CsvFile, choose
+from baselines.shared.arguments import CsvFile, choose, one
 from torchrlopt import executor_table
 from torchrlopt.compile.memory import MEMORY
 
@@ -34,7 +34,6 @@ _MOST_BLOCKS = 4
 """Into so many groups the blocks of a model are put: every cut between them is tried."""
 
 Call = Callable[[], Any]
-app = typer.Typer(help=__doc__)
 
 
 @torch.library.custom_op("torchrlopt_baselines::halved", mutates_args=())
@@ -48,27 +47,35 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@app.command()
-def kept(
-    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet18,bert_base",
-    executors: Annotated[str, typer.Option(help="Executors.")] = "onnxruntime,openvino,inductor",
+def main(
+    what: Annotated[str, typer.Argument(help="'kept' or 'split'.")],
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet18,vit_s16",
+    executors: Annotated[str, typer.Option(help="Executors, separated by commas.")] = "onnxruntime,openvino",
     calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 60,
     csv: CsvFile = None,
 ) -> None:
-    """Time each model in each executor and in eager, without and with the operator in the middle.
+    """Time calls in one thread, as CPU time.
 
-    All of them run in one thread and take turns.
+    kept: each model in each executor and in eager, without and with an unknown operator in the middle. split:
+    the fastest split of the model's blocks over the executors, against the best single one; every sequence of
+    blocks is built and timed in every executor, as a graph of its own.
+
+    Example: python -m baselines.regions kept --models resnet18 --csv regions.csv
     """
+    one(what, ("kept", "split"), "question")
+    names = choose(models, NAMES, "models")
+    chosen = choose(executors, executor_table.names(), "executors")
     torch.set_num_threads(1)
-    known = [name for name in executor_table.names() if name != executor_table.BASELINE]
-    found = [
-        measure_kept(model, executor, calls)
-        for model in choose(models, NAMES, "models")
-        for executor in choose(executors, known, "executors")
-    ]
-    terminal.console().print(render(found))
+    console = terminal.console()
+    if what == "kept":
+        found = [measure_kept(name, executor, calls) for name in names for executor in chosen]
+        console.print(render(found))
+        rows: list[tuple[object, ...]] = [each.cells() for each in found]
+    else:
+        rows = [measure_split(name, chosen, calls) for name in names]
+        console.print(render_splits(rows))
     if csv is not None:
-        csv_files.write(csv, CSV_COLUMNS, [each.cells() for each in found])
+        csv_files.write(csv, CSV_COLUMNS if what == "kept" else SPLIT_COLUMNS, rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,32 +177,14 @@ def render(found: Sequence[Kept]) -> Table:
 # ---- splits
 
 
-@app.command()
-def split(
-    models: Annotated[
-        str, typer.Option(help="Models, separated by commas.")
-    ] = "resnet18,vit_s16,mobilenet_v3",
-    executors: Annotated[str, typer.Option(help="Executors.")] = "eager,onnxruntime,openvino",
-    calls: Annotated[int, typer.Option(min=1, help="Calls of each, in turns; the least counts.")] = 40,
-    csv: CsvFile = None,
-) -> None:
-    """Find the fastest split of the blocks of a model over executors, and run it against the best single one.
-
-    Every sequence of blocks is built and timed in every executor, as a graph of its own.
-    """
-    torch.set_num_threads(1)
-    rows = [
-        measure_split(model, choose(executors, executor_table.names(), "executors"), calls)
-        for model in choose(models, NAMES, "models")
-    ]
+def render_splits(rows: Sequence[Sequence[object]]) -> Table:
+    """A row for each model."""
     made = terminal.table(
         "CPU time of a call in one thread, in ms", ["model", "single", "split"], ("ms", "ms", "gain")
     )
     for model, single, single_ms, parts, split_ms, gain in rows:
-        made.add_row(model, single, parts, single_ms, split_ms, gain)
-    terminal.console().print(made)
-    if csv is not None:
-        csv_files.write(csv, SPLIT_COLUMNS, rows)
+        made.add_row(*map(str, (model, single, parts, single_ms, split_ms, gain)))
+    return made
 
 
 Segment = tuple[int, int, str]
@@ -304,4 +293,4 @@ def _built(model: nn.Module, x: torch.Tensor, executor: str) -> Callable[[torch.
 
 
 if __name__ == "__main__":
-    app()
+    typer.run(main)
