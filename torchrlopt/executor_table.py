@@ -28,6 +28,8 @@ class ExecutorRow:
             lowering looks at no value of a weight, and another set means no other compilation.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
             others rest in between.
+        crossing_us: what one call of its runtime costs beside the operators, in microseconds: of importance
+            where it runs parts of a graph.
         prices: how its `DeviceModel` differs from that of eager PyTorch. The times are those of the CPU: a
             launch on a GPU costs the same from every executor.
     """
@@ -40,6 +42,7 @@ class ExecutorRow:
     preferred_on: tuple[str, ...] = ()
     holds_for_all_weights: bool = False
     needs_settling: bool = True
+    crossing_us: float = 0.0
     prices: Mapping[str, float | bool] = dataclasses.field(default_factory=dict)
 
 
@@ -62,6 +65,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "a session of ONNX Runtime; options: session configuration entries",
         package="onnxruntime",
         devices=("cpu",),
+        crossing_us=35.0,
         # It knows no strides, so what is a view in PyTorch is a copy there; it puts an activation into the
         # convolution or product before it.
         prices={
@@ -78,6 +82,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "a model compiled by OpenVINO; options: properties of the CPU device",
         package="openvino",
         devices=("cpu",),
+        crossing_us=30.0,
         # It knows no strides either, but a reshape costs it nothing.
         prices={
             "launch_us": 0.5,
@@ -96,6 +101,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         package="tensorrt",
         devices=("cuda",),
         preferred_on=("cuda",),
+        crossing_us=50.0,  # assumed
         prices={
             "launch_us": 0.5,
             "contraction_launch_us": 2.5,

@@ -15,7 +15,7 @@ FLOORS = (
     ("lowering", "registry", "device_clock", "cuda_graphs"),
     ("weights", "kept_heap"),
     ("eager",),
-    ("inductor", "onnx_runtimes"),
+    ("inductor", "onnx_runtimes", "regions"),
     ("tensorrt",),
 )
 """Folders and files of executors/, from the lowest floor to the highest."""

@@ -6,6 +6,7 @@ plan -> write -> lower -> check, consecutive lines of `attempt`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,11 +22,13 @@ from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import registry
+from torchrlopt.executors.regions.lower import lower
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx import files
 from torchrlopt.onnx.writer import fresh_prefix, write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Planned, Subject, Verified, make_plan
+from torchrlopt.plan.region_prices import region_prices
 from torchrlopt.report import Drawing, Report
 
 
@@ -79,7 +82,10 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     with timed(report, "write"):
         model = write(dataclasses.replace(job.program, graph=planned.graph))
     with timed(report, "lower"):
-        lowered = registry.get(options.executor).lower(model, job.captured, options)
+        executor = registry.get(options.executor)
+        prices = functools.partial(region_prices, planned.graph, subject_of(job), options)
+        lowered = lower(executor, model, job.captured, options, prices)
+        report.parts = getattr(lowered, "parts", ())
     folder = folder_of(planned.graph_hash, options)
     if folder is not None:
         with timed(report, "save"):

@@ -24,7 +24,7 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_fx import split_prologue
@@ -40,6 +40,10 @@ class InductorExecutor:
     """Compiles a model with inductor."""
 
     name = "inductor"
+
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`: what ONNX has no operator for is called as the original calls it."""
+        return {}
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `Executor.lower`. Inductor itself runs at its first call.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from torchrlopt import executor_table
 from torchrlopt.errors import OptionsError
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from torchrlopt.capture.captured import Captured
     from torchrlopt.options import Options
+
+
+Refusals: TypeAlias = "Mapping[onnx_ir.Node, str]"
+"""The nodes that an executor does not take, each with the reason."""
 
 
 class Lowered(Protocol):
@@ -44,6 +49,19 @@ class Executor(Protocol):
     """Turns an ONNX model into a callable."""
 
     name: str
+
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """The nodes that the executor does not take, so that others can run in it.
+
+        Args:
+            model: as for `lower`; not changed.
+            captured: where it came from.
+            options: the user's choices.
+
+        Returns:
+            None of them where `lower` takes the whole model, or raises for another reason than a node.
+        """
+        ...
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable.

@@ -45,6 +45,24 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a graph that runs in parts.
+
+    Attributes:
+        executor: what runs it.
+        operators: how many.
+        reason: why there.
+    """
+
+    executor: str
+    operators: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.executor}, {self.operators} operators: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Timing:
     """Alternated timing of two callables on the same inputs.
 
@@ -99,6 +117,8 @@ class Report:
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         cut: where Dynamo ended the graph before the call was over; empty where it did not.
         choices: what `executor="auto"` chose from; empty otherwise.
+        parts: what runs where, in the order of a call, where the executor takes parts of the graph only;
+            empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
         plans: the plan of each graph that came so far, as `SavedPlan` holds them.
         repro: what repeats the failure that led to the original, see `dump_repro`; not in the JSON.
@@ -131,6 +151,7 @@ class Report:
     num_graphs: int = 1
     cut: str = ""
     choices: tuple[Choice, ...] = ()
+    parts: tuple[Part, ...] = ()
     graph_hash: str = ""
     plans: tuple[dict[str, Any], ...] = ()
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -201,6 +222,7 @@ class Report:
         fields["opaque"] = tuple(fields["opaque"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
+        fields["parts"] = tuple(Part(**part) for part in fields.get("parts", ()))
         fields["plans"] = tuple(fields.get("plans", ()))
         fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
         fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
@@ -244,6 +266,7 @@ class Report:
             num_graphs=sum(r.num_graphs for r in reports),
             cut=_joined(r.cut for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
+            parts=tuple(part for r in reports for part in r.parts),
             graph_hash=_joined(r.graph_hash for r in reports),
             plans=tuple(plan for r in reports for plan in r.plans),
             repro=next((r.repro for r in reports if r.repro is not None), None),
@@ -296,6 +319,7 @@ class Report:
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
         rows.extend(("worth", str(each)) for each in self.left_out)
         rows.extend(("tried", _told(choice)) for choice in self.choices)
+        rows.extend(("part", str(part)) for part in self.parts)
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
         rows.extend(("note", note) for note in self.notes)

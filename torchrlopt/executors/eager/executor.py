@@ -17,7 +17,7 @@ from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.kept_heap import on_heap
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.options import Options
@@ -30,6 +30,10 @@ class EagerExecutor:
     """Lowers a model to an FX graph of ATen calls, and computes once what depends on weights only."""
 
     name = "eager"
+
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`: what ONNX has no operator for is called as the original calls it."""
+        return {}
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `Executor.lower`.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.capture.translate.table import TABLE
@@ -35,22 +36,24 @@ _RESULTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
 
 
-def lower_captured(model: onnx_ir.Model, captured: Captured) -> fx.GraphModule:
+def lower_captured(
+    model: onnx_ir.Model, captured: Captured, make: Callable[..., Lowering] | None = None
+) -> fx.GraphModule:
     """The ATen graph of a rewritten model, with the placeholders and outputs of the captured one.
 
-    Every node carries `meta["val"]`.
+    Every node carries `meta["val"]`. `make` gives another kind of `Lowering`.
 
     Raises:
         LoweringError: a node can neither be put back nor converted.
     """
-    placeholders = [node for node in captured.aten.graph.nodes if node.op == "placeholder"]
+    placeholders = captured.aten.graph.find_nodes(op="placeholder")
     values = [node.meta.get("val") for node in captured.aten.graph.nodes]
-    mode = next((v.fake_mode for v in values if isinstance(v, torch._subclasses.FakeTensor)), None)
+    mode = next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
     if mode is None:
         raise LoweringError("the captured graph has no fake values")
     devices = [v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"]
-    device = devices[0] if devices else torch.device("cpu")
-    lowering = Lowering(model, Emitter(mode, device), captured)
+    emitter = Emitter(mode, devices[0] if devices else torch.device("cpu"))
+    lowering = (make or Lowering)(model, emitter, captured)
     for node in placeholders:
         lowering.add_placeholder(node.name, node.meta.get("val"))
     for value in model.graph.inputs:
@@ -70,8 +73,7 @@ def lower_model(model: onnx_ir.Model, device: torch.device | None = None) -> fx.
         LoweringError: a node has no converter.
     """
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    where = device if device is not None else torch.device("cpu")
-    lowering = Lowering(model, Emitter(mode, where), None)
+    lowering = Lowering(model, Emitter(mode, device or torch.device("cpu")), None)
     lowering.add_inputs()
     lowering.add_nodes()
     return lowering.finish_model()

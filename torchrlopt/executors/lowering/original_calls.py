@@ -7,7 +7,7 @@ has properties that ONNX cannot express.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,16 @@ class Group:
     calls: tuple[fx.Node, ...]
     outputs: Mapping[onnx_ir.Value, str]
     redirected: Mapping[str, onnx_ir.Value]
+
+
+def nodes_by_origin(model: onnx_ir.Model, captured: Captured) -> dict[str, list[onnx_ir.Node]]:
+    """The nodes of a model that came from one ATen call each, by the name of the call."""
+    found: dict[str, list[onnx_ir.Node]] = {}
+    for node in model.graph:
+        origin = captured.origins.get(str(node.name))
+        if origin is not None:
+            found.setdefault(origin, []).append(node)
+    return found
 
 
 class Groups:
@@ -65,6 +75,12 @@ class Groups:
     def forget(self, node: onnx_ir.Node) -> None:
         """Treat the group of a node as not whole: its nodes are converted one by one."""
         self._found[self._captured.origins[str(node.name)]] = None
+
+    def forget_torn(self, is_torn: Callable[[Collection[str]], bool]) -> None:
+        """Treat as not whole the groups of whose nodes, by name, this holds."""
+        for origin, members in self._members.items():
+            if len(members) > 1 and is_torn(members):
+                self._found[origin] = None
 
     def _group(self, origin: str) -> Group | None:
         names = self._captured.groups.get(origin, (origin,))

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.lowering.converters.emitter import Emitter, aten
-from torchrlopt.executors.lowering.fx_values import dim_key
+from torchrlopt.executors.lowering.fx_values import dim_key, gives_new_memory
 from torchrlopt.executors.lowering.symbols import number_of
 
 
@@ -158,7 +158,7 @@ def _base(node: fx.Node) -> fx.Node:
     """The node whose memory a node's value may lie in: itself, unless it is a view."""
     while node.op == "call_function":
         sources = node.all_input_nodes
-        if not sources or not _may_be_view(node):
+        if not sources or not _may_be_view(node) or gives_new_memory(sources[0]):
             break
         node = sources[0]
     return node

@@ -25,13 +25,17 @@ _NEVER = frozenset(
 _NARROW = frozenset({onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16})
 
 
-def refuse_last_digits(model: onnx_ir.Model) -> None:
-    """Raise UnsupportedError for a graph that another runtime may round in another way where it matters.
+REASON = "a last digit, by which a later operator decides, may be rounded in another way"
+
+
+def of_last_digits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """The nodes that another runtime may round in another way where it matters.
 
     Args:
         model: as `onnx.writer` gives it, with nodes that say whether they keep their bits.
     """
     rounded: set[onnx_ir.Value] = set()
+    found = {}
     for node in model.graph:
         if KEEPS_BITS not in node.meta:
             continue
@@ -39,10 +43,13 @@ def refuse_last_digits(model: onnx_ir.Model) -> None:
         is_narrow = any(value.dtype in _NARROW for value in node.outputs)
         rounds = node.op_type in _ALONE or node.op_type in _NEVER
         if node.op_type in _NEVER or (rounds and (is_rounded or is_narrow)):
-            raise UnsupportedError(
-                "a last digit, by which a later operator decides, may be rounded in another way",
-                where=str(node.name),
-                got=node.op_type,
-            )
-        if rounds or is_rounded:
+            found[node] = REASON  # and what it gives is as PyTorch rounds it
+        elif rounds or is_rounded:
             rounded.update(node.outputs)
+    return found
+
+
+def refuse_last_digits(model: onnx_ir.Model) -> None:
+    """Raise UnsupportedError where there are any."""
+    for node, reason in of_last_digits(model).items():
+        raise UnsupportedError(reason, where=str(node.name), got=node.op_type)

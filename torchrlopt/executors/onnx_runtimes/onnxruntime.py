@@ -22,7 +22,7 @@ from torchrlopt.executors.onnx_runtimes.session_call import (
     lower_to_session,
     proto_without_weights,
 )
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -117,14 +117,36 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 
 
+def _ask(model: bytes) -> str | None:
+    """What ONNX Runtime has against a model; see `asked.Ask`."""
+    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001  # ONNX Runtime's errors have no common base
+        return str(error).rpartition(" : ")[2]
+    return None
+
+
+_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open, ask=_ask)
+
+
 class OnnxRuntimeExecutor:
     """Runs a model in an ONNX Runtime session on the CPU."""
 
     name = "onnxruntime"
 
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`."""
+        return _RUNTIME.refusals(model)
+
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `lower_to_session`."""
-        return lower_to_session(model, captured, options, Runtime("ONNX Runtime", "onnxruntime", _open))
+        return lower_to_session(model, captured, options, _RUNTIME)
 
 
 EXECUTOR = OnnxRuntimeExecutor()

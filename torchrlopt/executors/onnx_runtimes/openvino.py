@@ -18,9 +18,9 @@ import onnx_ir
 import torch
 from numpy.typing import NDArray
 
-from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.errors import LoweringError
 from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ _MAY_READ_INT64 = frozenset(
 _MAY_GIVE_INT64 = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
 
 
-def _refuse_64_bits(model: onnx_ir.Model) -> None:
-    """Raise UnsupportedError for a model that needs the 64 bits of its numbers."""
+def _of_64_bits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """The nodes that need the 64 bits of their numbers."""
     wide = onnx_ir.DataType.INT64
+    found = {}
     for node in model.graph:
         given = {value.dtype for value in node.outputs}
         types = given | {value.dtype for value in node.inputs if value is not None}
@@ -55,9 +56,8 @@ def _refuse_64_bits(model: onnx_ir.Model) -> None:
         returns = any(value.is_graph_output() and value.dtype == wide for value in node.outputs)
         is_refused = wide in types and (computes or returns) and node.op_type not in _MAY_GIVE_INT64
         if is_refused or onnx_ir.DataType.DOUBLE in types:
-            raise UnsupportedError(
-                "OpenVINO computes with 32 bits", where=str(node.name), got=f"{node.op_type} of 64"
-            )
+            found[node] = "OpenVINO computes with 32 bits"
+    return found
 
 
 def _core() -> Any:
@@ -216,16 +216,21 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: list(compiled(dict(zip(names, arrays, strict=True))).to_tuple())
 
 
+_RUNTIME = Runtime("OpenVINO", "openvino", _open, _of_64_bits)
+
+
 class OpenVinoExecutor:
     """Runs a model in OpenVINO on the CPU."""
 
     name = "openvino"
 
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`."""
+        return _RUNTIME.refusals(model)
+
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `lower_to_session`."""
-        return lower_to_session(
-            model, captured, options, Runtime("OpenVINO", "openvino", _open, _refuse_64_bits)
-        )
+        return lower_to_session(model, captured, options, _RUNTIME)
 
 
 EXECUTOR = OpenVinoExecutor()

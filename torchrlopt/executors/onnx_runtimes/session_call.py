@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.util
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,8 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.eager.layout import reorder, restride
 from torchrlopt.executors.lowering.fx_values import static_stride
 from torchrlopt.executors.lowering.output_layout import dense_order, is_apart
-from torchrlopt.executors.onnx_runtimes.last_digits import refuse_last_digits
+from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
+from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_onnx import split_weights
@@ -34,15 +35,17 @@ if TYPE_CHECKING:
 _CPU = torch.device("cpu")
 
 
-def refuse_opaque(model: onnx_ir.Model) -> None:
-    """Raise where a model holds ATen calls that ONNX has no operator for.
+def of_opaque(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """The nodes that are ATen calls that ONNX has no operator for."""
+    return {node: "operators that ONNX does not have" for node in model.graph if node.domain == ATEN_DOMAIN}
 
-    Raises:
-        LoweringError: it does; the message names them.
-    """
-    opaque = sorted({node.op_type for node in model.graph if node.domain == ATEN_DOMAIN})
+
+def refuse_opaque(model: onnx_ir.Model) -> None:
+    """Raise LoweringError where there are any; the message names them."""
+    opaque = of_opaque(model)
     if opaque:
-        raise LoweringError("operators that ONNX does not have", got=", ".join(opaque))
+        names = ", ".join(sorted({node.op_type for node in opaque}))
+        raise LoweringError(next(iter(opaque.values())), got=names)
 
 
 def devices_of(captured: Captured) -> set[torch.device]:
@@ -123,13 +126,22 @@ class Runtime:
         title: its name, for people.
         package: the Python package, which is also the extra of ours that brings it.
         open: makes a session.
-        refuse: raises UnsupportedError for a model that the runtime would not compute as PyTorch does.
+        refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
+        ask: whether the runtime takes a model; None where it says so only when it compiles.
     """
 
     title: str
     package: str
     open: Opener
-    refuse: Callable[[onnx_ir.Model], None] = lambda model: None
+    refuses: Callable[[onnx_ir.Model], Mapping[onnx_ir.Node, str]] = lambda model: {}
+    ask: Ask | None = None
+
+    def refusals(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+        """See `Executor.refusals`."""
+        found = {**of_opaque(model), **of_last_digits(model), **self.refuses(model)}
+        if self.ask is not None and importlib.util.find_spec(self.package) is not None:
+            found |= refused_kinds(model, found, self.title, self.ask)
+        return found
 
 
 def lower_to_session(
@@ -155,7 +167,8 @@ def lower_to_session(
     refuse_opaque(model)
     refuse_last_digits(model)
     refuse_elsewhere(captured)
-    runtime.refuse(model)
+    for node, reason in runtime.refuses(model).items():
+        raise UnsupportedError(reason, where=str(node.name), got=node.op_type)
     standardise(model)
     with _disable_current_modes():
         return SessionCallable(model, captured, options, runtime.open)

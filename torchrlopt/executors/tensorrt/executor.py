@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.eager.executor import EagerExecutor
 from torchrlopt.executors.onnx_runtimes.session_call import FetchedOutputs, as_tensor, devices_of, positions
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.tensorrt.files import EngineFiles
-from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare
+from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.options import Options
 from torchrlopt.storage.directory import default_directory
@@ -32,6 +32,10 @@ class TensorRtExecutor:
     """Runs a model as a TensorRT engine on a CUDA device."""
 
     name = "tensorrt"
+
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`."""
+        return refusals(model)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `Executor.lower`. The engine itself is built at the first call.

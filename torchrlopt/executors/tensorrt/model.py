@@ -15,7 +15,12 @@ import torch
 
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.onnx_runtimes.session_call import positions, proto_without_weights, refuse_opaque
+from torchrlopt.executors.onnx_runtimes.session_call import (
+    of_opaque,
+    positions,
+    proto_without_weights,
+    refuse_opaque,
+)
 from torchrlopt.executors.weights.split_onnx import WeightPrologue, split_weights
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx import opsets
@@ -126,6 +131,17 @@ class Prepared:
     prologue: WeightPrologue
     weights: tuple[str, ...]
     tf32: bool
+
+
+def refusals(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """The nodes that TensorRT cannot be given; what its parser has against others it says when it builds."""
+    found = of_opaque(model)
+    ends = [(value, [use.node for use in value.uses()]) for value in model.graph.inputs]
+    ends += [(value, [node]) for node in model.graph for value in node.outputs if value.is_graph_output()]
+    for value, nodes in ends:
+        if value.dtype is not None and torch_dtype(value.dtype) not in _DTYPES:
+            found |= dict.fromkeys(nodes, f"TensorRT has no tensors of {value.dtype.name}")
+    return found
 
 
 def prepare(

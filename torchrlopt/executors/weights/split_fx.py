@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import ancestors
+from torchrlopt.executors.lowering.fx_values import ancestors, gives_new_memory
 from torchrlopt.executors.weights.static_part import crossing, hoisted_calls
 
 aten = torch.ops.aten
@@ -99,7 +99,7 @@ def _may_alias(node: fx.Node) -> bool:
     """True for a call whose result may lie in the memory of an argument."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
-        return True
+        return not gives_new_memory(node)
     schema = target._schema
     if any(argument.alias_info is not None for argument in schema.arguments):
         return True

@@ -91,8 +91,14 @@ class WeightPrologue:
 
 def _hoisted_nodes(graph: onnx_ir.Graph, static: Collection[str]) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
     """The nodes over weights and constants that read a weight, in whatever depth."""
+    weights = [value for value in graph.inputs if value.name in static]
+    return hoisted(steps_of(graph), weights, graph.initializers.values())
+
+
+def steps_of(graph: onnx_ir.Graph) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
+    """The nodes of a graph as steps, in order."""
     kinds = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
-    steps = (
+    return [
         Step(
             node,
             [value for value in node.inputs if value is not None],
@@ -100,9 +106,7 @@ def _hoisted_nodes(graph: onnx_ir.Graph, static: Collection[str]) -> list[Step[o
             node.op_type not in _RANDOM and all(a.type not in kinds for a in node.attributes.values()),
         )
         for node in graph
-    )
-    weights = [value for value in graph.inputs if value.name in static]
-    return hoisted(steps, weights, graph.initializers.values())
+    ]
 
 
 def _readers(value: onnx_ir.Value) -> list[onnx_ir.Node | None]:

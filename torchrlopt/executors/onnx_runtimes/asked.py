@@ -1,0 +1,97 @@
+"""Asks a runtime which operators it has for which types: every kind of node of a model, alone.
+
+Runtimes have no list that could be trusted: which kernels there are depends on version, types and attributes.
+So each kind is given to the runtime as a model of one node, and the answer is remembered by the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import onnx_ir
+
+from torchrlopt.onnx.opsets import ATEN_DOMAIN
+from torchrlopt.onnx.standard import standardise
+
+Ask = Callable[[bytes], str | None]
+"""Takes a serialised model; gives the runtime's reason against it, None where it takes it."""
+
+_ANSWERS: dict[object, str | None] = {}
+_MOST_ANSWERS = 4096
+_NOT_ASKED = "not asked yet"
+
+_GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+
+
+def refused_kinds(
+    model: onnx_ir.Model, known: Collection[onnx_ir.Node], title: str, ask: Ask
+) -> dict[onnx_ir.Node, str]:
+    """The nodes that a runtime has no operator for.
+
+    Args:
+        model: not changed.
+        known: nodes that need not be asked for.
+        title: of the runtime, for people.
+        ask: how it is asked.
+    """
+    found = {}
+    opsets = tuple(sorted(model.graph.opset_imports.items()))
+    for node in model.graph:
+        if node in known or node.domain == ATEN_DOMAIN or not _is_plain(node):
+            continue
+        kind = ask, opsets, _kind(node)
+        reason = _ANSWERS.get(kind, _NOT_ASKED)
+        if reason is _NOT_ASKED:
+            if len(_ANSWERS) >= _MOST_ANSWERS:
+                _ANSWERS.clear()
+            reason = _ANSWERS[kind] = ask(_alone(node, model))
+        if reason is not None:
+            found[node] = f"{title} has no such operator: {' '.join(reason.split())}"
+    return found
+
+
+def _is_plain(node: onnx_ir.Node) -> bool:
+    """Whether the node can be told by the types of its operands, and those are known; constants go along."""
+    if node.op_type == "Constant":
+        return False
+    has_graphs = any(attribute.type in _GRAPHS for attribute in node.attributes.values())
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+    return not has_graphs and all(value.dtype is not None and value.shape is not None for value in values)
+
+
+def _kind(node: onnx_ir.Node) -> object:
+    attributes = tuple(
+        (name, str(attribute.value))
+        for name, attribute in sorted(node.attributes.items())
+        if attribute.type != onnx_ir.AttributeType.TENSOR
+    )
+    operands = tuple(
+        None if value is None else (value.dtype, len(value.shape or ()), _constant_of(value) is not None)
+        for value in node.inputs
+    )
+    return node.domain, node.op_type, attributes, operands, tuple(value.dtype for value in node.outputs)
+
+
+def _constant_of(value: onnx_ir.Value) -> onnx_ir.Node | None:
+    producer = value.producer()
+    return producer if producer is not None and producer.op_type == "Constant" else None
+
+
+def _alone(node: onnx_ir.Node, model: onnx_ir.Model) -> bytes:
+    """A model of this node and its constants."""
+    read = list(dict.fromkeys(value for value in node.inputs if value is not None))
+    constants = [each for each in map(_constant_of, read) if each is not None]
+    initializers = [value for value in read if value.producer() is None and value.const_value is not None]
+    given = [value for value in read if _constant_of(value) is None and value not in initializers]
+    view = onnx_ir.GraphView(
+        given,
+        [value for value in node.outputs if value.name],
+        nodes=[*dict.fromkeys(constants), node],
+        initializers=initializers,
+        opset_imports=dict(model.graph.opset_imports),
+        name="asked",
+    )
+    alone = onnx_ir.Model(view.clone(), ir_version=model.ir_version)
+    standardise(alone)
+    data: bytes = onnx_ir.to_proto(alone).SerializeToString()
+    return data

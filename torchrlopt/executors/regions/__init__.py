@@ -1,0 +1,1 @@
+"""Graphs of which an executor takes parts: which parts, whether they pay, and what runs them."""

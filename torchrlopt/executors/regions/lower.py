@@ -1,0 +1,217 @@
+"""Lowers a graph that a runtime takes parts of: those run there, the rest in PyTorch.
+
+An executor says which nodes it does not take (`Executor.refusals`). It gets the whole graph where it takes
+that, else the regions that pay (`cut.py`), each as a graph of its own; the rest is lowered as the eager
+executor does it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torchrlopt.errors import LoweringError, RlOptError
+from torchrlopt.executors.eager.executor import assemble
+from torchrlopt.executors.lowering.original_calls import nodes_by_origin
+from torchrlopt.executors.regions.cut import Cut, Region, cut
+from torchrlopt.executors.regions.prices import Prices
+from torchrlopt.executors.regions.stitch import stitch
+from torchrlopt.executors.regions.subject import LeaveRegionsError, Subject, subjects_of
+from torchrlopt.executors.registry import Executor, Lowered, Refusals
+from torchrlopt.executors.weights.static_part import static_inputs
+from torchrlopt.onnx.opsets import ATEN_DOMAIN
+from torchrlopt.options import Options
+from torchrlopt.report import Part
+
+if TYPE_CHECKING:
+    from torchrlopt.capture.captured import Captured
+
+_MOST_TRIES = 8
+"""So often the graph is cut anew because the executor refuses a node where its region ends."""
+
+
+def lower(
+    executor: Executor,
+    model: onnx_ir.Model,
+    captured: Captured | None,
+    options: Options,
+    prices: Callable[[], Prices],
+) -> Lowered:
+    """Build the callable of a graph, in regions where the executor does not take all of it.
+
+    Args:
+        executor: what runs the graph, or parts of it.
+        model: the graph; may be changed.
+        captured: where it came from; None for a model that was read from a file.
+        options: the user's choices.
+        prices: what regions save and cost; asked for where there are any.
+
+    Raises:
+        LoweringError: the executor takes too little of the graph.
+        RlOptError: see `Executor.lower`.
+    """
+    refused = {} if captured is None else executor.refusals(model, captured, options)
+    if captured is None or not refused:
+        return executor.lower(model, captured, options)
+    with _disable_current_modes():  # inside AOTAutograd's fake mode constants would come out fake
+        try:
+            priced = dataclasses.replace(prices(), sizes=_sizes(captured))
+            return _in_regions(executor, model, captured, options, refused, priced)
+        except LoweringError as error:
+            reason = error
+    try:
+        return executor.lower(model, captured, options)
+    except RlOptError as error:
+        parts = f"run it elsewhere; in parts it does not run here either: {reason}"
+        raise type(error)(
+            error.what, where=error.where, expected=error.expected, got=error.got, todo=parts
+        ) from reason
+
+
+def _in_regions(
+    executor: Executor,
+    model: onnx_ir.Model,
+    captured: Captured,
+    options: Options,
+    refused: Refusals,
+    prices: Prices,
+) -> RegionsCallable:
+    model.graph.sort()
+    placeholders = captured.aten.graph.find_nodes(op="placeholder")
+    scalars = {node.name for node in placeholders if not isinstance(node.meta.get("val"), torch.Tensor)}
+    static = static_inputs(captured, options)
+    fixed = static | captured.constants.keys()
+    by_name = {str(node.name): node for node in model.graph}
+    reasons = dict(refused)
+
+    def pays(region: Region) -> bool:
+        return bool(region.outputs) and prices.saving_us(region.taken) > _border_us(region, fixed, prices)
+
+    for _ in range(_MOST_TRIES):
+        left = _with_groups(model, captured, reasons)
+        parts = cut(model, left, fixed, scalars, prices.num_bytes, pays)
+        if not parts.regions:
+            raise LoweringError("no region saves more than its borders cost")
+        stitched = stitch(model, captured, parts)
+        subjects = subjects_of(stitched, model, static)
+        found = [executor.refusals(each.model, each.captured, options) for each in subjects]
+        new = {by_name[str(node.name)]: why for each in found for node, why in each.items()}
+        if new:
+            reasons |= new
+            continue
+        for each in subjects:
+            each.call.lowered = executor.lower(each.model, each.captured, options)
+        told = _told(executor.name, parts, reasons, fixed, prices)
+        rest = assemble(stitched.module, static, dataclasses.replace(options, cuda_graphs=False))
+        return RegionsCallable(rest, subjects, captured.aten.forward, told)
+    raise LoweringError("the executor refuses a node of every region")
+
+
+def _sizes(captured: Captured) -> dict[str, int]:
+    """Examples of all symbolic sizes of a graph, by their expressions."""
+    found: dict[str, int] = {}
+    for node in captured.aten.graph.nodes:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            symbol: Any = size
+            if isinstance(size, torch.SymInt) and symbol.node.has_hint():
+                found[str(symbol.node.expr)] = int(symbol.node.hint)
+    return found
+
+
+def _with_groups(
+    model: onnx_ir.Model, captured: Captured, refused: Collection[onnx_ir.Node]
+) -> set[onnx_ir.Node]:
+    """The refused nodes, and those that came from one ATen call with them: it is put back whole."""
+    left = set(refused)
+    for members in nodes_by_origin(model, captured).values():
+        if any(node in refused for node in members):
+            left.update(node for node in members if node.op_type != "Constant")
+    return left
+
+
+def _border_us(region: Region, fixed: Collection[str], prices: Prices) -> float:
+    """What a call of the region costs; weights are handed over once."""
+    return prices.border_us([*(each for each in region.inputs if each.name not in fixed), *region.outputs])
+
+
+def operator_of(node: onnx_ir.Node) -> str:
+    """What a node computes, for people."""
+    return node.op_type if node.domain in ("", ATEN_DOMAIN) else f"{node.domain}::{node.op_type}"
+
+
+def _told(
+    name: str, parts: Cut, reasons: Refusals, fixed: Collection[str], prices: Prices
+) -> tuple[Part, ...]:
+    """What runs where, and why, in the order in which it runs; what PyTorch runs in between in one."""
+    told: list[Part] = []
+    between: list[onnx_ir.Node] = []
+
+    def tell_between() -> None:
+        run = [node for node in between if node not in parts.once]
+        if run:
+            why = dict.fromkeys(f"{operator_of(node)}: {reasons[node]}" for node in run if node in reasons)
+            told.append(Part("eager", len(run), "; ".join(why) or "too little for a region"))
+        between.clear()
+
+    for unit in parts.order:
+        if isinstance(unit, onnx_ir.Node):
+            between.append(unit)
+            continue
+        tell_between()
+        saved, border = prices.saving_us(unit.taken), _border_us(unit, fixed, prices)
+        told.append(Part(name, len(unit.taken), f"saves {saved:.0f} us for {border:.0f} us at its borders"))
+    tell_between()
+    return tuple(told)
+
+
+class RegionsCallable:
+    """A lowered graph that runs in regions.
+
+    Args:
+        rest: calls the regions.
+        subjects: the regions.
+        original: runs where a runtime asks for the original of its region.
+        parts: what runs where.
+
+    Attributes:
+        parts: see above.
+    """
+
+    def __init__(
+        self,
+        rest: Lowered,
+        subjects: Sequence[Subject],
+        original: Callable[..., Sequence[Any]],
+        parts: tuple[Part, ...],
+    ) -> None:
+        self.parts = parts
+        self._rest = rest
+        self._regions = [each.call.lowered for each in subjects if each.call.lowered is not None]
+        self._original = original
+        self._lock = threading.Lock()
+        self._seen = self._num_evaluations = 0
+
+    @property
+    def num_evaluations(self) -> int:
+        """See `registry.Lowered`: a set of weights counts once, however many regions read it."""
+        # A callable that keeps nothing may be a plain function.
+        seen = sum(getattr(each, "num_evaluations", 0) for each in (self._rest, *self._regions))
+        with self._lock:
+            if seen != self._seen:
+                self._seen = seen
+                self._num_evaluations += 1
+            return self._num_evaluations
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run on the inputs of the captured graph, in its order."""
+        try:
+            return self._rest(*args)
+        except LeaveRegionsError:
+            return tuple(self._original(*args))

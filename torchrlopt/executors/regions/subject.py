@@ -1,0 +1,100 @@
+"""A region as an executor is given it: a graph of its own, with arguments and results of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import NoReturn
+
+import onnx_ir
+import torch
+from torch import fx
+
+from torchrlopt.capture.captured import Captured
+from torchrlopt.executors.regions.cut import Region
+from torchrlopt.executors.regions.stitch import RegionCall, Stitched
+from torchrlopt.executors.weights.split_fx import reaching_output
+from torchrlopt.executors.weights.static_part import static_nodes
+
+
+class LeaveRegionsError(Exception):
+    """A runtime asks for the original of its region: the original of the whole graph runs instead."""
+
+
+def _leave_regions() -> NoReturn:
+    raise LeaveRegionsError
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What `Executor.lower` takes.
+
+    Attributes:
+        call: the function that is to call it.
+        model: the region's model.
+        captured: its arguments and results.
+    """
+
+    call: RegionCall
+    model: onnx_ir.Model
+    captured: Captured
+
+
+def subjects_of(stitched: Stitched, model: onnx_ir.Model, static: Collection[str]) -> list[Subject]:
+    """The regions of a graph, in the order of their calls.
+
+    Args:
+        stitched: the graph.
+        model: that was cut.
+        static: names of the graph's inputs that are weights.
+    """
+    graph = stitched.module.graph
+    # What the caller may get hold of is computed anew at every call.
+    fixed = static_nodes(graph, static) - reaching_output(graph)
+    return [_subject(node, model, fixed) for node in stitched.calls]
+
+
+def _subject(node: fx.Node, model: onnx_ir.Model, fixed: Collection[fx.Node]) -> Subject:
+    call = node.target
+    assert isinstance(call, RegionCall)
+    aten = fx.Graph()
+    static = set()
+    own = _model_of(call.region, model)
+    for value, operand in zip(own.graph.inputs, node.args, strict=True):
+        assert isinstance(operand, fx.Node)
+        given = aten.placeholder(f"given_{len(aten.nodes)}")
+        given.meta["val"] = operand.meta["val"]
+        value.name = given.name
+        if operand in fixed:
+            static.add(given.name)
+    results = []
+    for fake in call.results:
+        results.append(aten.call_function(_leave_regions))
+        results[-1].meta["val"] = fake
+    aten.output(tuple(results))
+    captured = Captured(
+        model=own,
+        aten=fx.GraphModule(torch.nn.Module(), aten),
+        static_inputs=frozenset(static),
+        constants={},
+        values={},
+        origins={},
+        opaque=(),
+        fx_values={},
+        groups={},
+    )
+    return Subject(call, own, captured)
+
+
+def _model_of(region: Region, model: onnx_ir.Model) -> onnx_ir.Model:
+    read = {value for node in region.nodes for value in node.inputs if value is not None}
+    initializers = [value for value in model.graph.initializers.values() if value in read]
+    view = onnx_ir.GraphView(
+        region.inputs,
+        region.outputs,
+        nodes=region.nodes,
+        initializers=initializers,
+        opset_imports=dict(model.graph.opset_imports),
+        name=model.graph.name,
+    )
+    return onnx_ir.Model(view.clone(), ir_version=model.ir_version)
