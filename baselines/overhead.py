@@ -1,7 +1,7 @@
 """What a call costs beyond the executor: guards, wrappers, and the look at the weights.
 
 The model is a chain of linears of width 4: there is next to nothing to compute, so what is around the graph
-shows. `python -m baselines.overhead --help`.
+shows. With `--models` they are models of the suite. `python -m baselines.overhead --help`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,34 @@ import typer
 from rich.table import Table
 
 import torchrlopt
+from baselines.models import NAMES, build
 from baselines.shared import csv_files, terminal
-from baselines.shared.arguments import CsvFile, numbers
+from baselines.shared.arguments import CsvFile, choose, numbers
+from torchrlopt.api.shortcut import recording
 from torchrlopt.capture.trace import isolated
-from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors.eager.executor import EagerCallable
 
-CSV_COLUMNS = ("weights", "way", "call_min_us", "call_median_us", "executor_min_us", "executor_median_us")
+CSV_COLUMNS = (
+    "model",
+    "weights",
+    "way",
+    "call_min_us",
+    "call_median_us",
+    "beyond_min_us",
+    "beyond_median_us",
+)
 #: How the model is called.
 WAYS = ("check", "frozen", "compile_check", "compile_frozen", "aot_eager", "eager")
+#: Of the models of the suite, whose calls are long.
+MODEL_WAYS = ("check", "frozen")
+CHAIN = "linears"
 _OPTIONS: Mapping[str, Any] = {
     "executor": "eager", "searcher": "none", "measure": False, "min_gain": -10.0, "cache": False,
     "on_error": "raise",
 }  # fmt: skip
 _WIDTH, _BATCH = 4, 2
 _BLOCK = 20
+_WARM_UP = 6
 _OF = (min, statistics.median)
 
 Call = Callable[[], Any]
@@ -41,6 +54,9 @@ def main(
     weights: Annotated[
         str, typer.Option(help="Numbers of weights, separated by commas; each even.")
     ] = "10,100,1000",
+    models: Annotated[
+        str, typer.Option(help="Models of the suite instead, separated by commas; in check and frozen only.")
+    ] = "",
     calls: Annotated[int, typer.Option(min=_BLOCK, help="Calls of each way.")] = 300,
     csv: CsvFile = None,
 ) -> None:
@@ -51,7 +67,9 @@ def main(
     turns. The least of the calls says what they cost on a machine that does nothing else.
 
     Example: python -m baselines.overhead --weights 10,100 --csv overhead.csv
+    Example: python -m baselines.overhead --models squeezenet1_1,moe_loop --calls 40
     """
+    named = choose(models, NAMES, "model") if models else []
     sizes = numbers(weights, int, "numbers of weights", 2, 100_000)
     if any(size % 2 for size in sizes):
         raise typer.BadParameter("a linear has two weights: numbers of weights are even")
@@ -59,7 +77,10 @@ def main(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = [each for size in sizes for each in measure(size, calls)]
+        if named:
+            found = [each for name in named for each in measure(name, *build(name), MODEL_WAYS, calls, 1)]
+        else:
+            found = [each for size in sizes for each in measure(CHAIN, *_chain(size), WAYS, calls, _BLOCK)]
     finally:
         torch.set_num_threads(threads)
     console.print(render(found))
@@ -72,57 +93,66 @@ class Overhead:
     """Times of one way of calling one model, in microseconds.
 
     Attributes:
-        weights: of the model.
+        model: its name.
+        weights: how many it has.
         way: one of `WAYS`.
         call: of each call.
-        executor: of the executor alone, with the arguments that it is given in such a call; empty where none
-            of ours is called.
+        beyond: of each call without the executor in it; empty where none of ours is called.
     """
 
+    model: str
     weights: int
     way: str
     call: list[float]
-    executor: list[float]
-
-    def beyond(self, of: Callable[[list[float]], float]) -> float:
-        """What is around the executor's call."""
-        return of(self.call) - of(self.executor)
+    beyond: list[float]
 
     def cells(self) -> tuple[object, ...]:
         """In the order of `CSV_COLUMNS`."""
-        times = (self.call, self.executor)
-        return (
-            self.weights,
-            self.way,
-            *(f"{of(each):.1f}" if each else "" for each in times for of in _OF),
-        )
+        times = (self.call, self.beyond)
+        figures = (f"{of(each):.1f}" if each else "" for each in times for of in _OF)
+        return (self.model, self.weights, self.way, *figures)
 
 
-def measure(num_weights: int, num_calls: int) -> list[Overhead]:
-    """Time all ways of calling one model, in turns.
-
-    Args:
-        num_weights: of the model, an even number.
-        num_calls: of each way.
-    """
+def _chain(num_weights: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    """A model with an even number of weights, and its arguments."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(num_weights // 2)]
-    model, x = torch.nn.Sequential(*layers).eval(), torch.randn(_BATCH, _WIDTH)
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(_BATCH, _WIDTH),)
+
+
+def measure(
+    name: str, model: torch.nn.Module, args: tuple[Any, ...], ways: Sequence[str], num_calls: int, block: int
+) -> list[Overhead]:
+    """Time some ways of calling one model, in turns.
+
+    Args:
+        name: of the model.
+        model: in eval mode.
+        args: of its calls.
+        ways: of `WAYS`.
+        num_calls: of each way.
+        block: calls of one way after each other.
+    """
+    num_weights = len([*model.parameters(), *model.buffers()])
     with torch.no_grad():
-        made = {way: _made(way, model, x) for way in WAYS}
-        found = {way: Overhead(num_weights, way, [], []) for way in WAYS}
-        for _ in range(-(-num_calls // _BLOCK)):
-            for way, (call, executor) in made.items():
-                found[way].call.extend(_times(call))
-                if executor is not None:
-                    found[way].executor.extend(_times(executor))
+        made = {way: _made(way, model, args) for way in ways}
+        found = {way: Overhead(name, num_weights, way, [], []) for way in ways}
+        for _ in range(-(-num_calls // block)):
+            for way, (call, clock) in made.items():
+                for _ in range(block):
+                    start = time.perf_counter_ns()
+                    call()
+                    end = time.perf_counter_ns()
+                    found[way].call.append((end - start) / 1e3)
+                    if clock is not None:
+                        found[way].beyond.append((end - start - clock.spent_ns) / 1e3)
     return list(found.values())
 
 
-def _made(way: str, model: torch.nn.Module, x: torch.Tensor) -> tuple[Call, Call | None]:
-    """A call of the model in one way, and the call of the executor in it."""
+def _made(way: str, model: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Call, _Clock | None]:
+    """A call of the model in one way, and what knows how long the executor took in it."""
     if way == "eager":
-        return lambda: model(x), None
+        return lambda: model(*args), None
     if way == "aot_eager":
         fast: Callable[..., Any] = torch.compile(isolated(model), backend=way)
     elif way in ("check", "frozen"):
@@ -130,57 +160,50 @@ def _made(way: str, model: torch.nn.Module, x: torch.Tensor) -> tuple[Call, Call
     else:
         options = {**_OPTIONS, "weights": way.removeprefix("compile_")}
         fast = torch.compile(isolated(model), backend="rlopt", options=options)
-    for _ in range(_BLOCK):
-        fast(x)
-    return lambda: fast(x), None if way == "aot_eager" else _executor_of(lambda: fast(x))
+    for _ in range(2):  # the first call compiles, the next is learned of
+        fast(*args)
+    clock = None if way == "aot_eager" else _Clock(lambda: fast(*args))
+    for _ in range(_WARM_UP):
+        fast(*args)
+    return lambda: fast(*args), clock
 
 
-def _executor_of(call: Call) -> Call:
-    """What the executor does in a call, with the arguments that it is given there."""
-    given: list[tuple[EagerCallable, tuple[Any, ...]]] = []
+class _Clock:
+    """Times the executor inside of a call.
 
-    def recording(lowered: EagerCallable) -> Any:
-        def run(*args: Any) -> Any:
-            given.append((lowered, args))
-            return lowered(*args)
+    Args:
+        call: of one compiled graph.
 
-        return run
+    Attributes:
+        spent_ns: in the last call.
+    """
 
-    compiled = {each: each.lowered for each in MEMORY.compiled.values()}
-    for each, lowered in compiled.items():
+    def __init__(self, call: Call) -> None:
+        self.spent_ns = 0
+        with recording() as calls:
+            call()
+        ((compiled, _, _),) = calls.compiled
+        lowered = compiled.lowered
         assert isinstance(lowered, EagerCallable)
-        each.lowered = recording(lowered)
-    try:
-        call()
-    finally:
-        for each, lowered in compiled.items():
-            each.lowered = lowered
-    ((lowered, args),) = given
-    values = lowered.arguments(args)
-    return lambda: lowered.main.forward(*values)
+        self._run = lowered._run
+        lowered._run = self  # before later calls are bound to it
 
-
-def _times(call: Call) -> list[float]:
-    """Some calls after each other, in microseconds."""
-    times = []
-    for _ in range(_BLOCK):
+    def __call__(self, *operands: Any) -> Any:
         start = time.perf_counter_ns()
-        call()
-        times.append((time.perf_counter_ns() - start) / 1e3)
-    return times
+        outputs = self._run(*operands)
+        self.spent_ns = time.perf_counter_ns() - start
+        return outputs
 
 
 def render(found: Sequence[Overhead]) -> Table:
     """A row for each way and model."""
-    columns = ("call", "median", "executor", "median", "beyond it", "median")
+    columns = ("call", "median", "beyond the executor", "median")
     made = terminal.table(
-        "Calls in one thread, least and median, in microseconds", ["weights", "way"], columns
+        "Calls in one thread, least and median, in microseconds", ["model", "weights", "way"], columns
     )
     for each in found:
-        figures = [of(each.call) for of in _OF]
-        if each.executor:
-            figures += [of(each.executor) for of in _OF] + [each.beyond(of) for of in _OF]
-        made.add_row(str(each.weights), each.way, *(f"{figure:.0f}" for figure in figures))
+        figures = [of(times) for times in (each.call, each.beyond) if times for of in _OF]
+        made.add_row(each.model, str(each.weights), each.way, *(f"{figure:.0f}" for figure in figures))
     return made
 
 

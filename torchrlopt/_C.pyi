@@ -1,6 +1,6 @@
 """Typed stub of the C++ core; a test compares it with the built module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -207,3 +207,19 @@ class ModuleWatch:
     ) -> None: ...
     def is_unchanged(self) -> bool: ...
     def fill(self, template: Template, values: tuple[Any, ...]) -> tuple[Any, ...] | None: ...
+
+def dispatch_keys() -> bytes | None: ...
+
+class BoundCall:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        template: Template,
+        positions: Sequence[int],
+        results: tuple[Any, ...],
+        watch: ModuleWatch | None = None,
+        states: TensorStates | None = None,
+        words: MemoryWords | None = None,
+    ) -> None: ...
+    def __call__(self, values: tuple[Any, ...]) -> Any | None: ...
+    def end(self) -> None: ...

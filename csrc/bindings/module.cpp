@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_memory(m);
   rlopt::bind_tensors(m);
   rlopt::bind_modules(m);
+  rlopt::bind_bound_call(m);
   rlopt::bind_probe(m);
   rlopt::bind_search(m);
   rlopt::bind_env(m);

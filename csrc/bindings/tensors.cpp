@@ -1,77 +1,46 @@
-// Versions and addresses of tensors, read in C++ at every call.
-#include <cstdint>
-
-#include "bindings/bind.h"
-#include "bindings/torch_functions.h"
+#include "bindings/tensors.h"
 
 namespace rlopt {
 
 namespace {
 
-/// Tensor objects as they were when this was made. Keeps none of them alive.
-class TensorStates {
+/// The items of a list or tuple without a reference to each.
+class Items {
  public:
-  /// One list for each fact, as Python tells it: `_cdata`, `_version` and `data_ptr()`.
-  TensorStates(const py::sequence& tensors, const std::vector<uintptr_t>& implementations,
-               const std::vector<int64_t>& versions, const std::vector<uintptr_t>& addresses) {
-    const Items items(tensors);
-    const size_t size = items.size();
-    if (implementations.size() != size || versions.size() != size || addresses.size() != size)
-      throw py::value_error("one implementation, version and address for each tensor");
-    if (size > 0) offset_ = tensor_offset(items[0], implementations[0]);
-    for (size_t i = 0; i < size; ++i)
-      states_.push_back({items[i], implementations[i], versions[i], addresses[i]});
-    if (!TorchFunctions::loaded().has_state() || !is_of(tensors))
-      throw py::value_error("this PyTorch cannot be read from C++");
+  explicit Items(const py::sequence& given)
+      : fast_(py::reinterpret_steal<py::object>(PySequence_Fast(given.ptr(), "tensors in a sequence"))) {
+    if (!fast_) throw py::error_already_set();
   }
-
-  /// Whether these are the same objects, in the same versions, at the same addresses.
-  bool is_of(const py::sequence& tensors) const {
-    const Items items(tensors);
-    if (items.size() != states_.size()) return false;
-    for (size_t i = 0; i < states_.size(); ++i)
-      if (items[i] != states_[i].object || !is_as_it_was(states_[i])) return false;
-    return true;
-  }
+  size_t size() const { return static_cast<size_t>(PySequence_Fast_GET_SIZE(fast_.ptr())); }
+  const PyObject* operator[](size_t i) const { return PySequence_Fast_ITEMS(fast_.ptr())[i]; }
 
  private:
-  struct State {
-    const PyObject* object;
-    uintptr_t implementation;
-    int64_t version;
-    uintptr_t address;
-  };
-
-  /// The items of a list or tuple without a reference to each.
-  class Items {
-   public:
-    explicit Items(const py::sequence& given)
-        : fast_(py::reinterpret_steal<py::object>(PySequence_Fast(given.ptr(), "tensors in a sequence"))) {
-      if (!fast_) throw py::error_already_set();
-    }
-    size_t size() const { return static_cast<size_t>(PySequence_Fast_GET_SIZE(fast_.ptr())); }
-    const PyObject* operator[](size_t i) const { return PySequence_Fast_ITEMS(fast_.ptr())[i]; }
-
-   private:
-    py::object fast_;
-  };
-
-  /// The object is alive: the caller holds it.
-  bool is_as_it_was(const State& state) const {
-    if (word_at(state.object, offset_) != state.implementation) return false;  // and is not looked into
-    const TorchFunctions& torch = TorchFunctions::loaded();
-    const void* tensor = tensor_at(state.object, offset_);
-    void* address = nullptr;
-    return torch.version(tensor) == state.version &&
-           torch.data_ptr(tensor, static_cast<void*>(&address)) == 0 &&
-           reinterpret_cast<uintptr_t>(address) == state.address;  // NOLINT: a number to compare
-  }
-
-  size_t offset_ = 0;
-  std::vector<State> states_;
+  py::object fast_;
 };
 
 }  // namespace
+
+TensorStates::TensorStates(const py::sequence& tensors, const std::vector<uintptr_t>& implementations,
+                           const std::vector<int64_t>& versions, const std::vector<uintptr_t>& addresses) {
+  const Items items(tensors);
+  const size_t size = items.size();
+  if (implementations.size() != size || versions.size() != size || addresses.size() != size)
+    throw py::value_error("one implementation, version and address for each tensor");
+  if (size > 0) offset_ = tensor_offset(items[0], implementations[0]);
+  for (size_t i = 0; i < size; ++i)
+    states_.push_back({items[i], implementations[i], versions[i], addresses[i],
+                       TensorMemory(items[i], implementations[i])});
+  if (!TorchFunctions::loaded().has_state() || !is_of(tensors))
+    throw py::value_error("this PyTorch cannot be read from C++");
+}
+
+bool TensorStates::is_of(const py::sequence& tensors) const {
+  const Items items(tensors);
+  if (items.size() != states_.size()) return false;
+  for (size_t i = 0; i < states_.size(); ++i)
+    if (items[i] != states_[i].object) return false;
+  return is_unchanged();  // these are alive
+}
 
 void bind_tensors(py::module_& m) {
   py::class_<TensorStates>(m, "TensorStates",

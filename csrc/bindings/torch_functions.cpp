@@ -30,6 +30,14 @@ const TorchFunctions& TorchFunctions::loaded() {
   return functions;
 }
 
+const uint64_t* local_dispatch_keys() {
+  static void* const c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+  // The symbol is of a variable that each thread has of its own.
+  thread_local const void* const keys =
+      c10 == nullptr ? nullptr : dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE");
+  return static_cast<const uint64_t*>(keys);
+}
+
 size_t tensor_offset(const PyObject* object, uintptr_t implementation) {
   const auto size = static_cast<size_t>(Py_TYPE(object)->tp_basicsize);
   for (size_t offset = sizeof(PyObject); offset + sizeof(uintptr_t) <= size; offset += sizeof(uintptr_t))
@@ -41,7 +49,8 @@ TensorFacts::TensorFacts(PyObject* object, uintptr_t implementation)
     : object_(object),
       type_(Py_TYPE(object)),
       offset_(tensor_offset(object, implementation)),
-      implementation_(implementation) {
+      implementation_(implementation),
+      memory_(object, implementation) {
   const TorchFunctions& torch = TorchFunctions::loaded();
   const void* tensor = tensor_at(object_, offset_);
   int64_t dim = -1;
@@ -56,7 +65,7 @@ TensorFacts::TensorFacts(PyObject* object, uintptr_t implementation)
       word_at(sizes - sizeof(int64_t), 0) != static_cast<uintptr_t>(dim))
     throw py::value_error("this PyTorch cannot be read from C++");
   place_ = sizes - sizeof(int64_t);
-  std::memcpy(bytes_.data(), place_, bytes_.size());
+  std::memcpy(words_.data(), place_, sizeof(words_));
   requires_grad_ = requires_grad();
 }
 

@@ -31,6 +31,10 @@ struct TorchFunctions {
   }
 };
 
+/// What of this thread decides which kernels run: the words of c10's local set of dispatch keys; null where
+/// this PyTorch does not show them.
+const uint64_t* local_dispatch_keys();
+
 /// The machine word in an object; `offset` lies inside of it.
 inline uintptr_t word_at(const void* object, size_t offset) {
   uintptr_t word = 0;
@@ -47,6 +51,32 @@ inline const void* tensor_at(const PyObject* object, size_t offset) {
 /// not found.
 size_t tensor_offset(const PyObject* object, uintptr_t implementation);
 
+/// Where a tensor lies in memory, as hints: the lines that come in ahead of a look at it.
+class TensorMemory {
+ public:
+  TensorMemory(const PyObject* object, uintptr_t implementation)
+      : object_(object),
+        implementation_(reinterpret_cast<const char*>(implementation)) {  // NOLINT: it is one
+    // Among its first words are the pointers to its storage, its version and what autograd knows.
+    for (size_t i = 0; i < kPointers; ++i)
+      pointers_[i] = word_at(implementation_, (2 + i) * sizeof(uintptr_t));
+  }
+
+  void prefetch() const {
+    __builtin_prefetch(object_);
+    for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(implementation_ + line * kLine);
+    // What is no address is none of anything: the processor passes it over.
+    for (const uintptr_t word : pointers_) __builtin_prefetch(reinterpret_cast<const void*>(word));  // NOLINT
+  }
+
+ private:
+  static constexpr size_t kLine = 64, kLines = 3, kPointers = 4;
+
+  const PyObject* object_;
+  const char* implementation_;
+  std::array<uintptr_t, kPointers> pointers_{};
+};
+
 /// All of a tensor that compiled code hangs on but its numbers. Keeps nothing alive.
 ///
 /// Sizes and strides of up to five dimensions lie inside of the implementation, and behind them, to its end,
@@ -58,16 +88,28 @@ class TensorFacts {
   /// ValueError where they cannot be read.
   TensorFacts(PyObject* object, uintptr_t implementation);
 
+  void prefetch() const { memory_.prefetch(); }
+
   /// Whether the object, which is alive, is what it was.
   bool hold() const {
     // Of another implementation nothing is looked into: the one that there was may be gone.
-    return Py_TYPE(object_) == type_ && word_at(object_, offset_) == implementation_ &&
-           std::memcmp(place_, bytes_.data(), bytes_.size()) == 0 && requires_grad() == requires_grad_;
+    return Py_TYPE(object_) == type_ && word_at(object_, offset_) == implementation_ && has_same_words() &&
+           requires_grad() == requires_grad_;
   }
 
  private:
   static constexpr size_t kInline = 5;  // dimensions
-  static constexpr size_t kBytes = sizeof(int64_t) * (1 + 2 * kInline + 2) + 16;
+  static constexpr size_t kWords = 1 + 2 * kInline + 2 + 2;
+  using Words = std::array<uint64_t, kWords>;
+
+  /// Without a branch or call for each: next to all are equal.
+  bool has_same_words() const {
+    Words words;
+    std::memcpy(words.data(), place_, sizeof(words));
+    uint64_t difference = 0;
+    for (size_t i = 0; i < kWords; ++i) difference |= words[i] ^ words_[i];
+    return difference == 0;
+  }
 
   bool requires_grad() const {
     return TorchFunctions::loaded().requires_grad(
@@ -78,8 +120,9 @@ class TensorFacts {
   PyTypeObject* type_;
   size_t offset_;
   uintptr_t implementation_;
+  TensorMemory memory_;
   const char* place_ = nullptr;  // in the implementation
-  std::array<char, kBytes> bytes_{};
+  Words words_{};
   bool requires_grad_ = false;
 };
 

@@ -240,17 +240,38 @@ def test_what_calls_cost() -> None:
         "the model itself": "eager",
     }
     section = _section(MEASURING, "Calls")
-    (header, *rows), *_ = section.tables
+    (header, *rows), (_, *of_models), *_ = section.tables
     lines = csv_files.read(RESULTS / "overhead.csv", overhead.CSV_COLUMNS)
     for name, *cells in rows:
         for heading, cell in zip(header[1:], cells, strict=True):
             weights = heading.removesuffix(" weights").replace(",", "")
             (line,) = (each for each in lines if (each["weights"], each["way"]) == (weights, ways[name]))
-            call, executor = line["call_min_us"], line["executor_min_us"]
-            beyond = f", {float(call) - float(executor):.0f} beyond" if executor else ""
-            assert cell == f"{float(call):.0f}{beyond}", (name, heading)
-    above = [100 * float(line["call_median_us"]) / float(line["call_min_us"]) - 100 for line in lines]
-    assert f"{min(above):.0f} to {max(above):.0f} % above" in prose(MEASURING)
+            beyond = f", {float(line['beyond_min_us']):.0f} beyond" if line["beyond_min_us"] else ""
+            assert cell == f"{float(line['call_min_us']):.0f}{beyond}", (name, heading)
+    above = [
+        float(line["call_median_us"]) / float(line["call_min_us"])
+        for line in lines
+        if line["weights"] == "1000"
+    ]
+    told = f"the medians of 1,000 weights are {min(above):.0f} to {max(above):.0f} times the least"
+    assert told in prose(MEASURING)
+    models = csv_files.read(RESULTS / "overhead_models.csv", overhead.CSV_COLUMNS)
+    pairs = list(zip(models[::2], models[1::2], strict=True))
+    for (check, frozen), cells in zip(pairs, of_models, strict=True):
+        assert (check["way"], frozen["way"]) == overhead.MODEL_WAYS
+        call = min(float(each["call_min_us"]) for each in (check, frozen))
+        more = float(check["beyond_median_us"]) - float(frozen["beyond_median_us"])
+        beyond = [
+            f"{float(each['beyond_min_us']):.0f}, median {float(each['beyond_median_us']):.0f}"
+            for each in (check, frozen)
+        ]
+        assert cells == [
+            check["model"],
+            check["weights"],
+            f"{call:.0f}",
+            *beyond,
+            f"{100 * more / call:.2f} %",
+        ]
 
 
 # ---- prices and plans

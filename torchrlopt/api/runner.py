@@ -74,11 +74,22 @@ class Runner:
             or (self._left_alone and _kind(args, kwargs) in self._left_alone)
         ):
             return self.original.forward(*args, **kwargs)
+        records = torch.is_grad_enabled()
+        if records:
+            torch._C._set_grad_enabled(False)  # without the object that `no_grad` makes
+        try:
+            result = self._shortcuts.call(args, kwargs)
+        finally:
+            if records:
+                torch._C._set_grad_enabled(True)
+        if result is not self._shortcuts.missed:
+            return result
+        return self._call_slowly(args, kwargs)
+
+    def _call_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call that compiles, or that goes through Dynamo."""
         with torch.no_grad():
             try:
-                result = self._shortcuts.call(args, kwargs)
-                if result is not self._shortcuts.missed:
-                    return result
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
                 return self._call_compiled(args, kwargs)
@@ -180,19 +191,20 @@ def _compiled(
     # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
     # torch.utils.swap_tensors takes no tensor that has any.
     def rlopt(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torchrlopt.capture.aot import only_computes  # heavy
+        from torchrlopt.capture.aot import only_computes, settings_of  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
 
         runner, own_code = living(), code()
         assert runner is not None, "it is calling"
         assert own_code is not None, "it is being compiled"
-        is_whole = only_computes(own_code)
+        is_whole, settings = only_computes(own_code), settings_of(own_code)
         runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
         runner._first_call.note(is_whole, example_inputs)
         reports: list[Report] = []
         run = compile_graph(gm, example_inputs, options, reports.append)
         runner.reports.extend(reports)
-        return noted(gm, run) if is_whole and reports[-1].kept == "rewritten" else run
+        is_wanted = settings is not None and reports[-1].kept == "rewritten"
+        return noted(gm, run, settings or ()) if is_wanted else run
 
     def reset() -> None:
         from torchrlopt.compile.backend import reset as forget  # heavy

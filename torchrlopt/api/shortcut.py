@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import operator
-import re
 import threading
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,15 +22,23 @@ from typing import Any
 import torch
 
 from torchrlopt import _C
+from torchrlopt.api import results
+from torchrlopt.api.places import is_same, picker, value_of
 from torchrlopt.api.watch import Watched, watched
 from torchrlopt.capture import guards
+from torchrlopt.capture.aot import Setting
 from torchrlopt.capture.guards import Guards, State
+from torchrlopt.compile.bound import BoundCompiled, BoundGraph
 from torchrlopt.compile.compiled import RECORDING, Compiled
 
 _MAX_KNOWN = 8  # as many as Dynamo compiles of one function
 _MAX_PATIENCE = 1024  # calls
-_POSITIONAL = re.compile(r"L\['args'\]\[(\d+)\]")
-_KEYWORD = re.compile(r"L\['kwargs'\]\['(\w+)'\]")
+
+logger = logging.getLogger("torchrlopt")
+
+
+class _NotLearnedError(Exception):
+    """Why calls like this one go through Dynamo."""
 
 
 class _Graph:
@@ -39,11 +47,13 @@ class _Graph:
     Args:
         run: the compiled graph.
         sources: where its inputs come from, as Python expressions.
+        settings: what its code sets besides.
     """
 
-    def __init__(self, run: Callable[..., Any], sources: Sequence[str]) -> None:
+    def __init__(self, run: Callable[..., Any], sources: Sequence[str], settings: Sequence[Setting]) -> None:
         self.run = run
         self.sources = sources
+        self.settings = settings
 
     def __call__(self, *inputs: Any) -> Any:
         """Run it; tell so where somebody asks."""
@@ -73,13 +83,16 @@ class _Recording(threading.local):
 _RECORDING = _Recording()
 
 
-def noted(gm: torch.fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+def noted(
+    gm: torch.fx.GraphModule, run: Callable[..., Any], settings: Sequence[Setting] = ()
+) -> Callable[..., Any]:
     """The compiled graph of a call that does nothing but run it, so that a shortcut may be learned of it.
 
+    Attributes that the call sets to constants are looked at instead of being set.
     It holds nothing else: Dynamo keeps it in a table of globals.
     """
     sources = guards.sources_of(gm)
-    return run if sources is None else _Graph(run, sources)
+    return run if sources is None else _Graph(run, sources, settings)
 
 
 @contextlib.contextmanager
@@ -101,21 +114,20 @@ class _Shortcut:
         guards: Dynamo's, all of them.
         check: those that nobody else looks after.
         state: of the dispatcher, for which `check` is.
-        run: the compiled graph, or what AOTAutograd calls for it, called with a tuple.
-        kept: what the template does not hold, where nobody asks for changes.
-        watch: says whether the model is as it was; None where nobody asks.
-        template: the inputs of what is run.
-        pick: those of them that the call brings along.
+        run: the compiled graph, or what AOTAutograd calls for it, of what the call brings along; None where
+            the model is not as it was.
+        settings: attributes that the code of the call would set; they have to be that already.
+        kept: what `run` does not hold, where nobody asks for changes.
+        pick: what the call brings along.
         result: what the call returns, of the outputs of the graph.
     """
 
     guards: Guards
     check: Callable[[Mapping[str, Any]], bool]
     state: State
-    run: Callable[[tuple[Any, ...]], Sequence[Any]]
+    run: BoundGraph
+    settings: Sequence[Setting]
     kept: tuple[Any, ...]
-    watch: _C.ModuleWatch | None
-    template: _C.Template
     pick: Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]
     result: Callable[[Sequence[Any]], Any]
 
@@ -145,6 +157,7 @@ class Shortcuts:
         self._model, self._name, self._is_frozen = model, name, is_frozen
         self._known: tuple[_Shortcut, ...] = ()
         self._rest, self._patience = 0, 1
+        self._told: set[str] = set()
         assert eval(name, {"L": self._free}) is model
 
     def forget(self) -> None:
@@ -160,16 +173,14 @@ class Shortcuts:
         for known in self._known:
             if state != known.state or not known.guards.is_in_force or not known.check(scope):
                 continue
-            values = known.pick(args, kwargs)
-            if known.watch is None:
-                inputs: tuple[Any, ...] | None = known.template.filled(values)
-            else:
-                inputs = known.watch.fill(known.template, values)
-            if inputs is None:  # the model has changed
+            if known.settings and not all(setting.holds() for setting in known.settings):
+                continue
+            outputs = known.run(known.pick(args, kwargs))
+            if outputs is None:  # the model has changed
                 self._known = ()
                 self._wait()
                 return self.missed
-            return known.result(known.run(inputs))
+            return known.result(outputs)
         return self.missed
 
     def _wait(self) -> None:
@@ -200,11 +211,15 @@ class Shortcuts:
             value: what it has returned.
             calls: the graphs that were run in it.
         """
-        found = self._learned(args, kwargs, value, calls)
-        if found is None:
+        try:
+            self._known = (*self._known, self._learned(args, kwargs, value, calls))
+        except _NotLearnedError as refusal:
             self._wait()
-        else:
-            self._known = (*self._known, found)
+            reason = str(refusal)
+            if reason not in self._told:
+                self._told.add(reason)
+                kind = type(self._model).__name__
+                logger.debug("calls of %s go through Dynamo: %s", kind, reason)
 
     def _held(self) -> frozenset[int]:
         """Identities of the weights, where nobody asks whether they are still there."""
@@ -213,46 +228,61 @@ class Shortcuts:
 
     def _learned(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any, calls: Calls
-    ) -> _Shortcut | None:
+    ) -> _Shortcut:
+        """Raises _NotLearnedError."""
         if len(calls.graphs) != 1:
-            return None
+            raise _NotLearnedError("they are not one rewritten graph alone")
         ((graph, inputs, outputs),) = calls.graphs
-        if not all(isinstance(each, torch.Tensor) for each in (*inputs, *outputs)):
-            return None  # numbers among them vary with the inputs
-        result = _of_outputs(value, outputs)
-        # First what the model is, then whether the guards hold for it, then whether it still is that.
-        model = None if self._is_frozen else watched(self._model, self._name)
-        if result is None or (model is None and not self._is_frozen):
-            return None
+        if not all(setting.holds() for setting in graph.settings):
+            raise _NotLearnedError("they set attributes to other values")
+        if not all(isinstance(each, torch.Tensor) for each in outputs):
+            raise _NotLearnedError("the graph returns something else than tensors")
+        is_of_one_size = all(isinstance(each, torch.Tensor) for each in inputs)
+        result = results.maker(value, outputs, set(map(id, inputs)), is_of_one_size)
+        if result is None:
+            raise _NotLearnedError("they return what is not made of the outputs of the graph alone")
         scope = {**self._free, "args": args, "kwargs": kwargs}
+        asked = guards.guards_of(self._function, scope, graph)
+        if asked is None:
+            raise _NotLearnedError("the guards of their code are not found")
+        # First what the model is, then whether the guards hold for it, then whether it still is that.
+        model = None if self._is_frozen else watched(self._model, self._name, asked.sources())
+        if model is None and not self._is_frozen:
+            raise _NotLearnedError("the model cannot be watched in this Python or this PyTorch")
         state = guards.dispatch_state()
-        found = guards.guards_of(self._function, scope)
-        places = _places(graph, inputs, args, kwargs, model)
-        if found is None or places is None or not found.are_of(graph):
-            return None
+        found = guards.guards_of(self._function, scope, graph)
+        if found is None or not found.are_those(asked):
+            raise _NotLearnedError("the model has changed meanwhile")
+        held = self._held()
+        places = _places(graph, inputs, args, kwargs, model, held)
         check = found.without(model.known if model is not None else frozenset())
-        if check is None or not check(scope) or (model is not None and not model.watch.is_unchanged()):
-            return None
-        run, inputs, places = _straight(graph, inputs, places, outputs, calls, self._held())
+        if check is None or not check(scope):
+            raise _NotLearnedError("the guards of their code cannot be taken apart")
+        if model is not None and not model.watch.is_unchanged():
+            raise _NotLearnedError("the model has changed meanwhile")
+        compiled, inputs, places = _straight(inputs, places, outputs, calls, held)
+        watch = model.watch if model is not None else None
+        template = _C.Template(
+            [None if place is not None else each for each, place in zip(inputs, places, strict=True)]
+        )
+        varying = [at for at, place in enumerate(places) if place is not None]
+        run = (
+            BoundGraph(lambda given: graph.run(*given), template, watch)
+            if compiled is None
+            else BoundCompiled(compiled, template, varying, watch)
+        )
         return _Shortcut(
             guards=found,
             check=check,
             state=state,
             run=run,
+            settings=graph.settings,
             kept=tuple(each for each, place in zip(inputs, places, strict=True) if place is None)
             if self._is_frozen
             else (),
-            watch=model.watch if model is not None else None,
-            template=_C.Template(
-                [None if place is not None else each for each, place in zip(inputs, places, strict=True)]
-            ),
-            pick=_picker([place for place in places if place is not None]),
+            pick=picker([place for place in places if place is not None]),
             result=result,
         )
-
-
-_Place = int | str
-"""Of an argument: its position or its name."""
 
 
 def _places(
@@ -261,105 +291,69 @@ def _places(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     model: Watched | None,
-) -> list[_Place | None] | None:
-    """Which argument of the call each input of the graph is; None for a weight.
+    held: Collection[int],
+) -> list[str | None]:
+    """Where in the call each input of the graph is; None for a weight.
 
-    None where an input is neither, such as an element of a list.
+    Raises:
+        _NotLearnedError: an input is neither.
     """
-    places: list[_Place | None] = []
+    found: list[str | None] = []
     for source, each in zip(graph.sources, inputs, strict=True):
-        positional, keyword = _POSITIONAL.fullmatch(source), _KEYWORD.fullmatch(source)
-        place: _Place | None = None
-        if positional is not None:
-            place = int(positional[1])
-            is_it = args[place] is each
-        elif keyword is not None:
-            place = keyword[1]
-            is_it = kwargs[place] is each
-        else:
-            is_it = model is not None and model.tensors.get(source) is each
+        is_watched = model is not None and model.tensors.get(source) is each
+        if is_watched or (id(each) in held and isinstance(each, torch.Tensor)):
+            found.append(None)
+            continue
+        try:
+            is_it = is_same(value_of(source, args, kwargs), each)
+        except (LookupError, AttributeError, TypeError):
+            is_it = False
         if not is_it:
-            return None
-        places.append(place)
-    return places
+            raise _NotLearnedError(f"an input of their graph is {source}")
+        found.append(source)
+    return found
 
 
 def _straight(
-    graph: _Graph,
     inputs: tuple[Any, ...],
-    places: list[_Place | None],
+    places: list[str | None],
     outputs: Sequence[Any],
     calls: Calls,
     held: Collection[int],
-) -> tuple[Callable[[tuple[Any, ...]], Sequence[Any]], tuple[Any, ...], list[_Place | None]]:
-    """What is to be run, with its inputs and their places.
+) -> tuple[Compiled | None, tuple[Any, ...], list[str | None]]:
+    """What is to be run, with its inputs and their places; None for the graph itself.
 
     That is what AOTAutograd calls, where AOTAutograd itself does nothing but hand on the very objects that it
     is given and gets, with the weights that it holds. It also turns autocast off, which must not be on.
 
     Args:
-        graph: as Dynamo calls it.
         inputs: of the graph.
         places: of the inputs, see `_places`.
         outputs: of the graph.
         calls: what has been run.
         held: identities of tensors that live as long as the model.
     """
+    if len(calls.compiled) != 1 or torch._C._is_any_autocast_enabled():
+        return None, inputs, places
+    ((compiled, args, returned),) = calls.compiled
+    hands_on = len(returned) == len(outputs) and all(map(operator.is_, returned, outputs))
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
     place_of = {id(each): place for each, place in zip(inputs, places, strict=True)}
-    if len(calls.compiled) == 1 and len(place_of) == len(inputs) and not torch._C._is_any_autocast_enabled():
-        ((compiled, args, returned),) = calls.compiled
-        hands_on = len(returned) == len(outputs) and all(map(operator.is_, returned, outputs))
-        is_complete = place_of.keys() <= set(map(id, args)) and all(
-            isinstance(each, torch.Tensor) for each in args
-        )
-        if hands_on and is_complete and all(id(each) in place_of or id(each) in held for each in args):
-            straight = [place_of.get(id(each)) for each in args]
-            return compiled.run, args, straight
-    return lambda given: graph.run(*given), inputs, places
-
-
-def _picker(
-    places: Sequence[_Place],
-) -> Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]:
-    """Picks the arguments at these places."""
-    positions = [place for place in places if isinstance(place, int)]
-    if len(positions) < len(places):
-        return lambda args, kwargs: tuple(
-            args[place] if isinstance(place, int) else kwargs[place] for place in places
-        )
-    return lambda args, _: tuple([args[position] for position in positions])
-
-
-def _of_outputs(
-    value: Any, outputs: Sequence[Any], met: set[int] | None = None
-) -> Callable[[Sequence[Any]], Any] | None:
-    """A function that makes such a value of such outputs; None where they are not all that it is made of.
-
-    Args:
-        value: to be made.
-        outputs: of a graph.
-        met: identities of the containers so far. One that is met twice would become two.
-    """
-    met = set() if met is None else met
-    if isinstance(value, torch.Tensor):
-        at = next((at for at, output in enumerate(outputs) if output is value), None)
-        return None if at is None else lambda outputs: outputs[at]
-    if value is None or type(value) in (bool, str):
-        return lambda _: value
-    kind = type(value)
-    if kind not in (tuple, list, dict):
-        return None
-    if id(value) in met:
-        return None
-    met.add(id(value))
-    items = list(value.values() if kind is dict else value)
-    if kind is not tuple and not any(isinstance(item, torch.Tensor) for item in items):
-        return None  # it may be one that was there before, and is there still
-    parts = [_of_outputs(item, outputs, met) for item in items]
-    made: list[Callable[[Sequence[Any]], Any]] = [part for part in parts if part is not None]
-    if len(made) < len(parts):
-        return None
-    if kind is dict:
-        keys = list(value)
-        return lambda outputs: {key: part(outputs) for key, part in zip(keys, made, strict=True)}
-    return lambda outputs: kind(part(outputs) for part in made)
+    given = [each for each in args if isinstance(each, torch.Tensor)]
+    is_complete = set(map(id, tensors)) <= set(map(id, given)) and all(
+        id(each) in place_of or id(each) in held for each in given
+    )
+    # Sizes come in the order of the graph.
+    sizes = [(each, place) for each, place in zip(inputs, places, strict=True) if type(each) is int]
+    passed = [each for each in args if not isinstance(each, torch.Tensor)]
+    if (
+        not hands_on
+        or not is_complete
+        or len(set(map(id, tensors))) < len(tensors)
+        or len(tensors) + len(sizes) < len(inputs)
+        or passed != [size for size, _ in sizes]
+    ):
+        return None, inputs, places
+    rest = iter(sizes)
+    straight = [place_of.get(id(each)) if isinstance(each, torch.Tensor) else next(rest)[1] for each in args]
+    return compiled, args, straight

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -35,19 +36,21 @@ class Watched:
     tensors: dict[str, torch.Tensor]
 
 
-def watched(model: torch.nn.Module, name: str) -> Watched | None:
+def watched(model: torch.nn.Module, name: str, wanted: Collection[str] | None = None) -> Watched | None:
     """Watch a model.
 
     Args:
         model: the root.
         name: an expression for it.
+        wanted: what has to be known, as expressions; dicts of modules that are not among it are not looked
+            at. None: all.
 
     Returns:
         None where this Python or this PyTorch does not let itself be watched.
     """
     if not _can_watch():
         return None
-    found = _Found()
+    found = _Found(wanted)
     found.add(model, name)
     try:
         return Watched(found.watch(), frozenset(found.known), found.tensors)
@@ -113,7 +116,8 @@ def _other_class(module: torch.nn.Linear) -> None:
 class _Found:
     """Modules, each after the one that holds it, with the dicts that are looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Collection[str] | None = None) -> None:
+        self._wanted = wanted
         self.modules: list[torch.nn.Module] = []
         self.dicts: list[list[dict[str, Any]]] = []
         self.known: set[str] = set()
@@ -132,13 +136,13 @@ class _Found:
             return
         self._seen.add(id(module))
         attributes = vars(module)
-        own = [attributes[each] for each in _DICTS if type(attributes.get(each)) is dict]
-        if len(own) != len(_DICTS):
+        if any(type(attributes.get(each)) is not dict for each in _DICTS):
             return
+        looked_at = [each for each in _DICTS if self._wanted is None or f"{name}.{each}" in self._wanted]
         self.modules.append(module)
-        self.dicts.append(own)
+        self.dicts.append([attributes[each] for each in looked_at])
         self.known |= {name, f"{name}.__dict__"}
-        for each in _DICTS:
+        for each in looked_at:
             self.known.add(f"{name}.{each}")
             keys = range(len(attributes[each]))
             self.known |= {f"list(dict.keys({name}.{each}))[{at}]" for at in keys}
@@ -146,10 +150,12 @@ class _Found:
             # What the class has under that name may come first, as properties do.
             if not hasattr(kind, key):
                 self._add_value(value, f"{name}.{key}")
-        for each in _DICTS[:2]:
+        for each in looked_at:
+            if each == "_modules":
+                continue
             for key, value in attributes[each].items():
                 self._add_value(value, f"{name}.{each}[{key!r}]")
-        for key, child in attributes["_modules"].items():
+        for key, child in attributes["_modules"].items() if "_modules" in looked_at else ():
             if child is None:
                 self.known.add(f"{name}._modules[{key!r}]")
             else:

@@ -5,8 +5,10 @@ The private names of torch that compiling leans on are here; those that are aske
 
 from __future__ import annotations
 
+import dataclasses
 import types
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables import ConstantVariable, UserDefinedObjectVariable
 from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
 from torch._guards import TracingContext
 from torch._prims_common import clone_preserve_strides
@@ -30,6 +33,27 @@ REQUESTS = (RestartAnalysis, SkipFrame)
 """How Dynamo is asked for something, such as to begin anew; no failure, as its other exceptions are."""
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """An attribute that a call leaves as a constant: if it has been that before, the call leaves no trace.
+
+    Attributes:
+        living: the object.
+        name: of the attribute.
+        value: that it has after the call.
+    """
+
+    living: weakref.ref[Any]
+    name: str
+    value: Any
+
+    def holds(self) -> bool:
+        """Whether it has that value now."""
+        value = getattr(self.living(), "__dict__", {}).get(self.name, Setting)
+        return type(value) is type(self.value) and value == self.value
+
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
 
@@ -178,17 +202,51 @@ def only_computes(code: types.CodeType) -> bool:
 
     Asked inside a backend, about the graph at hand.
     """
+    return settings_of(code) == ()
+
+
+def settings_of(code: types.CodeType) -> tuple[Setting, ...] | None:
+    """The attributes that a call of `code` leaves as constants; None where it does more than `only_computes`.
+
+    Asked inside a backend, about the graph at hand.
+    """
     translator = InstructionTranslator.current_tx()
     output = translator.output
     reason, effects = output.compile_subgraph_reason, output.side_effects
     if translator.f_code is not code or reason is None or reason.graph_break:
-        return False
+        return None
     if output.random_calls or effects.tensor_hooks:
-        return False
+        return None
     # An object that the call itself has made is modified, too, as far as Dynamo is concerned.
     made = (AttributeMutationNew, ValueMutationNew)
-    known = effects.id_to_variable.values()
-    return not any(effects.is_modified(each) and not isinstance(each.mutation_type, made) for each in known)
+    # By identity: some variables are compared by their values, which need not be known.
+    stored = {id(each): values for each, values in effects.store_attr_mutations.items()}
+    found: list[Setting] = []
+    for each in list(effects.id_to_variable.values()):
+        if not effects.is_modified(each) or isinstance(each.mutation_type, made):
+            continue
+        settings = _settings(each, stored.get(id(each), {}))
+        if settings is None:
+            return None
+        found += settings
+    return tuple(found)
+
+
+def _settings(variable: Any, stored: Mapping[str, Any]) -> list[Setting] | None:
+    """What is stored in one object; None where that is more than constants in plain attributes."""
+    if type(variable) is not UserDefinedObjectVariable or not stored:
+        return None  # what others have under `value` is made when it is asked for
+    value = variable.value
+    kind: Any = type(value)
+    if kind.__setattr__ is not object.__setattr__ or not hasattr(value, "__dict__"):
+        return None
+    if not all(type(each) is ConstantVariable and not hasattr(kind, key) for key, each in stored.items()):
+        return None
+    try:
+        living = weakref.ref(value)
+    except TypeError:
+        return None
+    return [Setting(living, name, each.as_python_constant()) for name, each in stored.items()]
 
 
 def cut_at(gm: torch.fx.GraphModule) -> str:

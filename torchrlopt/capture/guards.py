@@ -6,12 +6,15 @@ told, and calls go through Dynamo as ever.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._dynamo import eval_frame
+
+from torchrlopt import _C
 
 _PLAIN = frozenset(
     {
@@ -22,7 +25,7 @@ _PLAIN = frozenset(
 """Guards on one object alone: its class, itself, its value, what it holds, the facts of a tensor. The last is
 on hints for compilations to come."""
 
-State = tuple[int, int]
+State = bytes | tuple[int, int]
 
 
 class Guards:
@@ -50,6 +53,17 @@ class Guards:
         """Whether all of them hold for the arguments and free variables of a call."""
         return bool(self._wrapper.root.check(scope))
 
+    def sources(self) -> frozenset[str]:
+        """What they are on, as Python expressions; nothing where this torch does not tell."""
+        try:
+            return frozenset(node.get_source() for node in _nodes(self._wrapper.root))
+        except (AttributeError, TypeError):
+            return frozenset()
+
+    def are_those(self, other: Guards) -> bool:
+        """Whether these are the same ones."""
+        return self._wrapper is other._wrapper
+
     def without(self, known: Collection[str]) -> Callable[[Mapping[str, Any]], bool] | None:
         """A check of all but the guards on values that are known to be unchanged; None where there is none.
 
@@ -70,16 +84,25 @@ class Guards:
         return check
 
 
-def guards_of(function: types.FunctionType, scope: Mapping[str, Any]) -> Guards | None:
-    """The guards of the one compilation of a function that is for these arguments and free variables.
+def guards_of(
+    function: types.FunctionType, scope: Mapping[str, Any], graph: Callable[..., Any]
+) -> Guards | None:
+    """The guards of the compilation of a function whose code calls a graph.
+
+    There may be others for the same call, such as one for its sizes beside one for all sizes.
+
+    Args:
+        function: compiled by Dynamo.
+        scope: arguments and free variables, for which they have to hold.
+        graph: as Dynamo calls it.
 
     Returns:
-        None where there is none, or there are several, or this torch has none to show.
+        None where there are none, or this torch has none to show.
     """
     try:
         entries = eval_frame._debug_get_cache_entry_list(function.__code__)
         found = [Guards(entry.guard_manager, _called(entry.code, function)) for entry in entries]
-        (guards,) = [each for each in found if each.is_in_force and each.hold(scope)]
+        (guards,) = [each for each in found if each.is_in_force and each.are_of(graph) and each.hold(scope)]
     except (AttributeError, TypeError, ValueError):
         return None
     return guards
@@ -110,10 +133,29 @@ def sources_of(gm: torch.fx.GraphModule) -> list[str] | None:
 
 def dispatch_state() -> State:
     """What of this thread decides which kernels run: inference mode, tracers, modes and so on."""
+    if _is_state_readable():
+        keys = _C.dispatch_keys()
+        if keys is not None:
+            return keys
+    return _told_state()
+
+
+def _told_state() -> tuple[int, int]:
     return (
         torch._C._dispatch_tls_local_include_set().raw_repr(),
         torch._C._dispatch_tls_local_exclude_set().raw_repr(),
     )
+
+
+@functools.cache
+def _is_state_readable() -> bool:
+    """Whether C++ sees in this PyTorch what changes of it; tried once."""
+    found = []
+    for is_on in (False, True):
+        with torch.inference_mode(is_on):
+            found.append((_told_state(), _C.dispatch_keys()))
+    (told, read), (other_told, other_read) = found
+    return read is not None and other_read is not None and (told != other_told) == (read != other_read)
 
 
 def is_compiling_as_usual() -> bool:

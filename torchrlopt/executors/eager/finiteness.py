@@ -137,11 +137,13 @@ class Guard:
     inputs: tuple[int, ...]
     weights: int | None
 
+    def allows(self, arguments: Sequence[Any]) -> bool:
+        """Whether the weights are finite; only the last of the arguments is asked for that."""
+        return self.weights is None or bool(arguments[-1])
+
     def holds(self, arguments: Sequence[Any]) -> bool:
         """Whether every value that the kernels rest on is finite."""
-        if self.weights is not None and not arguments[self.weights]:
-            return False
-        return are_finite([arguments[position] for position in self.inputs])
+        return self.allows(arguments) and are_finite([arguments[position] for position in self.inputs])
 
 
 def guard_of(split: Split, watched: Collection[str], total: fx.Node | None) -> Guard:

@@ -41,6 +41,13 @@ class WeightsState:
         ]
         self._words = _C.MemoryWords([address for weight in weights for address in _sampled(weight)])
 
+    @property
+    def in_memory(self) -> tuple[_C.TensorStates, _C.MemoryWords] | None:
+        """All of it, where C++ alone can say whether it is as it was; else None."""
+        if self._copies or not isinstance(self._tensors, _C.TensorStates):
+            return None
+        return self._tensors, self._words
+
     def is_of(self, weights: Sequence[torch.Tensor]) -> bool:
         """Whether these are the same objects, and they are what they were."""
         return (

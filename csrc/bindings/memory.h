@@ -1,0 +1,43 @@
+// Words of memory that others may write to unseen.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace rlopt {
+
+/// Asks for a line of memory ahead of its use. Of an address where nothing is any more nothing happens.
+inline void prefetch(const void* address) { __builtin_prefetch(address); }
+
+/// The words at some addresses, as they were when this was made.
+class MemoryWords {
+ public:
+  explicit MemoryWords(const std::vector<uint64_t>& addresses) {
+    for (const uint64_t address : addresses) words_.push_back({address, word_at(address)});
+  }
+
+  /// The addresses have to be readable.
+  bool is_unchanged() const {
+    uint32_t difference = 0;  // without a branch for each, as next to all of them are equal
+    for (const Word& word : words_) difference |= word_at(word.address) ^ word.value;
+    return difference == 0;
+  }
+
+ private:
+  struct Word {
+    uint64_t address;
+    uint32_t value;
+  };
+
+  static uint32_t word_at(uint64_t address) {
+    uint32_t word = 0;
+    std::memcpy(&word, reinterpret_cast<const void*>(address), sizeof(word));  // NOLINT: it is an address
+    return word;
+  }
+
+  std::vector<Word> words_;
+};
+
+}  // namespace rlopt
