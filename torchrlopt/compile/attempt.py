@@ -113,6 +113,7 @@ def _check(
             options.measure_ms,
             options.min_gain,
             settle=row.needs_settling,
+            is_warm=options.verify,
         )
     return planned.settle(options, report)
 
@@ -133,13 +134,16 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
         if not holds_for_all:
             fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
         try:
-            error = check.verify(aten, aten.forward, lowered, fresh)
+            found = check.verify(aten, aten.forward, lowered, fresh)
         except UnsupportedError:  # the model is particular about its inputs: the user's own, then
-            return check.verify(aten, aten.forward, lowered, inputs)
+            return check.verify(aten, aten.forward, lowered, inputs).worst
         if not holds_for_all:
-            return error
-        planned.is_stored, planned.verified = False, Verified(error)
-    check.confirm(aten, aten.forward, check.run(lowered, inputs), inputs, "the user's weights and inputs")
+            return found.worst
+        planned.is_stored, planned.verified = False, Verified(found.worst, found.own)
+        del fresh  # with weights that had noise added go what was packed of them
+    new = check.run(lowered, inputs)
+    own = [check.Own(*each) for each in planned.verified.own]
+    check.confirm(aten, aten.forward, new, inputs, "the user's weights and inputs", own)
     return planned.verified.error
 
 

@@ -16,6 +16,7 @@ from torchrlopt.executors.eager.finiteness import Guard, with_answer
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.kept_heap import on_heap
+from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -60,11 +61,11 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     split, guard = program.parts, program.guard
     names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
     is_fixed = [at >= len(split.inputs) or name in static for at, name in enumerate(names)]
-    prologue = split.prologue.forward
+    prologue = forward_of(split.prologue)
     cache = PrologueCache(
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )
-    main = on_heap(split.main.forward, program.num_bytes)
+    main = on_heap(forward_of(split.main), program.num_bytes)
     # With live weights everything varies, and every call would copy all of it.
     graphed = options.cuda_graphs and options.weights != "live" and program.is_on_cuda
     run = GraphedCall(main, is_fixed) if graphed else main
@@ -82,7 +83,7 @@ class EagerCallable:
         origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
         guard: says for which arguments `main` is right; None: for all. For others a copy of `main` runs in
             which the fused activations are calls of their own.
-        run: calls `main`; None: `main.forward`.
+        run: calls `main`; None: its function.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class EagerCallable:
         self.origins = origins
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
-        self._run = main.forward if run is None else run
+        self._run = forward_of(main) if run is None else run
         self._guard = guard
         self._taken_apart: Callable[..., Any] | None = None
 
