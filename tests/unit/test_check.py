@@ -77,7 +77,9 @@ def test_structure() -> None:
             check.compare(same, same, [new])
     with pytest.raises(VerificationError, match="number of outputs"):
         check.compare(same, same, [old, old])
-    assert check.compare([old[:1]], [old[:1]], [torch.ones(3, 1).t()]).worst == 0, "strides compare where size > 1"
+    assert check.compare([old[:1]], [old[:1]], [torch.ones(3, 1).t()]).worst == 0, (
+        "strides compare where size > 1"
+    )
     with pytest.raises(VerificationError, match="output 0"):
         check.compare(same, same, [torch.ones(2, 6)[:, ::2]])
 
@@ -187,6 +189,34 @@ def test_close_outputs_are_confirmed_without_float64(monkeypatch: pytest.MonkeyP
     x = torch.randn(50)
     confirmed(x * 3, x)
     confirmed(x + x + x, x)
+
+
+def test_the_known_error_of_the_original_stands_in_for_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as a rewritten graph may be from float64, and no further than a bound."""
+    runs: list[Any] = []
+    plain = check.float64_reference
+    monkeypatch.setattr(check, "float64_reference", lambda *args: runs.append(args) or plain(*args))
+    eps = torch.finfo(torch.float32).eps
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    graph = torch.fx.symbolic_trace(lambda x: (x * 3,))
+    off = x * 3 + 6 * eps * float((x * 3).abs().max())
+    check.confirm(graph, graph.forward, (off,), (x,), "a call", [check.Own(4 * eps, 8 * eps)])
+    assert not runs
+    with pytest.raises(VerificationError, match="a call"):
+        check.confirm(graph, graph.forward, (x * 3.001,), (x,), "a call", [check.Own(0.1, 0.5)])
+    assert len(runs) == 1
+
+
+def test_views_of_weights_are_not_held_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table whose rows are looked up stays as it is; the numbers are those of float64 all the same."""
+    table, ids, w = torch.randn(1000, 8), torch.tensor([3, 7, 3]), torch.randn(4, 8)
+    graph = traced(lambda t, i, w: (torch.nn.functional.embedding(i, t) @ w.t(),), table, ids, w)
+    sizes: list[int] = []
+    plain = torch.Tensor.double
+    monkeypatch.setattr(torch.Tensor, "double", lambda x: sizes.append(x.numel()) or plain(x))
+    (found,) = check.float64_reference(graph, [table, ids, w])
+    assert max(sizes) == w.numel()
+    assert torch.equal(found, plain(table)[ids] @ plain(w).t())
 
 
 def test_outputs_that_are_not_close_are_compared_in_float64() -> None:

@@ -195,12 +195,37 @@ def verify(
         VerificationError: the rewritten graph is wrong, or fails to run.
         RlOptError: what the executor itself raises.
     """
+    return verify_against(standard(aten, original, inputs, where), rewritten, inputs, where)
+
+
+class Standard(NamedTuple):
+    """What rewritten graphs are compared with; serves all graphs that are given equal inputs.
+
+    Attributes:
+        original: outputs of the original.
+        reference: outputs in float64.
+        sharing: see `_sharing`.
+    """
+
+    original: tuple[Any, ...]
+    reference: tuple[Any, ...]
+    sharing: list[str | None]
+
+
+def standard(
+    aten: torch.fx.GraphModule, original: Callee, inputs: Sequence[Any], where: str = ""
+) -> Standard:
+    """Run the original and the float64 reference; raises UnsupportedError where that cannot be."""
     with _refused(where):
         old = tuple(original(*inputs))
-        reference = float64_reference(aten, inputs)
+        return Standard(old, float64_reference(aten, inputs), _sharing(old, inputs))
+
+
+def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], where: str = "") -> Errors:
+    """Compare a callable with what is known to be right for these inputs; see `verify`."""
     new = run(rewritten, inputs, where)
-    _compare_sharing(old, new, inputs, where)
-    return compare(reference, old, new, where or "outputs")
+    _compare_sharing(known.sharing, new, inputs, where)
+    return compare(known.reference, known.original, new, where or "outputs")
 
 
 def confirm(
@@ -232,7 +257,7 @@ def confirm(
     """
     with _refused(where):
         old = tuple(original(*inputs))
-    _compare_sharing(old, new, inputs, where)
+    _compare_sharing(_sharing(old, inputs), new, inputs, where)
     known = own if len(own) == len(old) else [Own()] * len(old)
     if len(old) == len(new) and all(map(_is_close, old, new, known)):
         return
@@ -293,12 +318,14 @@ def run(rewritten: Callee, inputs: Sequence[Any], where: str = "") -> tuple[Any,
         raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
 
 
-def _compare_sharing(old: Sequence[Any], new: Sequence[Any], inputs: Sequence[Any], where: str) -> None:
-    if _sharing(old, inputs) != _sharing(new, inputs):
+def _compare_sharing(
+    expected: list[str | None], new: Sequence[Any], inputs: Sequence[Any], where: str
+) -> None:
+    if expected != _sharing(new, inputs):
         raise VerificationError(
             "outputs share memory with other tensors than the original's do",
             where=where,
-            expected=_sharing(old, inputs),
+            expected=expected,
             got=_sharing(new, inputs),
         )
 

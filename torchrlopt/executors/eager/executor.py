@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
+import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -101,6 +102,7 @@ class EagerCallable:
         self.origins = origins
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
+        self._positions = frozenset(weights), frozenset(inputs)
         self._run = forward_of(main) if run is None else run
         self._guard = guard
         self._taken_apart: Callable[..., Any] | None = None
@@ -109,6 +111,19 @@ class EagerCallable:
     def num_evaluations(self) -> int:
         """See `registry.Lowered`."""
         return self.cache.num_evaluations
+
+    @property
+    def packed(self) -> tuple[torch.Tensor, ...] | None:
+        """What the expressions over weights gave, where it stays whatever happens to the weights."""
+        results = self.cache.final
+        return None if results is None else tuple(x for x in results if isinstance(x, torch.Tensor))
+
+    @property
+    def unread(self) -> frozenset[int]:
+        """Positions of the weights that no call reads any more: what was made of them runs."""
+        if self.cache.final is None:
+            return frozenset()
+        return self._positions[0] - self._positions[1]
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
