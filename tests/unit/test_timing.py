@@ -80,7 +80,7 @@ def test_the_fewer_the_rounds_the_plainer_is_the_verdict() -> None:
 
 
 def test_long_calls_are_not_made_twice_before_they_are_timed() -> None:
-    """What the check has called is warm, and one call says that both take longer than what is timed at once."""
+    """What the check has called is warm, and one call says that each is timed by itself."""
     for is_warm, is_slow, num_calls in ((True, True, 2), (False, True, 3), (True, False, 3)):
         calls = []
         before, after = (Call(ms if is_slow else ms / 1e3) for ms in (400.0, 100.0))

@@ -279,7 +279,7 @@ def _refused(where: str) -> Iterator[None]:
 
 
 def _is_close(old: Any, new: Any, own: Own) -> bool:
-    """Within half the floor of the tolerance, or the known error; equal bits are, what is no number is not."""
+    """Within half the floor of the tolerance, or the known error. Equal bits are; NaN is not."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return type(old) is type(new) and bool(old == new)
     if _described(old) != _described(new):
