@@ -49,6 +49,9 @@ class Options:
         weights: "check" caches expressions over weights and looks at every call whether a weight changed,
             "live" evaluates them at every call, "frozen" promises that neither weights nor other attributes
             of the model ever change and that no other instance of it shares the compiled code.
+        release_weights: with "frozen" and the eager executor: originals of weights of which packed copies run
+            go to files without a name, and their memory is given back. They are read from there where
+            they are asked for, as `state_dict` does; the first look at each is as slow as the disk.
         numerics: "real" allows substitutions that are equal over the reals (rounding may differ), "strict"
             only those that give the same bits.
         prices: "measured" plans by what `torchrlopt profile` and `torchrlopt device` found on this machine,
@@ -86,6 +89,7 @@ class Options:
     beam_width: int = 8
     alpha: float = 1.05
     weights: Weights = "check"
+    release_weights: bool = False
     numerics: Numerics = "real"
     prices: Prices = "measured"
     verify: bool = True
@@ -126,6 +130,12 @@ class Options:
                 expected="text, numbers, bool, None, lists, and dicts by text",
                 got=f"{self.executor_options!r} ({error})",
             ) from error
+        if self.release_weights and self.weights != "frozen":
+            raise OptionsError(
+                "originals of weights that may change cannot be released",
+                expected="weights='frozen'",
+                got=f"release_weights=True, weights={self.weights!r}",
+            )
         if self.executor == "auto" and not self.measure:
             raise OptionsError(
                 "the executor is chosen by measurement",

@@ -28,7 +28,7 @@ STAGES = [
     (attempt, "make_plan"),
     (attempt, "write"),
     (attempt.registry, "get"),
-    (check, "verify"),
+    (check, "verify_against"),
     (timing, "measure"),
     (planning, "plan_store"),
     (planning, "search_plan"),

@@ -163,9 +163,9 @@ def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest
 def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until options or the package change; the rewritten graph is still run."""
     verified, run = [], []
-    plain_verify, plain_run = check.verify, check.run
+    plain_verify, plain_run = check.verify_against, check.run
 
-    def verify(*args: Any) -> float:
+    def verify(*args: Any) -> check.Errors:
         verified.append(args)
         return plain_verify(*args)
 
@@ -173,7 +173,7 @@ def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.Monkey
         run.append(args)
         return plain_run(*args)
 
-    monkeypatch.setattr(check, "verify", verify)
+    monkeypatch.setattr(check, "verify_against", verify)
     monkeypatch.setattr(check, "run", run_rewritten)
 
     def optimised(**options: Any) -> tuple[float | None, int, int]:

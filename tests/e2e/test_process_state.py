@@ -59,7 +59,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     looks(graph_to_onnx, "clean")
     looks(planning, "search_plan")
     looks(attempt, "write")
-    looks(attempt.check, "verify")
+    looks(attempt.check, "verify_against")
     looks(attempt.timing, "measure")
     looks(guided.AgentSearcher, "_explore")
     looks(guided.AgentSearcher, "_explorer")
@@ -126,7 +126,7 @@ def test_nothing_is_seen_of_a_compilation(
     unchanged(before, [process_state()])
     unchanged(others, [in_new_thread(process_state)])
     unchanged(others, [*itertools.chain(*seen.values()), *watcher.seen], but=BY_AOTAUTOGRAD)
-    expected = {"clean", "search_plan", "write", "verify", "measure"}
+    expected = {"clean", "search_plan", "write", "verify_against", "measure"}
     assert seen.keys() == expected | ({"_explore", "_explorer"} if name in GUIDED else set())
 
 

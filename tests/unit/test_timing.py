@@ -18,8 +18,10 @@ class Call:
     def __init__(self, *times_ms: float | Sample) -> None:
         self.samples = [each if isinstance(each, Sample) else Sample(each) for each in times_ms]
         self.count = 0
+        self.on_call = lambda call: None
 
     def __call__(self, *_: Any) -> tuple[()]:
+        self.on_call(self)
         return ()
 
     def sample(self) -> Sample:
@@ -64,9 +66,30 @@ def test_timing_tells_fast_from_slow() -> None:
 def test_a_plain_verdict_ends_early_and_a_close_one_does_not() -> None:
     plain = timing.measure(Call(4.0), Call(1.0), list, limit_ms=1e9, min_gain=0.02)
     close = timing.measure(Call(1.0), Call(0.97, 0.99), list, limit_ms=1e9, min_gain=0.02)
-    assert plain.num_rounds == 5
+    assert plain.num_rounds == 2
     assert close.num_rounds == 41
     assert close.gain == pytest.approx(0.03, abs=0.011)
+
+
+def test_the_fewer_the_rounds_the_plainer_is_the_verdict() -> None:
+    """Four times that lie close to each other by accident are not enough for a gain of a twentieth."""
+    for gain, num_rounds in ((0.5, 2), (0.15, 3), (0.1, 4), (0.08, 5)):
+        before, after = (Call(*(base * each for each in (1.0, 1.02))) for base in (1.0, 1 - gain))
+        found = timing.measure(before, after, list, limit_ms=1e9, min_gain=0.02)
+        assert found.num_rounds == num_rounds, gain
+
+
+def test_long_calls_are_not_made_twice_before_they_are_timed() -> None:
+    """What the check has called is warm, and one call says that each is timed by itself."""
+    for is_warm, is_slow, num_calls in ((True, True, 2), (False, True, 3), (True, False, 3)):
+        calls = []
+        before, after = (Call(ms if is_slow else ms / 1e3) for ms in (400.0, 100.0))
+        for which in (before, after):
+            which.on_call = calls.append
+        found = timing.measure(before, after, list, limit_ms=500, min_gain=0.02, is_warm=is_warm)
+        assert found.num_rounds == 2
+        assert len(calls) + after.count == num_calls
+        assert before.count == 3
 
 
 def test_the_limit_ends_it() -> None:

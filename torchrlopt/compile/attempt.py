@@ -57,11 +57,13 @@ class Contestant:
         original: takes the inputs of the ATen graph and computes what the user's model computes.
         inputs: makes the inputs of the ATen graph, in order, for one call of the check or the timing: the
             original may write to them.
+        standards: what the check has run for an earlier attempt, by whether weights had noise added.
     """
 
     job: Job
     original: Callable[..., Any]
     inputs: Callable[[], Sequence[Any]]
+    standards: dict[bool, check.Standard] = dataclasses.field(default_factory=dict)
 
 
 def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt:
@@ -119,6 +121,7 @@ def _check(
             options.measure_ms,
             options.min_gain,
             settle=row.needs_settling,
+            is_warm=options.verify,
         )
     return planned.settle(options, report)
 
@@ -139,13 +142,18 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
         if not holds_for_all:
             fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
         try:
-            error = check.verify(aten, aten.forward, lowered, fresh)
+            if holds_for_all not in contestant.standards:
+                contestant.standards[holds_for_all] = check.standard(aten, aten.forward, fresh)
+            found = check.verify_against(contestant.standards[holds_for_all], lowered, fresh)
         except UnsupportedError:  # the model is particular about its inputs: the user's own, then
-            return check.verify(aten, aten.forward, lowered, inputs)
+            return check.verify(aten, aten.forward, lowered, inputs).worst
         if not holds_for_all:
-            return error
-        planned.is_stored, planned.verified = False, Verified(error)
-    check.confirm(aten, aten.forward, check.run(lowered, inputs), inputs, "the user's weights and inputs")
+            return found.worst
+        planned.is_stored, planned.verified = False, Verified(found.worst, found.own)
+        del fresh  # with weights that had noise added go what was packed of them
+    new = check.run(lowered, inputs)
+    own = [check.Own(*each) for each in planned.verified.own]
+    check.confirm(aten, aten.forward, new, inputs, "the user's weights and inputs", own)
     return planned.verified.error
 
 

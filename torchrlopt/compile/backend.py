@@ -26,9 +26,12 @@ from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.fallback import keep_original, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
+from torchrlopt.compile.release import note_weights, release
 from torchrlopt.compile.repro import note_failure
 from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
+from torchrlopt.executors.kept_heap import give_back
+from torchrlopt.executors.registry import Lowered
 from torchrlopt.options import Options
 from torchrlopt.plan import planning
 from torchrlopt.report import Report
@@ -94,12 +97,14 @@ class _Outcome:
     Attributes:
         report: of the graph, or of the part of the way that it came.
         traced: the graph, where it came so far.
+        lowered: the rewritten graph, where it was built in this process and is right.
         key: of the graph in memory.
         answer_ms: how long AOTAutograd waited for us.
     """
 
     report: Report
     traced: Traced | None = None
+    lowered: Lowered | None = None
     key: str = ""
     answer_ms: float = 0.0
 
@@ -125,6 +130,8 @@ def compile_graph(
     run = None
     try:
         run = _compiled(gm, example_inputs, options, outcome)
+        if outcome.report.kept == "rewritten" and options.release_weights:
+            _release(outcome)
         save_report(outcome.report, options)
         warn_without_gain(outcome.report)
     except aot.REQUESTS:
@@ -134,9 +141,23 @@ def compile_graph(
         if options.on_error == "raise":
             raise
         keep_original(error, outcome.report)
+    outcome.lowered = None
+    give_back()
     tell_report(outcome.report)
     record(outcome.report)
     return run if run is not None and outcome.report.kept == "rewritten" else gm.forward
+
+
+def _release(outcome: _Outcome) -> None:
+    """Hold weights once, as far as that can be."""
+    traced, lowered = outcome.traced, outcome.lowered
+    assert traced is not None, "it was traced, or there were no rewritten graph"
+    if lowered is None or not getattr(lowered, "unread", ()):
+        note = "release_weights: every weight is read in calls, or the executor does not tell"
+        outcome.report.notes = (*outcome.report.notes, note)
+        return
+    with timed(outcome.report, "release"):
+        release(outcome.report, traced.inputs, traced.static, lowered)
 
 
 def _note_failure(
@@ -242,6 +263,8 @@ def _answer(
         _remember_original(outcome, options)
         return None
     outcome.report.kept = "rewritten"
+    outcome.lowered = lowered
+    note_weights(outcome.report, traced.inputs, traced.static, lowered)
     aten, static, report = traced.aten, traced.static, outcome.report  # not the inputs: calls have their own
 
     def note(error: Exception, args: Sequence[Any]) -> None:

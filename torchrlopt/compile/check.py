@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_map
 
+from torchrlopt.compile.float64 import float64_reference
 from torchrlopt.compile.sharing import overlaps
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 
@@ -56,50 +56,38 @@ TOLERANCES: dict[torch.dtype, Tolerance] = {
     **{dtype: Tolerance(3.0, 8.0, torch.finfo(dtype).eps, torch.finfo(dtype).eps / 4) for dtype in _FLOAT8},
 }
 
+_MOST_KNOWN = 2.0
+"""So many times the floor of a tolerance counts, at most, of the error that the original is known to have."""
 
-class _Float64(torch.fx.Interpreter):
-    """Runs an ATen graph with every floating point tensor in float64.
 
-    Tensors are widened where they are read, so that a model's weights are never all held twice. An operator
-    without a float64 kernel runs in the dtype it was captured with.
+class Own(NamedTuple):
+    """The original's own error in one output, as float64 has shown it; 0 for integers.
+
+    Attributes:
+        rmse: root mean square error, as a fraction of max|y|.
+        largest: maximum error, as a fraction of max|y|.
     """
 
-    def run_node(self, n: torch.fx.Node) -> Any:
-        if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
-            return super().run_node(n)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        assert callable(n.target)
-        try:
-            return n.target(*tree_map(_widened, args), **tree_map(_widened, kwargs))
-        except (RuntimeError, TypeError, ValueError):
-            narrow = torch.fx.node.map_arg(
-                (n.args, n.kwargs), lambda a: _narrowed(self.env[a], a.meta["val"])
-            )
-            return n.target(*narrow[0], **narrow[1])
+    rmse: float = 0.0
+    largest: float = 0.0
 
 
-def _widened(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.double() if leaf.is_floating_point() else leaf
-    return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+class Errors(NamedTuple):
+    """What float64 has shown.
 
+    Attributes:
+        worst: root mean square error of the rewritten outputs, as a multiple of the original's own; where
+            the floor of the tolerance decides, in proportion to it. The worst output counts.
+        own: of each output.
+    """
 
-def _narrowed(value: Any, meta: Any) -> Any:
-    """The value in the dtype the captured graph has there."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(_narrowed(v, m) for v, m in zip(value, meta, strict=True))
-    return value.to(meta.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-
-def float64_reference(aten: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Outputs of the ATen graph computed in float64 (integer outputs in their own dtype)."""
-    with torch.no_grad():
-        return tuple(_Float64(aten).run(*inputs))
+    worst: float
+    own: tuple[Own, ...]
 
 
 def compare(
     reference: Sequence[Any], original: Sequence[Any], rewritten: Sequence[Any], where: str = "outputs"
-) -> float:
+) -> Errors:
     """Compare the outputs of the rewritten graph with those of the original.
 
     Args:
@@ -108,10 +96,6 @@ def compare(
         rewritten: outputs of the rewritten graph.
         where: what is compared, for the message.
 
-    Returns:
-        The worst root mean square error of the rewritten outputs as a multiple of the original's own,
-        both against the reference; where the floor of the tolerance decides, in proportion to it.
-
     Raises:
         VerificationError: a structure, an integer or an error beyond `TOLERANCES`.
     """
@@ -119,7 +103,7 @@ def compare(
         raise VerificationError(
             "the number of outputs differs", where=where, expected=len(original), got=len(rewritten)
         )
-    worst = 0.0
+    worst, own = 0.0, [Own()] * len(original)
     for index, (ref, old, new) in enumerate(zip(reference, original, rewritten, strict=True)):
         place = f"{where}, output {index}"
         if not isinstance(old, torch.Tensor):
@@ -130,13 +114,14 @@ def compare(
         if old.numel() == 0:
             continue
         if old.is_floating_point() or old.is_complex():
-            worst = max(worst, _compare_floats(ref, old, new, place))
+            error, own[index] = _compare_floats(ref, old, new, place)
+            worst = max(worst, error)
         elif not torch.equal(old, new):
             count = int((old != new).sum())
             raise VerificationError(
                 "integer or bool elements differ", where=place, expected="bit-exact", got=f"{count} differ"
             )
-    return worst
+    return Errors(worst, tuple(own))
 
 
 def _compare_structure(old: torch.Tensor, new: Any, place: str) -> None:
@@ -164,8 +149,10 @@ def _tolerance(dtype: torch.dtype, place: str) -> Tolerance:
     return found
 
 
-def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor, place: str) -> float:
-    """The error of `new` as a multiple of that of `old`; raises VerificationError beyond the tolerance."""
+def _compare_floats(
+    reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor, place: str
+) -> tuple[float, Own]:
+    """The error of `new` as a multiple of that of `old`, and that; raises VerificationError beyond it."""
     if old.is_complex():
         reference, old, new = (torch.view_as_real(x.resolve_conj()) for x in (reference, old, new))
     tolerance = _tolerance(old.dtype, place)
@@ -178,7 +165,7 @@ def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tenso
     # where the original itself overflows or the reference does not, there is nothing to compare with
     usable = finite & ref.isfinite()
     if not bool(usable.any()):
-        return 0.0
+        return 0.0, Own()
     ref, old, new = ref[usable], old[usable], new[usable]
     scale = float(ref.abs().max())
     if tolerance is TOLERANCES[torch.float64]:
@@ -195,37 +182,67 @@ def _compare_floats(reference: torch.Tensor, old: torch.Tensor, new: torch.Tenso
             got=f"RMSE {new_rmse:.3g}, maximum error {float(new_error.max()):.3g}",
             todo="report this graph: a substitution or the lowering is wrong",
         )
-    return tolerance.rmse_factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
+    error = tolerance.rmse_factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
+    return error, Own(old_rmse / scale, float(old_error.max()) / scale) if scale > 0 else Own()
 
 
 def verify(
     aten: torch.fx.GraphModule, original: Callee, rewritten: Callee, inputs: Sequence[Any], where: str = ""
-) -> float:
+) -> Errors:
     """Run both callables and the float64 reference on the same inputs and compare.
-
-    Returns:
-        The relative error of `compare`.
 
     Raises:
         UnsupportedError: the original cannot be run on these inputs.
         VerificationError: the rewritten graph is wrong, or fails to run.
         RlOptError: what the executor itself raises.
     """
+    return verify_against(standard(aten, original, inputs, where), rewritten, inputs, where)
+
+
+class Standard(NamedTuple):
+    """What rewritten graphs are compared with; serves all graphs that are given equal inputs.
+
+    Attributes:
+        original: outputs of the original.
+        reference: outputs in float64.
+        sharing: see `overlaps`.
+    """
+
+    original: tuple[Any, ...]
+    reference: tuple[Any, ...]
+    sharing: list[str | None]
+
+
+def standard(
+    aten: torch.fx.GraphModule, original: Callee, inputs: Sequence[Any], where: str = ""
+) -> Standard:
+    """Run the original and the float64 reference; raises UnsupportedError where that cannot be."""
     with _refused(where):
         old = tuple(original(*inputs))
-        reference = float64_reference(aten, inputs)
+        return Standard(old, float64_reference(aten, inputs), overlaps(old, inputs))
+
+
+def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], where: str = "") -> Errors:
+    """Compare a callable with what is known to be right for these inputs; see `verify`."""
     new = run(rewritten, inputs, where)
-    _compare_sharing(old, new, inputs, where)
-    return compare(reference, old, new, where or "outputs")
+    _compare_sharing(known.sharing, new, inputs, where)
+    return compare(known.reference, known.original, new, where or "outputs")
 
 
 def confirm(
-    aten: torch.fx.GraphModule, original: Callee, new: Sequence[Any], inputs: Sequence[Any], where: str
+    aten: torch.fx.GraphModule,
+    original: Callee,
+    new: Sequence[Any],
+    inputs: Sequence[Any],
+    where: str,
+    own: Sequence[Own] = (),
 ) -> None:
     """Compare outputs of the rewritten graph with the original's; cheaper than `verify` where they are close.
 
     Numbers within half the floor of the tolerance of the original's are as right as `verify` asks, whatever
-    the original's own error is; only where they are farther apart, float64 decides.
+    the original's own error is. Where float64 has shown that error for other inputs, numbers may be as far
+    from the original's as `verify` lets them be from float64. Only where they are farther apart, float64
+    decides.
 
     Args:
         aten: the graph, for the float64 reference.
@@ -233,6 +250,7 @@ def confirm(
         new: outputs of the rewritten graph for these inputs.
         inputs: what it was called with.
         where: what is compared, for the message.
+        own: the original's own error in each output, for these weights; empty where it is not known.
 
     Raises:
         UnsupportedError: the original cannot be run on these inputs.
@@ -240,8 +258,9 @@ def confirm(
     """
     with _refused(where):
         old = tuple(original(*inputs))
-    _compare_sharing(old, new, inputs, where)
-    if len(old) == len(new) and all(map(_is_close, old, new)):
+    _compare_sharing(overlaps(old, inputs), new, inputs, where)
+    known = own if len(own) == len(old) else [Own()] * len(old)
+    if len(old) == len(new) and all(map(_is_close, old, new, known)):
         return
     with _refused(where):
         reference = float64_reference(aten, inputs)
@@ -260,8 +279,8 @@ def _refused(where: str) -> Iterator[None]:
         ) from error
 
 
-def _is_close(old: Any, new: Any) -> bool:
-    """Within half the floor of the tolerance; what is equal bit for bit is, what is no number is not."""
+def _is_close(old: Any, new: Any, own: Own) -> bool:
+    """Within half the floor of the tolerance, or the known error. Equal bits are; NaN is not."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return type(old) is type(new) and bool(old == new)
     if _described(old) != _described(new):
@@ -273,10 +292,14 @@ def _is_close(old: Any, new: Any) -> bool:
     difference = (wide_new - wide_old).abs()
     scale = float(wide_old.abs().max())
     rmse = float(difference.square().mean().sqrt())
+    # The known error may be that of other weights, for which the graph loses more: float64, then.
+    known_rmse = min(own.rmse, _MOST_KNOWN * tolerance.rmse_floor)
+    known_largest = min(own.largest, _MOST_KNOWN * tolerance.max_floor)
     # comparisons with NaN are false
     return (
-        rmse <= tolerance.rmse_floor / 2 * scale
-        and float(difference.max()) <= tolerance.max_floor / 2 * scale
+        rmse <= max(tolerance.rmse_floor / 2, tolerance.rmse_factor * known_rmse) * scale
+        and float(difference.max())
+        <= max(tolerance.max_floor / 2, tolerance.max_factor * known_largest) * scale
     )
 
 
@@ -296,8 +319,10 @@ def run(rewritten: Callee, inputs: Sequence[Any], where: str = "") -> tuple[Any,
         raise VerificationError("the rewritten graph fails to run", where=where, got=repr(error)) from error
 
 
-def _compare_sharing(old: Sequence[Any], new: Sequence[Any], inputs: Sequence[Any], where: str) -> None:
-    expected, got = overlaps(old, inputs), overlaps(new, inputs)
+def _compare_sharing(
+    expected: list[str | None], new: Sequence[Any], inputs: Sequence[Any], where: str
+) -> None:
+    got = overlaps(new, inputs)
     if expected != got:
         raise VerificationError(
             "outputs share memory with other tensors than the original's do",

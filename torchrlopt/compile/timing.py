@@ -28,8 +28,11 @@ _REST_S = 0.02
 _PATIENCE, _LAST = 4.0, 6.0
 """So many times the limit is waited for samples in which nothing held the process up; and for any at all."""
 
-# Calm samples of each graph: for a verdict when the time is over, for a plain one, a clear one, and for any.
-_FEW, _ENOUGH, _MANY, _MOST = 3, 5, 9, 41
+# Calm samples of each graph: for a verdict when the time is over, a clear one, and for any.
+_FEW, _MANY, _MOST = 3, 9, 41
+_PLAIN, _PLAIN_AFTER = {2: 8.0, 3: 4.0, 4: 3.0}, 2.0
+"""So many times as far as they differ among themselves are times from the threshold that need no more, by the
+number of calm samples of each graph: few may be close to each other by accident."""
 _HELD_UP = 6  # samples of each graph where hardly any is calm
 _MOST_ROUNDS = 400
 
@@ -51,6 +54,7 @@ def measure(
     limit_ms: float,
     min_gain: float,
     settle: bool = False,
+    is_warm: bool = False,
 ) -> Timing:
     """Time two callables in alternation until the verdict on `min_gain` is clear or `limit_ms` is over.
 
@@ -64,14 +68,18 @@ def measure(
         min_gain: the gain that the verdict is about.
         settle: rest and call each once more before its time is taken, and take longer times. Threads of one
             runtime spin for milliseconds after its call, and would slow another one down.
+        is_warm: `after` has been called on these inputs: it has nothing left to do that is not to be timed.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs())
     start = time.perf_counter()
     samples: Samples = ([], [])
     with torch.no_grad():
-        after(*inputs())  # evaluates expressions over these weights, which is not to be timed
-        rough_ms = max(_sample(call, inputs, 1, cuda).ms for call in (before, after))
+        if not is_warm:
+            after(*inputs())  # evaluates expressions over these weights, which is not to be timed
         block_ms = _SETTLED_MS if settle else _BLOCK_MS
+        rough_ms = _sample(before, inputs, 1, cuda).ms
+        if rough_ms < block_ms:  # else each call is timed by itself, however long the other one takes
+            rough_ms = max(rough_ms, _sample(after, inputs, 1, cuda).ms)
         repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
         for number in range(_MOST_ROUNDS):
             if is_over(samples, (time.perf_counter() - start) * 1e3 / limit_ms, min_gain):
@@ -96,15 +104,15 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
     num_rounds, num_calm = len(samples[0]), min(map(len, calm))
     if num_rounds < 2:
         return False
+    if num_calm >= 2 and _is_plain(calm, min_gain):
+        return True
     if num_calm < _FEW:  # the machine is busy, or calls take long
         if num_calm == num_rounds:
             return spent > 2
         return spent > (_PATIENCE if num_rounds >= _HELD_UP else _LAST)
     if spent > 1 or num_calm >= _MOST:
         return True
-    return (num_calm >= _ENOUGH and _is_plain(calm, min_gain)) or (
-        num_calm >= _MANY and _is_clear(calm, min_gain)
-    )
+    return num_calm >= _MANY and _is_clear(calm, min_gain)
 
 
 def verdict(samples: Samples) -> Timing:
@@ -150,10 +158,11 @@ def _inner(times_ms: list[float]) -> list[float]:
 
 
 def _is_plain(times: tuple[list[float], list[float]], min_gain: float) -> bool:
-    """True when the times lie further from the threshold than they differ among themselves."""
+    """True when the times lie so much further from the threshold than they differ among themselves."""
     before, after = [(1 - min_gain) * each for each in times[0]], times[1]
     distance = max(min(before) - max(after), min(after) - max(before))
-    return distance > 2 * max(max(side) - min(side) for side in (before, after))
+    factor = _PLAIN.get(min(map(len, times)), _PLAIN_AFTER)
+    return distance > factor * max(max(side) - min(side) for side in (before, after))
 
 
 def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:

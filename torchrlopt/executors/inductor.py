@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.kept_heap import on_heap, peak_bytes
+from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.overflow import refuse_overflows
@@ -79,7 +80,7 @@ class InductorCallable:
         if options.numerics == "real":  # otherwise nothing was composed
             refuse_overflows(split.prologue)
         self._main = split.main
-        self._prologue = split.prologue.forward
+        self._prologue = forward_of(split.prologue)
         self._num_prologue_weights = len(split.weights)
         placeholders = list(split.main.graph.find_nodes(op="placeholder"))
         num_arguments = len(split.inputs)

@@ -29,7 +29,7 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-PLAN_FORMAT = 5  # raised when a stored plan's meaning, or prices without a profile, change
+PLAN_FORMAT = 6  # raised when a stored plan's meaning, or prices without a profile, change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,11 @@ class Verified:
 
     Attributes:
         error: of the rewritten graph, see `Report.numerical_error`.
+        own: for each output the original's own error, root mean square and maximum, as fractions of max|y|.
     """
 
     error: float
+    own: tuple[tuple[float, float], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,7 +295,7 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
         timing = verdicts.timing_from(entry["timing"])
         verified = entry["verified"]
         if verified is not None:
-            verified = Verified(verdicts.error_from(verified))
+            verified = Verified(*verdicts.errors_from(verified))
         graph = search.replay(program.graph, library, plan)
     except (SearchError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         logger.debug("a stored plan does not fit: %s", error)

@@ -7,6 +7,7 @@ taken again once it is old: soon where it was noisy.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Mapping
@@ -50,13 +51,15 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
     return timing if holds(timing.taken_at, timing.spread, timing.is_calm) else None
 
 
-def error_from(stored: Mapping[str, Any]) -> float:
-    """The numerical error of a stored check.
+def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[tuple[float, float], ...]]:
+    """The numerical error of a stored check, and the original's own errors.
 
     Raises:
         KeyError, TypeError, ValueError: it is malformed.
     """
     error = float(stored["error"])
-    if not math.isfinite(error) or error < 0:
-        raise ValueError(f"no error of a check: {error}")
-    return error
+    own = tuple((float(rmse), float(largest)) for rmse, largest in stored["own"])
+    for each in (error, *itertools.chain.from_iterable(own)):
+        if not math.isfinite(each) or each < 0:
+            raise ValueError(f"no error of a check: {each}")
+    return error, own

@@ -108,6 +108,9 @@ class Report:
         weight_sets: sets of weights that the rewritten graph has met: the first ones, and those after a
             change, as far as it evaluates expressions over weights.
         checked_sets: those of them for which its outputs were compared with the original's.
+        weight_bytes: what the weights of the model take, where the rewritten graph was built.
+        packed_bytes: what is held beside them of expressions over weights, with `weights="frozen"`.
+        released_bytes: how much of `weight_bytes` lies in files, see the option `release_weights`.
         phases_ms: wall time of each phase, in milliseconds.
         is_cache_hit: whether the plan came from the plan store, or the whole result from memory.
         num_nodes_before: operators that run at every call, in the graph that was read.
@@ -142,6 +145,9 @@ class Report:
     numerical_error: float | None = None
     weight_sets: int = 0
     checked_sets: int = 0
+    weight_bytes: int | None = None
+    packed_bytes: int | None = None
+    released_bytes: int = 0
     phases_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     is_cache_hit: bool = False
     num_nodes_before: int = 0
@@ -257,6 +263,9 @@ class Report:
             numerical_error=_worst([r.numerical_error for r in reports]),
             weight_sets=sum(r.weight_sets for r in reports),
             checked_sets=sum(r.checked_sets for r in reports),
+            weight_bytes=_total([r.weight_bytes for r in reports]),
+            packed_bytes=_total([r.packed_bytes for r in reports]),
+            released_bytes=sum(r.released_bytes for r in reports),
             phases_ms=phases,
             is_cache_hit=bool(reports) and all(r.is_cache_hit for r in reports),
             num_nodes_before=sum(r.num_nodes_before for r in reports),
@@ -320,6 +329,8 @@ class Report:
         rows.extend(("worth", str(each)) for each in self.left_out)
         rows.extend(("tried", _told(choice)) for choice in self.choices)
         rows.extend(("part", str(part)) for part in self.parts)
+        if self.weight_bytes is not None:
+            rows.append(("held", self._held))
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
         rows.extend(("note", note) for note in self.notes)
@@ -349,6 +360,14 @@ class Report:
         return "in the graphs alone" if self.cut else "a call"
 
     @property
+    def _held(self) -> str:
+        """What is held of the weights."""
+        assert self.weight_bytes is not None, "asked for where it is known"
+        packed = "" if self.packed_bytes is None else f", {self.packed_bytes / 1e6:.1f} MB made of them"
+        files = f", {self.released_bytes / 1e6:.1f} MB of the weights in files" if self.released_bytes else ""
+        return f"{self.weight_bytes / 1e6:.1f} MB of weights{packed}{files}"
+
+    @property
     def _busy(self) -> str:
         return "" if self.measured_is_calm else "; the machine was busy"
 
@@ -375,7 +394,7 @@ def _joined(names: Any) -> str:
     return ", ".join(dict.fromkeys(name for name in names if name))
 
 
-def _total(values: list[float | None]) -> float | None:
+def _total(values: list[Any]) -> Any:
     """Sum of the numbers that were taken; None if there is none."""
     taken = [value for value in values if value is not None]
     return sum(taken) if taken else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
+import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -17,6 +18,7 @@ from torchrlopt.executors.eager.finiteness import Guard, are_finite, with_answer
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.kept_heap import on_heap
+from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
 from torchrlopt.executors.registry import Bound, Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -65,11 +67,11 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     split, guard = program.parts, program.guard
     names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
     is_fixed = [at >= len(split.inputs) or name in static for at, name in enumerate(names)]
-    prologue = split.prologue.forward
+    prologue = forward_of(split.prologue)
     cache = PrologueCache(
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )
-    main = on_heap(split.main.forward, program.num_bytes)
+    main = on_heap(forward_of(split.main), program.num_bytes)
     # With live weights everything varies, and every call would copy all of it.
     graphed = options.cuda_graphs and options.weights != "live" and program.is_on_cuda
     run = GraphedCall(main, is_fixed) if graphed else main
@@ -87,7 +89,7 @@ class EagerCallable:
         origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
         guard: says for which arguments `main` is right; None: for all. For others a copy of `main` runs in
             which the fused activations are calls of their own.
-        run: calls `main`; None: `main.forward`.
+        run: calls `main`; None: its function.
     """
 
     def __init__(
@@ -106,7 +108,8 @@ class EagerCallable:
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
         self._positions = tuple(inputs)
-        self._run = main.forward if run is None else run
+        self._unread = frozenset(weights) - frozenset(inputs)
+        self._run = forward_of(main) if run is None else run
         self._guard = guard
         self._taken_apart: Callable[..., Any] | None = None
 
@@ -114,6 +117,19 @@ class EagerCallable:
     def num_evaluations(self) -> int:
         """See `registry.Lowered`."""
         return self.cache.num_evaluations
+
+    @property
+    def packed(self) -> tuple[torch.Tensor, ...] | None:
+        """What the expressions over weights gave, where it stays whatever happens to the weights."""
+        results = self.cache.final
+        return None if results is None else tuple(x for x in results if isinstance(x, torch.Tensor))
+
+    @property
+    def unread(self) -> frozenset[int]:
+        """Positions of the weights that no call reads any more: what was made of them runs."""
+        if self.cache.final is None:
+            return frozenset()
+        return self._unread
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""

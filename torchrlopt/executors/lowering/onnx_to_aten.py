@@ -20,6 +20,7 @@ from torchrlopt.executors.lowering.converters.convert import convert
 from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
 from torchrlopt.executors.lowering.fx_values import ORIGIN
+from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.lowering.model_inputs import fake_input
 from torchrlopt.executors.lowering.original_calls import Group, Groups
 from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of, with_layout
@@ -377,7 +378,7 @@ class Lowering:
         """What was emitted, without what no result needs."""
         graph = self.emitter.graph
         graph.eliminate_dead_code()
-        return fx.GraphModule({**self.emitter.attributes, **self.emitter.submodules}, graph)
+        return lazy_module({**self.emitter.attributes, **self.emitter.submodules}, graph)
 
 
 def _may_depend_on_strides(call: fx.Node) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.lowering.fx_values import ancestors, gives_new_memory
+from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.weights.static_part import crossing, hoisted_calls
 
 aten = torch.ops.aten
@@ -74,8 +75,8 @@ def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collec
             inside[node] = main.node_copy(node, inside.__getitem__)
     position = {node: index for index, node in enumerate(placeholders)}
     return Split(
-        fx.GraphModule(module, prologue),
-        fx.GraphModule(module, main),
+        lazy_module(module, prologue),
+        lazy_module(module, main),
         tuple(position[node] for node in weights),
         tuple(position[node] for node in inputs),
     )

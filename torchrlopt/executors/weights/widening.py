@@ -22,8 +22,7 @@ from torchrlopt.executors.weights.static_part import hoisted_calls
 
 aten = torch.ops.aten
 
-# These move elements and round nothing: on their own they stay in the weights' dtype.
-_MOVEMENT = {
+MOVEMENT = {
     aten.cat.default,
     aten.clone.default,
     aten.constant_pad_nd.default,
@@ -43,6 +42,8 @@ _MOVEMENT = {
     aten._unsafe_view.default,
     operator.getitem,
 }
+"""These move elements and round nothing: on their own they stay in the weights' dtype."""
+
 # Rounding arithmetic that has the same meaning in every floating dtype.
 _ARITHMETIC = {
     aten.add.Tensor,
@@ -91,14 +92,14 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
 
     for node in module.graph.nodes:
         is_arithmetic = node.target in _ARITHMETIC and _is_floating(node)
-        moves_computed = node.target in _MOVEMENT and not computed.isdisjoint(node.all_input_nodes)
+        moves_computed = node.target in MOVEMENT and not computed.isdisjoint(node.all_input_nodes)
         if node in over_weights and (is_arithmetic or moves_computed):
             wide[node] = graph.node_copy(node, widened)
             wide[node].meta["val"] = tree_map_only(torch.Tensor, as_float64, node.meta["val"])
             computed.add(node)
         else:
             narrow[node] = graph.node_copy(node, narrowed)
-    module.graph = graph  # which generates the code anew
+    module.graph = graph
 
 
 def _is_floating(node: fx.Node) -> bool:

@@ -1,0 +1,61 @@
+"""Weights that are held once: the option `release_weights`."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchrlopt
+from torchrlopt.errors import OptionsError
+from torchrlopt.storage.directory import default_directory
+
+X = torch.randn(32, 256, generator=torch.Generator().manual_seed(0))
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 64))
+    return torch.nn.Sequential(*layers).eval()
+
+
+def frozen(given: torch.nn.Module, **options: bool) -> torchrlopt.Optimised:
+    return torchrlopt.optimise(given, (X,), weights="frozen", measure=False, on_error="raise", **options)
+
+
+def test_the_report_says_what_is_held() -> None:
+    given = model()
+    report = frozen(given).report
+    assert report.weight_bytes == sum(weight.nbytes for weight in given.parameters())
+    assert report.packed_bytes is not None
+    assert report.packed_bytes > 0
+    assert report.released_bytes == 0
+    assert "MB of weights" in str(report)
+    again = torchrlopt.Report.from_json(report.to_json())
+    assert again.packed_bytes == report.packed_bytes
+
+
+def test_released_weights_are_whole_and_leave_no_file() -> None:
+    given = model()
+    kept = copy.deepcopy(given)
+    before = {weight.untyped_storage().data_ptr() for weight in given.parameters()}
+    fast = frozen(given, release_weights=True)
+    files = list(Path(default_directory()).glob("weight*"))
+    moved = [weight for weight in given.parameters() if weight.untyped_storage().data_ptr() not in before]
+    assert not files
+    assert sum(weight.nbytes for weight in moved) == fast.report.released_bytes
+    assert fast.report.released_bytes >= 512 * 256 * 4
+    for name, weight in fast.state_dict().items():
+        assert torch.equal(weight, kept.state_dict()[name]), name
+    with torch.no_grad():
+        torch.testing.assert_close(fast(X), kept(X))
+        assert torch.equal(given(X), kept(X)), "the original runs as before"
+        given[0].weight.mul_(2)  # writes go to memory of their own
+        assert torch.equal(given[0].weight, 2 * kept[0].weight)
+
+
+def test_only_frozen_weights_are_released() -> None:
+    with pytest.raises(OptionsError, match="cannot be released"):
+        torchrlopt.Options(release_weights=True)

@@ -1,0 +1,69 @@
+"""Runs an ATen graph in float64: the reference of the check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torchrlopt.executors.weights.widening import MOVEMENT
+
+aten = torch.ops.aten
+
+# A pad brings a number of its own, which would be rounded.
+_MOVES = (MOVEMENT - {aten.constant_pad_nd.default}) | {
+    aten.embedding.default,
+    aten.gather.default,
+    aten.index.Tensor,
+    aten.unbind.int,
+}
+"""Operators that round nothing: what is narrow goes through them as it is."""
+
+
+class _Float64(torch.fx.Interpreter):
+    """Runs an ATen graph with every floating point tensor in float64.
+
+    Tensors are widened where arithmetic reads them, so that no more of the weights is held twice than one
+    operator reads: views of weights stay narrow, and so do the rows of an embedding. An operator without a
+    float64 kernel runs in the dtype it was captured with.
+    """
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        assert callable(n.target)
+        if n.target in _MOVES and not any(map(_is_wide, tree_leaves((args, kwargs)))):
+            return n.target(*args, **kwargs)
+        try:
+            return n.target(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+        except (RuntimeError, TypeError, ValueError):
+            narrow = torch.fx.node.map_arg(
+                (n.args, n.kwargs), lambda a: _narrowed(self.env[a], a.meta["val"])
+            )
+            return n.target(*narrow[0], **narrow[1])
+
+
+def _is_wide(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float64
+
+
+def _widened(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.double() if leaf.is_floating_point() else leaf
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+
+
+def _narrowed(value: Any, meta: Any) -> Any:
+    """The value in the dtype the captured graph has there."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_narrowed(v, m) for v, m in zip(value, meta, strict=True))
+    return value.to(meta.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def float64_reference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of the ATen graph computed in float64 (integer outputs in their own dtype)."""
+    with torch.no_grad():
+        return tuple(map(_widened, _Float64(graph).run(*inputs)))

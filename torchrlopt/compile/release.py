@@ -1,0 +1,81 @@
+"""Holds weights once: originals of which packed copies run go to files, and are read where somebody asks.
+
+A file is deleted as soon as it is mapped, so nothing is left behind; its pages take memory only where they
+are read. Nothing else about a weight changes: it is the same object with the same numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.report import Report
+from torchrlopt.storage.directory import default_directory, make_private
+
+
+def note_weights(report: Report, inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> None:
+    """Tell the report how many bytes the weights take, and how many what was made of them takes."""
+    weights = [inputs[at] for at in static if isinstance(inputs[at], torch.Tensor)]
+    report.weight_bytes = _num_bytes(weights)
+    packed = getattr(lowered, "packed", None)
+    if packed is not None:
+        own = {_memory(weight) for weight in weights}
+        report.packed_bytes = _num_bytes(each for each in packed if _memory(each) not in own)
+
+
+def release(report: Report, inputs: Sequence[Any], static: Collection[int], lowered: Lowered) -> None:
+    """Move the originals that no call reads any more to files; the report says how many bytes those were.
+
+    Only tensors on the CPU that have their memory to themselves are moved.
+
+    Raises:
+        OSError: a file cannot be written; what was moved before stays moved, and is right.
+    """
+    unread: Collection[int] = getattr(lowered, "unread", ())
+    held = {_memory(each) for each in getattr(lowered, "packed", None) or ()}
+    read = {_memory(inputs[at]) for at in static if at not in unread}
+    folder = default_directory()
+    make_private(folder)
+    for at in sorted(set(static).intersection(unread)):
+        weight = inputs[at]
+        if _is_alone(weight) and _memory(weight) not in held | read:
+            weight.data = _mapped(weight.detach(), folder)
+            report.released_bytes += weight.nbytes
+
+
+def _is_alone(weight: Any) -> bool:
+    return (
+        isinstance(weight, torch.Tensor)
+        and weight.device.type == "cpu"
+        and weight.is_contiguous()
+        and weight.numel() > 0
+        and weight.untyped_storage().nbytes() == weight.nbytes
+        and not weight.untyped_storage().is_shared()
+    )
+
+
+def _mapped(weight: torch.Tensor, folder: os.PathLike[str]) -> torch.Tensor:
+    """The numbers of a weight, in a file without a name. Writes go to memory, not to the file."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix="weight")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            weight.view(-1).view(torch.uint8).numpy().tofile(file)
+        flat = torch.from_file(name, shared=False, size=weight.numel(), dtype=weight.dtype)
+    finally:
+        os.unlink(name)
+    return flat.view(weight.shape)
+
+
+def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of tensors, each memory once."""
+    return sum({_memory(each): each.nbytes for each in tensors}.values())
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """What is equal for two tensors in the same memory. Packed ones show no address."""
+    return id(tensor) if tensor.layout is not torch.strided else tensor.untyped_storage().data_ptr()
