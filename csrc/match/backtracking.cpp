@@ -128,7 +128,8 @@ bool Matcher::walk(const Steps& steps, size_t i, const Done& done) {
     if (!is_output) return fail([&] { return op_info(line.op).name + " gives it as another output"; });
     return try_node(steps, i, value.node, done);
   }
-  for (const NodeId id : readers(value, line, step.position)) {
+  const auto [operand, position] = rarest(line, value, step.position);
+  for (const NodeId id : readers(operand, line, position)) {
     if (try_node(steps, i, id, done)) return true;
   }
   return false;

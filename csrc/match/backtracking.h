@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "match/match.h"
@@ -63,6 +64,7 @@ class Matcher {
   bool try_node(const Steps& steps, size_t i, NodeId id, const Done& done);
   bool try_order(const Steps& steps, size_t i, NodeId id, bool is_swapped, const Done& done);
   std::vector<NodeId> readers(Value value, const PatternLine& line, int position) const;
+  std::pair<Value, int> rarest(const PatternLine& line, Value value, int position) const;
 
   /// What a node reads; of the root of a tree of Adds, its leaves from left to right.
   std::vector<Value> operands(const PatternLine& line, NodeId id) const;

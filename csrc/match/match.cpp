@@ -63,6 +63,22 @@ bool GraphIndex::may_be(const PatternLine& line, NodeId id) const {
   return it->second.covers(line.needed);
 }
 
+/// Of the operands of a line that are bound, `value` among them, the one with the fewest readers: in a graph
+/// whose nodes all read one value, every line would otherwise be looked for among all nodes.
+std::pair<Value, int> Matcher::rarest(const PatternLine& line, Value value, int position) const {
+  std::pair<Value, int> found{value, position};
+  if (line.family_in >= 0 || line.is_sum) return found;  // places are not those in the pattern
+  for (size_t i = 0; i < line.ins.size(); ++i) {
+    if (line.ins[i] == Line::kOmitted) continue;
+    const Value bound = binding_.tensors[at(line.ins[i])];
+    if (bound == Binding::kUnbound) continue;
+    if (graph_.uses(bound.node).size() < graph_.uses(found.first.node).size()) {
+      found = {bound, static_cast<int>(i)};
+    }
+  }
+  return found;
+}
+
 std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, const Library& library,
                                 int substitution) {
   return in_canonical_order(Matcher(graph, index, library, substitution).all(),

@@ -13,7 +13,7 @@ EXECUTORS = PACKAGE / "executors"
 
 FLOORS = (
     ("lowering", "registry", "device_clock", "cuda_graphs"),
-    ("weights", "kept_heap"),
+    ("weights", "kept_heap", "kept_outputs"),
     ("eager",),
     ("inductor", "onnx_runtimes", "regions"),
     ("tensorrt",),

@@ -304,3 +304,15 @@ def test_explain_says_what_failed() -> None:
     assert "condition does not hold: rank(x) == 3" in condition.explain(of, "s")
     missing = _C.Library(sub("y = Tanh(x)"))
     assert missing.explain(of, "s") == "the graph has no Tanh\n"
+
+
+def test_a_line_is_looked_for_among_the_readers_of_its_rarest_operand() -> None:
+    # A search gives up after 50,000 candidates from one start: 300 readers of `x` are 90,000 pairs.
+    pattern = "y = Relu(a)\nz = Add(a, b)\nw = Add(a, b)"
+    lines = [f"y{i} = Add(x, y{i - 1})" for i in range(1, 300)]
+    body = ["y0 = Relu(x)", *lines, "v = Tanh(y299)", "p = Add(x, v)", "q = Add(x, v)", "return y0, p, q"]
+    found = names(
+        graph("x: f32[4]", "\n".join(body)),
+        sub(pattern, replacement=pattern.replace("w = Add(a, b)", "w = z")),
+    )
+    assert found == [["y0", "p", "q"]]

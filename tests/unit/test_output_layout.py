@@ -46,11 +46,14 @@ def test_outputs_with_gaps(name: str, executor: str, is_dynamic: bool) -> None:
     torch.testing.assert_close(got, expected)
 
 
-def test_gaps_of_symbolic_length() -> None:
+@pytest.mark.parametrize("executor", ["eager", "onnxruntime", "openvino"])
+def test_gaps_of_symbolic_length(executor: str) -> None:
+    if executor != "eager":
+        pytest.importorskip(executor, reason="the executor needs it")
     function = FUNCTIONS["last_positions_of_a_cache"]
     cache, first = torch.randn(2, 3, 0, 8), torch.randn(2, 9, 3, 8)
     torch._dynamo.mark_dynamic(first, 1)
-    compiled = torch.compile(function, backend="rlopt", options=OPTIONS)
+    compiled = torch.compile(function, backend="rlopt", options=OPTIONS | {"executor": executor})
     for x in (first, torch.randn(2, 12, 3, 8)):
         with torch.no_grad():
             got = compiled(cache, x)

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.kept_heap import on_heap, peak_bytes
+from torchrlopt.executors.kept_outputs import Memory, with_copies
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import Lowered, Refusals
@@ -113,11 +114,11 @@ class InductorCallable:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
-        (compiled,) = self._cache.get([args[at] for at in self._weights])
-        outputs = tuple(compiled(*[args[at] for at in self._inputs]))
-        return tuple(map(copied, outputs)) if self._is_recorded else outputs
+        owned: _OwnedOutputs
+        (owned,) = self._cache.get([args[at] for at in self._weights])
+        return owned(args, self._inputs)
 
-    def _compile(self, *weights: torch.Tensor) -> tuple[Callable[..., Sequence[Any]]]:
+    def _compile(self, *weights: torch.Tensor) -> tuple[_OwnedOutputs]:
         """The graph for these weights."""
         values = list(self._prologue(*weights[: self._num_prologue_weights]))
         frozen = iter([*weights[self._num_prologue_weights :], *values])
@@ -129,7 +130,7 @@ class InductorCallable:
                 # This may run inside a compilation of the user's; inductor must see nothing of that one.
                 with _disable_current_modes(), torch.no_grad(), tracing(None):
                     compiled = torch._inductor.compile(module, self._examples, options=self._settings)
-                    return (on_heap(compiled, self._num_bytes),)
+                    return (_OwnedOutputs(on_heap(compiled, self._num_bytes), self._is_recorded),)
             except Exception as error:  # inductor's errors have no common base
                 raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
             finally:
@@ -154,6 +155,36 @@ class InductorCallable:
         module = fx.GraphModule(root, graph)
         module.graph.lint()
         return module
+
+
+class _OwnedOutputs:
+    """Calls what inductor has compiled; the outputs are the caller's.
+
+    With frozen weights inductor computes outputs ahead that are the same at every call, and returns those.
+    Which they are is seen at the first call: they outlive it.
+
+    Args:
+        compiled: by inductor.
+        is_recorded: whether inductor writes every output to memory of its own.
+    """
+
+    def __init__(self, compiled: Callable[..., Sequence[Any]], is_recorded: bool) -> None:
+        self._compiled = compiled
+        self._is_recorded = is_recorded
+        self._kept: tuple[int, ...] | None = None
+
+    def __call__(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
+        """Run on those of the arguments of the captured graph that are inputs of the compiled one."""
+        outputs = tuple(self._compiled(*[args[at] for at in inputs]))
+        if self._is_recorded:
+            return tuple(map(copied, outputs))
+        if self._kept is None:
+            memory = Memory(outputs, args)
+            copies = with_copies(outputs, memory.kept())  # all: we hold them
+            del outputs
+            self._kept = memory.kept()
+            return copies
+        return with_copies(outputs, self._kept) if self._kept else outputs
 
 
 def _forget_code(loaded: Collection[int]) -> None:

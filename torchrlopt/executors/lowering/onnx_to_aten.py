@@ -356,9 +356,7 @@ class Lowering:
                 if found is None:
                     raise LoweringError("an output is no tensor and cannot be copied", where=source.name)
                 results[source] = found
-        nodes = {
-            source: outputs.matched(self._result(entry, source), source) for source, entry in results.items()
-        }
+        nodes = outputs.matched({source: self._result(entry, source) for source, entry in results.items()})
         self.emitter.graph.output(fx.map_arg(output.args[0], nodes.__getitem__))
         return self.module()
 

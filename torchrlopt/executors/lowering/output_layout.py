@@ -43,41 +43,56 @@ class OutputEmitter:
         self._emitter = emitter
         self._placeholders = placeholders
         self._scalar = scalar
+        self._inputs = frozenset(placeholders.values())
         self._owners: dict[fx.Node, fx.Node] = {}
+        self._returned: dict[fx.Node, fx.Node] = {}  # by what the original returns
 
-    def matched(self, node: fx.Node, source: fx.Node) -> fx.Node:
-        """The node to return where the original returned `source`.
+    def matched(self, results: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
+        """The nodes to return where the original returns these.
 
-        It has the original's strides, and memory of its own where the original had.
+        They have the original's strides, and memory of their own where the original's have.
 
         Args:
-            node: the present node with the value.
-            source: the original output node.
+            results: by the original output nodes, the present nodes with the values.
         """
+        # What others are views of comes first.
+        order = sorted(results, key=lambda source: _base(source) is not source)
+        return {source: self._matched(results[source], source) for source in order}
+
+    def _matched(self, node: fx.Node, source: fx.Node) -> fx.Node:
         if not isinstance(source.meta.get("val"), torch.Tensor):
             return node
+        theirs = _base(source)
+        whole = self._returned.get(theirs)
+        if whole is not None and theirs is not source and _base(node) is not _base(whole):
+            node = self._viewed(source, theirs, whole) or node
         node = with_layout(self._emitter, node, source.meta["val"])
-        mine, theirs = _base(node), _base(source)
+        mine = _base(node)
         # A caller may write to an output: it must not reach an input, a constant or another output by that.
-        if mine.op == "placeholder":
+        if mine in self._inputs:
             shares = theirs.op == "placeholder" and theirs.name == mine.name
         elif mine.op == "get_attr":
             shares = theirs.op == "get_attr"
         else:
             shares = self._owners.setdefault(mine, theirs) is theirs
-        return node if shares else self._emitter.op(aten.clone.default, node)
+        node = node if shares else self._emitter.op(aten.clone.default, node)
+        self._returned[source] = node
+        return node
 
     def view_of_input(self, source: fx.Node) -> fx.Node | None:
         """The views through which the original returns an input, as they are; None for any other result.
 
         Whoever writes to such an output writes to the input.
         """
-        if source.op == "placeholder":
-            return self._placeholders[source.name]
-        if _base(source).op != "placeholder":
-            return None
+        base = _base(source)
+        return self._viewed(source, base, self._placeholders[base.name]) if base.op == "placeholder" else None
+
+    def _viewed(self, source: fx.Node, base: fx.Node, node: fx.Node) -> fx.Node | None:
+        """The views through which the original makes `source` of `base`, of `node` in the place of that."""
+        if source is base:
+            return node
         first, *others = source.all_input_nodes
-        operands = {first: self.view_of_input(first)} | {other: self._scalar(other) for other in others}
+        operands = {first: self._viewed(first, base, node)} | {other: self._scalar(other) for other in others}
         known = {old: new for old, new in operands.items() if new is not None}
         if len(known) < len(operands):
             return None

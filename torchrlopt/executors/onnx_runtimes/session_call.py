@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
-from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.eager.layout import reorder, restride
-from torchrlopt.executors.lowering.fx_values import static_stride
-from torchrlopt.executors.lowering.output_layout import dense_order, is_apart
 from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
+from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -248,45 +245,3 @@ def _leave_sessions_of_the_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_sessions_of_the_parent)
-
-
-class FetchedOutputs:
-    """Puts fetched tensors in the place and layout in which the captured graph returns them."""
-
-    def __init__(self, aten: fx.GraphModule, position: dict[str, int]) -> None:
-        (output,) = aten.graph.find_nodes(op="output")
-        fetched: dict[fx.Node, int] = {}
-        # For each output its place among the fetched tensors or, counted from -1 downwards, the arguments.
-        self._places: list[int | None] = []
-        self._layouts: list[Callable[[torch.Tensor], torch.Tensor]] = []
-        for source in output.args[0]:
-            if source is None:
-                self._places.append(None)
-            elif source.op == "placeholder":
-                self._places.append(-1 - position[source.name])
-            elif isinstance(source.meta.get("val"), torch.Tensor):
-                self._places.append(fetched.setdefault(source, len(fetched)))
-                if len(self._layouts) < len(fetched):
-                    self._layouts.append(_layout(source))
-            else:
-                raise UnsupportedError("an output of the graph is no tensor", where=source.name)
-
-    def __call__(self, fetches: list[torch.Tensor], args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Args: what the session returned; the arguments of the call."""
-        laid = [layout(tensor) for layout, tensor in zip(self._layouts, fetches, strict=True)]
-        return tuple(
-            None if place is None else laid[place] if place >= 0 else args[-1 - place]
-            for place in self._places
-        )
-
-
-def _layout(source: fx.Node) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What gives a contiguous result the strides of the original."""
-    value = source.meta["val"]
-    order = dense_order(value)
-    if order == list(range(value.dim())) or (order is None and not is_apart(value)):
-        return lambda tensor: tensor
-    stride = static_stride(source)
-    if stride is not None:
-        return lambda tensor: restride(tensor, stride)
-    return lambda tensor: reorder(tensor, order or list(range(value.dim())))

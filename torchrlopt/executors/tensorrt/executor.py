@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.eager.executor import EagerExecutor
-from torchrlopt.executors.onnx_runtimes.session_call import FetchedOutputs, as_tensor, devices_of, positions
+from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
+from torchrlopt.executors.onnx_runtimes.session_call import as_tensor, devices_of, positions
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.tensorrt.files import EngineFiles
 from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refusals

@@ -1,0 +1,73 @@
+"""Outputs in memory that an executor keeps. The caller may write to what it is given, so it gets copies.
+
+A compiler that finds an output to be the same at every call hands out the tensor that it has computed once.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+class Memory:
+    """The memory of outputs, which is not kept alive by this.
+
+    Args:
+        outputs: of a call.
+        arguments: of the call. What an output shares with one of them is the caller's.
+    """
+
+    def __init__(self, outputs: Sequence[Any], arguments: Sequence[Any]) -> None:
+        given = {storage._cdata for storage in map(_storage, arguments) if storage is not None}
+        self._storages = [
+            weakref.ref(storage)
+            if (storage := _storage(output)) is not None and storage._cdata not in given
+            else None
+            for output in outputs
+        ]
+
+    def kept(self) -> tuple[int, ...]:
+        """Positions of the outputs whose memory is there, asked when nobody should hold them any more."""
+        return tuple(
+            at for at, storage in enumerate(self._storages) if storage is not None and storage() is not None
+        )
+
+
+def with_copies(outputs: Sequence[Any], kept: Collection[int]) -> tuple[Any, ...]:
+    """The outputs with copies of some.
+
+    Copies have the strides of what they are copies of, and share memory where that does.
+
+    Args:
+        outputs: tensors, and whatever else there may be.
+        kept: positions of those to be copied, which are tensors.
+    """
+    storages = {at: outputs[at].untyped_storage() for at in kept}
+    users = collections.Counter(storage._cdata for storage in storages.values())
+    memory: dict[int, torch.UntypedStorage] = {}
+    copies: dict[int, torch.Tensor] = {}  # an output that is returned twice is one tensor
+    owned = list(outputs)
+    for at, storage in storages.items():
+        output = outputs[at]
+        if id(output) not in copies:
+            if users[storage._cdata] == 1 and aten.is_non_overlapping_and_dense.default(output):
+                copies[id(output)] = output.clone()
+            else:
+                own = memory.get(storage._cdata)
+                own = memory[storage._cdata] = storage.clone() if own is None else own
+                place = output.storage_offset(), output.shape, output.stride()
+                copies[id(output)] = output.new_empty(0).set_(own, *place)
+        owned[at] = copies[id(output)]
+    return tuple(owned)
+
+
+def _storage(value: Any) -> torch.UntypedStorage | None:
+    """Where a tensor lies; None for what is none, or lies in several places."""
+    is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage() if is_strided else None

@@ -1,0 +1,69 @@
+"""What a session returns becomes the outputs of the captured graph, in its order and layout.
+
+The views through which the original returns an input, or another output, are taken here: a runtime copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.lowering.converters.emitter import Emitter
+from torchrlopt.executors.lowering.output_layout import OutputEmitter
+from torchrlopt.executors.lowering.symbols import traced_number
+
+
+class FetchedOutputs:
+    """Puts fetched tensors in the place and layout in which the captured graph returns them.
+
+    Args:
+        aten: the captured graph. Those of its outputs that are tensors and no inputs are fetched, each once.
+        position: of its inputs among the arguments of a call.
+
+    Raises:
+        UnsupportedError: an output is no tensor.
+    """
+
+    def __init__(self, aten: fx.GraphModule, position: dict[str, int]) -> None:
+        (output,) = aten.graph.find_nodes(op="output")
+        values = [node.meta.get("val") for node in aten.graph.nodes]
+        fakes = [value for value in values if isinstance(value, FakeTensor)]
+        if not fakes:
+            raise LoweringError("the captured graph has no fake values")
+        emitter = Emitter(fakes[0].fake_mode, torch.device("cpu"))
+        inputs: dict[str, fx.Node] = {}
+        for node in aten.graph.find_nodes(op="placeholder"):
+            inputs[node.name] = emitter.graph.placeholder(node.name)
+            inputs[node.name].meta["val"] = node.meta.get("val")
+        outputs = OutputEmitter(emitter, inputs, lambda node: traced_number(emitter, node))
+        results: dict[fx.Node, fx.Node] = {}
+        for source in output.all_input_nodes:
+            value = source.meta.get("val")
+            if source.op == "placeholder":
+                results[source] = inputs[source.name]
+            elif isinstance(value, torch.Tensor):
+                fetched = emitter.graph.placeholder(f"fetched_{source.name}")
+                with emitter.fake():
+                    fetched.meta["val"] = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+                view = outputs.view_of_input(source)
+                results[source] = fetched if view is None else view
+            else:
+                raise UnsupportedError("an output of the graph is no tensor", where=source.name)
+        emitter.graph.output(fx.map_arg(output.args[0], outputs.matched(results).__getitem__))
+        emitter.graph.eliminate_dead_code()
+        self._read = []
+        for name, node in inputs.items():
+            if node.users:
+                self._read.append(position[name])
+            else:
+                emitter.graph.erase_node(node)
+        self._arrange = fx.GraphModule({}, emitter.graph).forward
+
+    def __call__(self, fetches: Sequence[torch.Tensor], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Args: what the session returned; the arguments of the call."""
+        return tuple(self._arrange(*[args[at] for at in self._read], *fetches))
