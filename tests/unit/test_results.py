@@ -55,7 +55,6 @@ def _same(made: Any, value: Any) -> bool:
         collections.OrderedDict(b=OUT[0], a=OUT[1]), (1, 2.0), (OUT[0], torch.float32, int),
         Plain({"x": OUT[0]}),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_is_made(value: Any) -> None:
     make = maker(value, OUT, (), are_numbers_fixed=True)
@@ -69,7 +68,6 @@ def test_what_is_made(value: Any) -> None:
         [], {}, [1], Plain(1), torch.zeros(1), [torch.zeros(1)], Slotted(OUT[0]), Made(OUT[0]), {OUT[0]},
         types.SimpleNamespace(model=torch.nn.Linear(1, 1)), torch.nn.Module(), (OUT[0], []), lambda: OUT[0],
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_may_have_been_there_before(value: Any) -> None:
     assert maker(value, OUT, (), are_numbers_fixed=True) is None
