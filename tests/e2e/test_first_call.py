@@ -41,6 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     return calls
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
 def test_weights_are_packed_once() -> None:
     """For the check, the timing and the calls after it."""
     compiled = torch.compile(model(), backend="rlopt", options={"on_error": "raise", "min_gain": -10.0})

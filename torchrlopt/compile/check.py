@@ -8,6 +8,7 @@ is the only table of tolerances in the project.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -36,6 +37,15 @@ class Tolerance:
     max_factor: float
     max_floor: float
     rmse_floor: float
+
+    def rmse_factor_of(self, count: int) -> float:
+        """The multiple for an output of so many elements, which is larger where they are few.
+
+        The errors of two right ways to compute one thing are two draws of about the same size. Of the root
+        mean squares of n draws each, one is above `exp(3.1 / sqrt(n))` times the other by chance once in a
+        thousand times: twice for 20 elements, five times for four.
+        """
+        return max(self.rmse_factor, min(self.max_factor, math.exp(3.1 / math.sqrt(count))))
 
 
 def _in_units_of_eps(dtype: torch.dtype, rmse_factor: float, max_floor: float = 8) -> Tolerance:
@@ -172,7 +182,8 @@ def _compare_floats(
         scale = max(scale, 1.0)
     old_error, new_error = (old - ref).abs(), (new - ref).abs()
     old_rmse, new_rmse = (float(e.square().mean().sqrt()) for e in (old_error, new_error))
-    rmse_limit = max(tolerance.rmse_factor * old_rmse, tolerance.rmse_floor * scale)
+    factor = tolerance.rmse_factor_of(ref.numel())
+    rmse_limit = max(factor * old_rmse, tolerance.rmse_floor * scale)
     max_limit = max(tolerance.max_factor * float(old_error.max()), tolerance.max_floor * scale)
     if new_rmse > rmse_limit or float(new_error.max()) > max_limit:
         raise VerificationError(
@@ -182,7 +193,7 @@ def _compare_floats(
             got=f"RMSE {new_rmse:.3g}, maximum error {float(new_error.max()):.3g}",
             todo="report this graph: a substitution or the lowering is wrong",
         )
-    error = tolerance.rmse_factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
+    error = factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
     return error, Own(old_rmse / scale, float(old_error.max()) / scale) if scale > 0 else Own()
 
 

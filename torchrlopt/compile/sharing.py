@@ -36,12 +36,28 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if a.element_size() != b.element_size():  # two numbers in one, and the like
         return True
+    for one, (first, last), (start, end) in (
+        (a, (first_a, last_a), (first_b, last_b)),
+        (b, (first_b, last_b), (first_a, last_a)),
+    ):
+        if _is_dense(one) and (first <= start < last or first < end <= last):
+            return True
     # Ranges that overlap may be rows and columns that take turns.
     first = min(first_a, first_b) // a.element_size()
     places = torch.arange(max(last_a, last_b) // a.element_size() - first)
     seen = torch.zeros(len(places), dtype=torch.bool)
     seen[_elements(places, a, first)] = True
     return bool(seen[_elements(places, b, first)].any())
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements are all that lies between the first and the last, each once."""
+    expected = 1
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and step != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _elements(places: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.Tensor:
