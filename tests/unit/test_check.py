@@ -65,7 +65,7 @@ def test_two_draws_of_the_same_rounding_pass(count: int) -> None:
             check.compare([y], [old.float()], [new.float()])
         except VerificationError:
             refused += 1
-    # Of one element the multiple is that of the largest error, 8: a Cauchy variable is above it in 8 % of cases.
+    # Of one element it is that of the largest error, 8, which a Cauchy variable is above in 8 % of cases.
     assert refused <= (0.12 if count == 1 else 0.03) * tries
     with pytest.raises(VerificationError, match="other numbers"):
         check.compare([y], [old.float()], [(y + 9 * (old - y)).float()])
