@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -22,9 +23,32 @@ from training.graphs.sketch import Sketch
 Split = Literal["train", "held_out"]
 HELD_OUT_PART = 10  # one structure in so many
 
-#: Free parameters and their choices; a sampler draws one number in [0, 1) for each.
-IMAGE_PARAMETERS = {"batch": (1, 2, 4), "size": (7, 8, 14, 16, 28), "width": (8, 16, 32, 48, 64)}
-SEQUENCE_PARAMETERS = {"batch": (1, 2, 4), "length": (8, 16, 32, 64, 128), "width": (32, 64, 96, 128, 256)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Free parameters and their choices; a sampler draws one number in [0, 1) for each.
+
+    Attributes:
+        image: of graphs of image blocks.
+        sequence: of graphs of sequence blocks.
+    """
+
+    image: Mapping[str, tuple[int, ...]]
+    sequence: Mapping[str, tuple[int, ...]]
+
+
+SMALL = Sizes(
+    {"batch": (1, 2, 4), "size": (7, 8, 14, 16, 28), "width": (8, 16, 32, 48, 64)},
+    {"batch": (1, 2, 4), "length": (8, 16, 32, 64, 128), "width": (32, 64, 96, 128, 256)},
+)
+"""Of training by price, where the size of a graph is what a step costs."""
+
+USUAL = Sizes(
+    {"batch": (1, 2, 8), "size": (7, 14, 28, 56), "width": (32, 64, 128, 256)},
+    {"batch": (1, 2, 8), "length": (16, 64, 128, 256), "width": (128, 256, 512, 768)},
+)
+"""Of models that people run, for what is measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +96,11 @@ def latin_hypercube(seed: int, num_samples: int, count: int) -> np.ndarray:
 
 
 def sample_graph(
-    *key: int, progress: float = 1.0, split: Split = "train", unit: np.ndarray | None = None
+    *key: int,
+    progress: float = 1.0,
+    split: Split = "train",
+    unit: np.ndarray | None = None,
+    sizes: Sizes = SMALL,
 ) -> Sample:
     """The graph of a key, the same in every process.
 
@@ -81,10 +109,11 @@ def sample_graph(
         progress: 0 gives single blocks, half of them fragments; 1 gives stacks of up to four.
         split: "train" or "held_out".
         unit: [3], numbers in [0, 1) for the free parameters, of a sampler; drawn from the key if None.
+        sizes: choices of the free parameters.
     """
     for attempt in range(1000):
         rng = generator(*key, attempt)
-        sample = _draw(rng, progress, split, unit)
+        sample = _draw(rng, progress, split, unit, sizes)
         # A held-out graph is made of held-out blocks only, a training graph has none of them.
         if all(_belongs(f, s, split) for f, s in zip(sample.families, sample.structures, strict=True)):
             return sample
@@ -96,9 +125,11 @@ def _belongs(family: str, structure: str, split: Split) -> bool:
     return held_out == (split == "held_out")
 
 
-def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None) -> Sample:
+def _draw(
+    rng: Generator, progress: float, split: Split, unit: np.ndarray | None, sizes: Sizes
+) -> Sample:
     is_image = rng.random() < 0.5
-    blocks, choices = (IMAGE_BLOCKS, IMAGE_PARAMETERS) if is_image else (SEQUENCE_BLOCKS, SEQUENCE_PARAMETERS)
+    blocks, choices = (IMAGE_BLOCKS, sizes.image) if is_image else (SEQUENCE_BLOCKS, sizes.sequence)
     numbers = random_parameters(rng, len(choices)) if unit is None else unit
     parameters = {
         name: options[int(number * len(options))]

@@ -1,0 +1,99 @@
+"""What is measured: graphs of the curriculum with random weights, as models that executors can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir
+import torch
+from torch import nn
+
+from torchrlopt import _C
+from torchrlopt.executors.lowering.around import lower_around
+from torchrlopt.machine.profiling import Source, trace
+from torchrlopt.onnx.program import Program
+from torchrlopt.onnx.writer import write
+from training.graphs.curriculum import USUAL, Sample, Split, sample_graph
+
+OPSET = 23
+_VARIANCE = 4  # input of BatchNormalization
+
+
+def subject(key: int, split: Split) -> tuple[Sample, Source]:
+    """The graph of a key in usual sizes, traced as a model of PyTorch.
+
+    Args:
+        key: from 0.
+        split: "train" or "held_out".
+
+    Raises:
+        RlOptError: it cannot be lowered or traced.
+    """
+    sample = sample_graph(key, split=split, sizes=USUAL)
+    module, inputs = module_of(sample.graph, seed=key)
+    (source,) = trace(module, inputs)
+    return sample, source
+
+
+class _Held(nn.Module):
+    """A lowered graph whose weights are parameters."""
+
+    def __init__(self, graph: torch.fx.GraphModule, weights: dict[int, torch.Tensor]) -> None:
+        super().__init__()
+        self.graph = graph
+        self.places = tuple(weights)
+        self.weights = nn.ParameterList(nn.Parameter(each, requires_grad=False) for each in weights.values())
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        weights, given = dict(zip(self.places, self.weights, strict=True)), iter(inputs)
+        count = len(weights) + len(inputs)
+        results: tuple[torch.Tensor, ...] = self.graph(
+            *(weights[i] if i in weights else next(given) for i in range(count))
+        )
+        return results
+
+
+def module_of(graph: _C.Graph, seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A graph with random weights as a module, and random inputs.
+
+    Args:
+        graph: of float32 values and fixed sizes.
+        seed: of weights and inputs.
+
+    Raises:
+        LoweringError: an operator has no converter.
+    """
+    leaves = [graph.node(leaf) for leaf in graph.inputs]
+    shapes = [[int(dim) for dim in leaf["types"][0][1]] for leaf in leaves]
+    lowered = lower_around(write(_program(graph, [leaf["name"] for leaf in leaves], shapes)), ()).module
+    rng = torch.Generator().manual_seed(seed)
+    variances = {
+        node["inputs"][_VARIANCE][0]
+        for node in map(graph.node, graph.topological_order())
+        if node["op"] == "BatchNormalization"
+    }
+    weights: dict[int, torch.Tensor] = {}
+    inputs: list[torch.Tensor] = []
+    for position, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
+        drawn = torch.randn(shape, generator=rng)
+        if leaf["op"] == "Input":
+            inputs.append(drawn)
+        elif leaf["id"] in variances:
+            weights[position] = 0.5 + drawn.abs()
+        else:
+            # As large as what keeps the size of activations through layers.
+            fan_in = max(1, drawn.numel() // max(shape)) if len(shape) > 1 else 1
+            weights[position] = drawn / fan_in**0.5
+    return _Held(lowered, weights).eval(), tuple(inputs)
+
+
+def _program(graph: _C.Graph, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> Program:
+    """The graph with a model that has its inputs and outputs and nothing else."""
+    inputs = [
+        onnx_ir.Value(name=name, type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT), shape=onnx_ir.Shape(shape))
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    outputs = [onnx_ir.Value(name=name) for name in graph.output_names]
+    around = onnx_ir.Graph(inputs, outputs, nodes=[], opset_imports={"": OPSET})
+    source = onnx_ir.Model(around, ir_version=10)
+    return Program(graph, source, OPSET, {}, {}, frozenset())
