@@ -24,7 +24,6 @@ Split = Literal["train", "held_out"]
 HELD_OUT_PART = 10  # one structure in so many
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """Free parameters and their choices; a sampler draws one number in [0, 1) for each.
@@ -125,9 +124,7 @@ def _belongs(family: str, structure: str, split: Split) -> bool:
     return held_out == (split == "held_out")
 
 
-def _draw(
-    rng: Generator, progress: float, split: Split, unit: np.ndarray | None, sizes: Sizes
-) -> Sample:
+def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None, sizes: Sizes) -> Sample:
     is_image = rng.random() < 0.5
     blocks, choices = (IMAGE_BLOCKS, sizes.image) if is_image else (SEQUENCE_BLOCKS, sizes.sequence)
     numbers = random_parameters(rng, len(choices)) if unit is None else unit

@@ -1,0 +1,123 @@
+"""Fits the latency model and compares it with its rivals: `python -m training.latency --help`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
+from torchrlopt.agent.networks.latency_network import LatencyNetwork
+from torchrlopt.agent.observation import Schema
+from torchrlopt.machine.cost import MachineProfile
+from training.latency.dataset import Row, groups, read
+from training.latency.fit import Measured, fit, forecast
+from training.latency.scores import Group, Score, score
+
+Forecast = Callable[[Sequence[Row], Measured], np.ndarray]
+
+
+def main(
+    data: Annotated[list[Path], typer.Argument(help="Files of `python -m training.latency.collect`.")],
+    members: Annotated[int, typer.Option(min=1, help="Networks of the ensemble.")] = 4,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 60,
+    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
+    test: Annotated[str, typer.Option(help="Splits that are scored, by commas.")] = "dev",
+) -> None:
+    """Fit on training bases and score on others.
+
+    Every tenth training base is `dev`: of known families, not trained on.
+
+    Example: python -m training.latency runs/latency.jsonl --test dev,held_out
+    """
+    together = [
+        own for own in groups(read(data)).values() if all(row.is_calm for row in own) and len(own) > 1
+    ]
+    prepared = [(own, Measured.of(own)) for own in together]
+    training = [each for each in prepared if _split(each[0][0]) == "train"]
+    executors = sorted({own[0].executor for own, _ in training})
+    networks = fit([measured for _, measured in training], executors, members, epochs, seed)
+    rivals = _rivals(training, executors, networks, seed)
+    console = Console()
+    for split in test.split(","):
+        for executor in executors:
+            chosen = [
+                each for each in prepared if _split(each[0][0]) == split and each[0][0].executor == executor
+            ]
+            if len(chosen) > 1:
+                console.print(_table(f"{split}, {executor}", chosen, rivals))
+
+
+def _split(row: Row) -> str:
+    split, name = row.base.split()
+    return "dev" if split == "train" and int(name) % 10 == 9 else split
+
+
+def _rivals(
+    training: Sequence[tuple[Sequence[Row], Measured]],
+    executors: Sequence[str],
+    networks: Sequence[LatencyNetwork],
+    seed: int,
+) -> dict[str, Forecast]:
+    level: dict[str, float] = {}
+    factors: dict[str, LatencyModel] = {}
+    for executor in executors:
+        own = [each for each in training if each[0][0].executor == executor]
+        ratios = [each.log_us - each.graphs.price_us.log() for _, each in own]
+        level[executor] = float(torch.cat(ratios).median().exp())
+        pairs = [(_parts(row), row.us) for rows, _ in own for row in rows]
+        factors[executor] = LatencyModel.fit(*zip(*pairs, strict=True))
+    torch.manual_seed(seed)
+    untrained = [LatencyNetwork(Schema.current(), executors).eval()]
+    for network in untrained:
+        torch.nn.init.normal_(network.head[-1].weight, std=0.3)  # type: ignore[arg-type]
+    return {
+        "nothing changes": lambda rows, each: np.full(len(rows), rows[0].us),
+        "price": lambda rows, each: each.graphs.price_us.numpy(),
+        "price, one factor": lambda rows, each: each.graphs.price_us.numpy() * level[rows[0].executor],
+        "price, a factor for each kind": lambda rows, each: np.array(
+            [factors[row.executor].latency_us(_parts(row)) for row in rows]
+        ),
+        "random network": lambda rows, each: forecast(untrained, each)[0].exp().numpy(),
+        "one network": lambda rows, each: forecast(networks[:1], each)[0].exp().numpy(),
+        f"{len(networks)} networks": lambda rows, each: forecast(networks, each)[0].exp().numpy(),
+    }
+
+
+def _parts(row: Row) -> Parts:
+    return parts_of(row.graph, MachineProfile(row.executor, "cpu").cost_model({}))
+
+
+def _table(
+    title: str, chosen: Sequence[tuple[Sequence[Row], Measured]], rivals: dict[str, Forecast]
+) -> Table:
+    table = Table(title=f"{title}: {len(chosen)} bases, {sum(len(rows) for rows, _ in chosen)} graphs")
+    for column in ("forecast", "median error", "Kendall", "regret of the first", "of the better of two"):
+        table.add_column(column, justify="right" if column != "forecast" else "left")
+    for name, rival in rivals.items():
+        found = score([_group(rows, rival(rows, each)) for rows, each in chosen])
+        table.add_row(name, *_cells(found))
+    return table
+
+
+def _group(rows: Sequence[Row], forecast_us: np.ndarray) -> Group:
+    us, noise = (np.array([getattr(row, name) for row in rows]) for name in ("us", "noise"))
+    return Group(rows[0].base, rows[0].executor, us, noise, np.asarray(forecast_us, dtype=float))
+
+
+def _cells(found: Score) -> list[str]:
+    def share(each: tuple[float, float, float]) -> str:
+        return f"{each[0]:.1%} ({each[1]:.1%} to {each[2]:.1%})"
+
+    kendall = "{:.2f} ({:.2f} to {:.2f})".format(*found.kendall)
+    return [share(found.error), kendall, share(found.regret), share(found.regret_2)]
+
+
+if __name__ == "__main__":
+    typer.run(main)
