@@ -103,7 +103,8 @@ def _measured(base: str, executor: str, variants: int, seconds: float, threads: 
     rows = []
     for (graph, steps), (times_us, is_calm) in zip(graphs, samples, strict=bool(samples)):
         quartiles = statistics.quantiles(times_us, n=4, method="inclusive")
-        noise = (quartiles[2] - quartiles[0]) / 2 / quartiles[0]
+        # The standard error of a lower quartile, for times that are spread as a normal distribution is.
+        noise = (quartiles[2] - quartiles[0]) / len(times_us) ** 0.5 / quartiles[0]
         rows.append(
             Row(
                 *(base, families, executor, threads, cpu_name(), steps),

@@ -25,7 +25,7 @@ class Row:
         processor: its name.
         steps: substitutions applied to the base.
         us: lower quartile of the times of a run, in microseconds.
-        noise: half the distance of the outer quartiles, as a share of `us`.
+        noise: standard error of `us`, as a share of it.
         is_calm: the process had its processors while these times were taken.
         text: the graph, see `torchrlopt._C.parse_graph`.
     """
