@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
-from torchrlopt.agent.networks.latency_network import LatencyNetwork
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import MachineProfile
 from training.latency.dataset import Row, groups, read
 from training.latency.fit import Measured, fit, forecast
+from training.latency.network import LatencyNetwork
 from training.latency.scores import Group, Score, score
 
 Forecast = Callable[[Sequence[Row], Measured], np.ndarray]

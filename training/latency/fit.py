@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.networks.latency_network import LatencyNetwork, PricedGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import MachineProfile
 from training.latency.dataset import Row
+from training.latency.network import LatencyNetwork, PricedGraphs
 from training.progress import progress_bar
 
 _GROUPS = 12  # bases of one batch

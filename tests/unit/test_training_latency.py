@@ -1,0 +1,186 @@
+"""The learned model of latency: what is measured, the network, the fit and its scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from torchrlopt import _C, _tools
+from torchrlopt.agent.observation import Schema
+from torchrlopt.machine.cost import MachineProfile
+from training.graphs.curriculum import USUAL, Split, sample_graph
+from training.latency import __main__ as command
+from training.latency import collect
+from training.latency.dataset import Row, append, groups, read
+from training.latency.fit import Measured, fit, forecast
+from training.latency.network import LatencyNetwork, PricedGraphs
+from training.latency.scores import Group, score
+from training.latency.subjects import module_of, subject
+
+COST = MachineProfile("eager", "cpu").cost_model({})
+
+
+def graphs(count: int) -> list[_C.Graph]:
+    """Small graphs of the curriculum."""
+    return [sample_graph(key, progress=0.0).graph for key in range(count)]
+
+
+def row(graph: _C.Graph, base: str, us: float, steps: int = 0) -> Row:
+    return Row(base, ("fragment",), "eager", 1, "some processor", steps, us, 0.01, True, graph.text())
+
+
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_a_graph_as_a_model_computes_what_the_graph_says(split: Split) -> None:
+    for key in range(4):
+        graph = sample_graph(key, split=split, progress=0.0).graph
+        module, inputs = module_of(graph, seed=key)
+        weights, given = iter(module.weights), iter(inputs)
+        leaves = [graph.node(leaf) for leaf in graph.inputs]
+        data = {leaf["name"]: next(given if leaf["op"] == "Input" else weights).numpy() for leaf in leaves}
+        with torch.no_grad():
+            found = module(*inputs)
+        for mine, expected in zip(found, _tools.evaluate(graph, data), strict=True):
+            np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_a_subject_is_that_of_its_key_in_usual_sizes(split: Split) -> None:
+    sample, source = subject(1, split)
+    assert sample.graph.hash() == sample_graph(1, split=split, sizes=USUAL).graph.hash()
+    assert len(source.program.graph.inputs) == len(sample.graph.inputs)
+
+
+def test_variances_are_positive() -> None:
+    builder = _C.GraphBuilder()
+    x = (builder.add_input("x", ("f32", [1, 3, 4, 4])), 0)
+    norm = [(builder.add_input(f"w{i}", ("f32", [3]), is_weight=True), 0) for i in range(4)]
+    builder.set_outputs([(builder.add_node("BatchNormalization", [x, *norm], {}), 0)], ["y"])
+    module, inputs = module_of(builder.finish(), seed=0)
+    with torch.no_grad():
+        (y,) = module(*inputs)
+    assert y.isfinite().all()
+
+
+def test_rows_come_back(tmp_path: Path) -> None:
+    rows = [row(graph, f"train {i // 2}", 10.0 + i) for i, graph in enumerate(graphs(4))]
+    plain, packed = tmp_path / "rows.jsonl", tmp_path / "rows.jsonl.xz"
+    append(plain, rows[:2])
+    append(plain, rows[2:])
+    packed.write_bytes(lzma.compress(plain.read_bytes()))
+    assert list(read([plain])) == rows
+    assert list(read([packed])) == rows
+    assert list(groups(rows)) == [("train 0", "eager"), ("train 1", "eager")]
+    assert rows[0].graph.hash() == graphs(1)[0].hash()
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    append(path, [row(graph, "train 0", 1.0) for graph in graphs(2)])
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    assert len(list(read([path]))) == 1
+    path.write_text("{}\n" + whole)
+    with pytest.raises(ValueError, match="line 1"):
+        list(read([path]))
+
+
+def test_an_untrained_network_forecasts_about_the_price() -> None:
+    priced = PricedGraphs.joined([PricedGraphs.of(graph, COST) for graph in graphs(12)])
+    torch.manual_seed(0)
+    network = LatencyNetwork(Schema.current(), ["eager", "onnxruntime"])
+    with torch.no_grad():
+        found = network(priced, torch.tensor([0, 1] * 6)).exp()
+    # A microsecond or two for the call and some hundredths for each node come on top.
+    np.testing.assert_allclose(found, priced.price_us + 1.3, rtol=0.35, atol=2.0)
+
+
+def test_together_and_alone_are_equal() -> None:
+    alone = [PricedGraphs.of(graph, COST) for graph in graphs(3)]
+    network = LatencyNetwork(Schema.current(), ["eager"]).eval()
+    zero = torch.zeros(1, dtype=torch.int64)
+    with torch.no_grad():
+        together = network(PricedGraphs.joined(alone), torch.zeros(3, dtype=torch.int64))
+        torch.testing.assert_close(torch.cat([network(each, zero) for each in alone]), together)
+
+
+def made_up(count: int) -> list[Measured]:
+    """Times in which products take three times their price: something to learn."""
+    data = []
+    for key in range(count):
+        graph = sample_graph(key, progress=1.0).graph
+        dear = [COST.node(graph, id_)["time_us"] for id_ in graph.topological_order()]
+        products = sum(
+            us
+            for us, id_ in zip(dear, graph.topological_order(), strict=True)
+            if graph.node(id_)["op"] in ("MatMul", "Gemm", "Linear", "Conv")
+        )
+        us = sum(dear) + 2 * products
+        data.append(Measured.of([row(graph, f"train {key}", us), row(graph, f"train {key}", us)]))
+    return data
+
+
+def test_a_fit_learns_what_a_kind_of_operator_costs() -> None:
+    data = made_up(24)
+
+    def error(networks: list[LatencyNetwork]) -> float:
+        found = [forecast(networks, each)[0] - each.log_us for each in data]
+        return float(torch.cat(found).abs().mean())
+
+    before = error([LatencyNetwork(Schema.current(), ["eager"])])
+    networks = fit(data, ["eager"], members=2, epochs=25, seed=0)
+    assert error(networks) < before / 3
+    again = fit(data, ["eager"], members=2, epochs=25, seed=0)
+    for one, other in zip(networks, again, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_scores() -> None:
+    us, noise = np.array([10.0, 8.0, 12.0]), np.full(3, 0.01)
+    right = Group("a", "eager", us, noise, 2 * us)
+    wrong = Group("b", "eager", us, noise, 1 / us)
+    flat = Group("c", "eager", us, noise, np.ones(3))
+    assert right.pairs == (6, 6)
+    assert wrong.pairs == (0, 6)
+    assert flat.pairs == (3, 6)
+    assert right.regret() == 0
+    assert wrong.regret() == pytest.approx(0.5)
+    assert wrong.regret(2) == pytest.approx(0.25)
+    found = score([right, right, wrong])
+    assert found.kendall[0] == pytest.approx(1 / 3)
+    assert found.regret[1] <= found.regret[0] <= found.regret[2]
+    assert dataclasses.replace(right, noise=np.full(3, 0.2)).pairs == (0, 0)
+
+
+def test_collect_goes_on_and_the_comparison_prints(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    for bases in (1, 2):
+        collect.main(out, "eager", "train", bases, variants=2, seconds=0.1, threads=1)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["base"] for line in lines if line["steps"] == 0] == ["train 0", "train 1"]
+    assert all(line["us"] > 0 for line in lines)
+    rows = [dataclasses.replace(each, is_calm=True) for each in read([out])]
+    measured = list(groups(rows).values())
+    for name in ("train 9", "train 19"):  # dev
+        append(out, [dataclasses.replace(each, base=name) for each in measured[0]])
+    out.write_text(out.read_text().replace('"is_calm": false', '"is_calm": true'))
+    arguments = [str(out), "--members", "1", "--epochs", "1"]
+    app = command.typer.Typer()
+    app.command()(command.main)
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "nothing changes" in result.output
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    app = command.typer.Typer()
+    app.command()(collect.main)
+    for arguments in (["--executor", "abacus"], ["--split", "some"]):
+        result = CliRunner().invoke(app, [str(tmp_path / "rows.jsonl"), *arguments])
+        assert result.exit_code == 2
