@@ -1,7 +1,8 @@
 """What happened to a graph, for people: the report, and the page that shows it."""
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
-from torchrlopt.report.report import Choice, Kept, Part, Report, Timing
+from torchrlopt.report.executors import Choice, Part
+from torchrlopt.report.report import Kept, Report, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
+from torchrlopt.report.executors import Choice, Part, told
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 from torchrlopt.storage.plan_file import SavedPlan
@@ -23,43 +24,6 @@ from torchrlopt.storage.repro_folder import Repro
 Kept = Literal["rewritten", "original", "planned"]
 
 _PRECEDENCE: tuple[Kept, ...] = ("rewritten", "planned")  # which is said of several graphs
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """One executor that `executor="auto"` tried.
-
-    Attributes:
-        executor: its name.
-        searcher: what made the plan for it; "none" for the original graph in this executor.
-        ratio: measured time of its graph over the original's, both in one run; None where it failed.
-        seconds: what planning, building and checking took.
-        reason: why it is out; None for one that could be used.
-    """
-
-    executor: str
-    searcher: str
-    ratio: float | None
-    seconds: float
-    reason: str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A part of a graph that runs in parts.
-
-    Attributes:
-        executor: what runs it.
-        operators: how many.
-        reason: why there.
-    """
-
-    executor: str
-    operators: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.executor}, {self.operators} operators: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,7 +291,7 @@ class Report:
         rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
         rows.extend(("worth", str(each)) for each in self.left_out)
-        rows.extend(("tried", _told(choice)) for choice in self.choices)
+        rows.extend(("tried", told(choice)) for choice in self.choices)
         rows.extend(("part", str(part)) for part in self.parts)
         if self.weight_bytes is not None:
             rows.append(("held", self._held))
@@ -381,13 +345,6 @@ class Report:
         for step in self.steps:
             counts[step.substitution] = counts.get(step.substitution, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
-
-
-def _told(choice: Choice) -> str:
-    """One line on a choice."""
-    speed = "" if choice.ratio is None else f" {1 / choice.ratio:.2f}x"
-    reason = "" if choice.reason is None else f": {choice.reason}"
-    return f"{choice.executor}, {choice.searcher}{speed}, {choice.seconds:.1f} s{reason}"
 
 
 def _joined(names: Any) -> str:
