@@ -216,6 +216,9 @@ def test_three_threads_at_once() -> None:
 
 def test_wrong_rewrite_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong:
+        def refusals(self, model: Any, captured: Any, options: Any) -> dict[Any, str]:
+            return {}
+
         def lower(self, model: Any, captured: Any, options: Any) -> Any:
             return lambda *inputs: tuple(out * 1.01 for out in captured.aten(*inputs))
 

@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 FOLDER = Path(__file__).resolve().parents[2] / "baselines"
-SUITE = {"zoo", "models", "graphs"}
+SUITE = {"zoo", "models", "graphs", "errors"}
 COMMANDS = {path.stem for path in FOLDER.glob("*.py")} - SUITE - {"__init__"}
 
 
@@ -41,7 +41,8 @@ def test_imports_go_one_way() -> None:
     assert imports_of("models") <= {"zoo"}
     assert imports_of("graphs") <= {"models"}
     assert imports_of("peers") <= SUITE
-    assert imports_of("collection") <= {"zoo"}
+    assert imports_of("errors") == set()
+    assert imports_of("collection") <= {"zoo", "errors"}
     assert imports_of("shared") <= SUITE | {"peers"}
     assert {name: imports_of(name) & COMMANDS for name in COMMANDS} == {name: set() for name in COMMANDS}
 

@@ -39,7 +39,7 @@ def named(body: list[ast.stmt]) -> dict[str, ast.stmt]:
 def public(holder: object) -> set[str]:
     """Names that the built module, or one of its classes, defines itself."""
     names = {name for name, value in vars(holder).items() if not inspect.ismodule(value)}
-    return {name for name in names if not name.startswith("_") or name in ("__init__", "__len__")}
+    return {name for name in names if not name.startswith("_") or name in ("__init__", "__len__", "__call__")}
 
 
 def parameters(stub: ast.FunctionDef) -> list[str]:
