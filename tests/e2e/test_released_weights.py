@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,34 @@ def test_released_weights_are_whole_and_leave_no_file() -> None:
 def test_only_frozen_weights_are_released() -> None:
     with pytest.raises(OptionsError, match="cannot be released"):
         torchrlopt.Options(release_weights=True)
+
+
+@pytest.mark.parametrize("how", ["view", "array", "state_dict", "other model"])
+def test_memory_that_others_hold_is_not_moved(how: str) -> None:
+    given, other = model(), model()
+    weight = given[0].weight
+    held: torch.Tensor
+    if how == "view":
+        held = weight.detach()
+    elif how == "array":
+        held = torch.from_numpy(weight.detach().numpy())
+    elif how == "state_dict":
+        held = given.state_dict()["0.weight"]
+    else:
+        other[0].weight.data = weight.data
+        held = other[0].weight
+    frozen(given, release_weights=True)
+    assert held.data_ptr() == weight.data_ptr()
+
+
+def test_released_weights_go_to_other_processes() -> None:
+    given = model()
+    assert frozen(given, release_weights=True).report.released_bytes > 0
+    weight = given[0].weight
+    assert not weight.is_shared()
+    expected = weight.detach().clone()
+    found = pickle.loads(ForkingPickler.dumps(weight.detach()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    given.share_memory()
+    assert weight.is_shared()
+    torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=0)

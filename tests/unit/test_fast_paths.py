@@ -60,6 +60,8 @@ def test_attention_is_the_kernel(
     torch.testing.assert_close(found[0], expected[0], equal_nan=True)
     if need_weights:
         torch.testing.assert_close(found[1], expected[1], equal_nan=True)
+    else:
+        assert found[1] is expected[1] is None
 
 
 def test_attention_of_three_inputs_is_the_kernel() -> None:
@@ -112,6 +114,29 @@ def test_fast_path_is_rewritten(name: str, executor: str) -> None:
         found, expected = fast(x, **given), model(x, **given)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     assert {report.kept for report in torchrlopt.reports(fast)} == {"rewritten"}
+
+
+@pytest.mark.parametrize("shape", [(0, LENGTH, WIDTH), (BATCH, 0, WIDTH)])
+def test_nothing_is_taken_apart_too(shape: tuple[int, ...]) -> None:
+    layer, x = random_layer(), torch.randn(shape)
+    fast = torchrlopt.optimise(layer, on_error="raise", measure=False)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), layer(x))
+
+
+def test_the_operator_called_by_itself() -> None:
+    weights, x = weights_of(random_layer()), torch.randn(BATCH, LENGTH, WIDTH)
+
+    def attend(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch._native_multi_head_attention(
+            x, x, x, WIDTH, HEADS, *weights, need_weights=False, average_attn_weights=False
+        )
+
+    fast = torch.compile(attend, backend="rlopt", options={"on_error": "raise", "measure": False})
+    with torch.no_grad():
+        found, expected = fast(x), attend(x)
+    torch.testing.assert_close(found[0], expected[0])
+    assert found[1] is expected[1] is None
 
 
 def test_saved_fast_path(tmp_path: Any) -> None:

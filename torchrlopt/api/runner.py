@@ -191,7 +191,7 @@ def _compiled(
     # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
     # torch.utils.swap_tensors takes no tensor that has any.
     def rlopt(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torchrlopt.capture.aot import only_computes, settings_of  # heavy
+        from torchrlopt.capture.aot import hands_through, only_computes, settings_of  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
 
         runner, own_code = living(), code()
@@ -203,7 +203,7 @@ def _compiled(
         reports: list[Report] = []
         run = compile_graph(gm, example_inputs, options, reports.append)
         runner.reports.extend(reports)
-        is_wanted = settings is not None and reports[-1].kept == "rewritten"
+        is_wanted = settings is not None and not hands_through() and reports[-1].kept == "rewritten"
         return noted(gm, run, settings or ()) if is_wanted else run
 
     def reset() -> None:

@@ -5,6 +5,10 @@ every call. A shortcut is learned from one such call: whichever guards are on th
 weights are replaced by one look of `_C.ModuleWatch`; all others (on arguments, globals, other objects, modes)
 are evaluated as Dynamo does it; then the compiled graph is called with the inputs that it had. Where anything
 is not as it was, or cannot be told, the call goes through Dynamo, whose guards stay whole.
+
+Guards do not say all that code hangs on: it also reads, at each call, what it only hands on, and writes to
+objects that it finds anew. Calls of the first kind are not learned of (`aot.hands_through`); for the second the
+object of each call is looked at (`aot.Setting`).
 """
 
 from __future__ import annotations
@@ -173,7 +177,7 @@ class Shortcuts:
         for known in self._known:
             if state != known.state or not known.guards.is_in_force or not known.check(scope):
                 continue
-            if known.settings and not all(setting.holds() for setting in known.settings):
+            if known.settings and not self._hold(known.settings, scope):
                 continue
             outputs = known.run(known.pick(args, kwargs))
             if outputs is None:  # the model has changed
@@ -182,6 +186,9 @@ class Shortcuts:
                 return self.missed
             return known.result(outputs)
         return self.missed
+
+    def _hold(self, settings: Sequence[Setting], scope: Mapping[str, Any]) -> bool:
+        return all(setting.holds(scope, self._function.__globals__) for setting in settings)
 
     def _wait(self) -> None:
         """Learn of later calls: of what changes often, or cannot be learned of, not each time."""
@@ -213,9 +220,9 @@ class Shortcuts:
         """
         try:
             self._known = (*self._known, self._learned(args, kwargs, value, calls))
-        except _NotLearnedError as refusal:
+        except Exception as refusal:  # noqa: BLE001  # the call has its result, whatever else is wrong
             self._wait()
-            reason = str(refusal)
+            reason = str(refusal) if isinstance(refusal, _NotLearnedError) else repr(refusal)
             if reason not in self._told:
                 self._told.add(reason)
                 kind = type(self._model).__name__
@@ -233,7 +240,8 @@ class Shortcuts:
         if len(calls.graphs) != 1:
             raise _NotLearnedError("they are not one rewritten graph alone")
         ((graph, inputs, outputs),) = calls.graphs
-        if not all(setting.holds() for setting in graph.settings):
+        scope = {**self._free, "args": args, "kwargs": kwargs}
+        if not self._hold(graph.settings, scope):
             raise _NotLearnedError("they set attributes to other values")
         if not all(isinstance(each, torch.Tensor) for each in outputs):
             raise _NotLearnedError("the graph returns something else than tensors")
@@ -241,7 +249,6 @@ class Shortcuts:
         result = results.maker(value, outputs, set(map(id, inputs)), is_of_one_size)
         if result is None:
             raise _NotLearnedError("they return what is not made of the outputs of the graph alone")
-        scope = {**self._free, "args": args, "kwargs": kwargs}
         asked = guards.guards_of(self._function, scope, graph)
         if asked is None:
             raise _NotLearnedError("the guards of their code are not found")

@@ -6,8 +6,8 @@ The private names of torch that compiling leans on are here; those that are aske
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,8 +19,13 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables import ConstantVariable, UserDefinedObjectVariable
-from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
+from torch._dynamo.variables import (
+    ConstantVariable,
+    UserDefinedObjectVariable,
+)
+from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew, VariableTracker
+from torch._dynamo.variables.lazy import LazyVariableTracker
+from torch._dynamo.variables.tensor import SymNodeVariable, UnspecializedPythonVariable
 from torch._guards import TracingContext
 from torch._prims_common import clone_preserve_strides
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
@@ -40,19 +45,34 @@ class Setting:
     """An attribute that a call leaves as a constant: if it has been that before, the call leaves no trace.
 
     Attributes:
-        living: the object.
+        source: where the object is found at a call, as an expression over `L` and `G`: it may be another
+            each time.
         name: of the attribute.
         value: that it has after the call.
     """
 
-    living: weakref.ref[Any]
+    source: str
     name: str
     value: Any
 
-    def holds(self) -> bool:
-        """Whether it has that value now."""
-        value = getattr(self.living(), "__dict__", {}).get(self.name, Setting)
-        return type(value) is type(self.value) and value == self.value
+    def holds(self, scope: Mapping[str, Any], globals_: Mapping[str, Any]) -> bool:
+        """Whether the object of this call has that value now.
+
+        Args:
+            scope: what `L` stands for.
+            globals_: what `G` stands for.
+        """
+        try:
+            found = eval(self._code, {"__builtins__": {}, "L": scope, "G": globals_})
+        except Exception:  # noqa: BLE001  # whatever an expression of the user's raises
+            return False
+        value = getattr(found, "__dict__", {}).get(self.name, Setting)
+        # 0.0 equals -0.0, and (1,) equals (True,)
+        return value is self.value or (type(value) is type(self.value) and repr(value) == repr(self.value))
+
+    @functools.cached_property
+    def _code(self) -> types.CodeType:
+        return compile(self.source, "<source>", "eval")
 
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
@@ -232,6 +252,29 @@ def settings_of(code: types.CodeType) -> tuple[Setting, ...] | None:
     return tuple(found)
 
 
+def hands_through() -> bool:
+    """Whether the code of the graph at hand hands out what it reads anew at each call, unguarded.
+
+    Asked inside a backend. Handed out are the result, and what is stored in objects, new ones among them.
+    """
+    translator = InstructionTranslator.current_tx()
+    found: list[Any] = []
+    for each in (list(translator.stack), list(translator.output.side_effects.store_attr_mutations.values())):
+        VariableTracker.visit(found.append, each)
+    return any(map(_is_read_by_source, found))
+
+
+def _is_read_by_source(variable: Any) -> bool:
+    """Whether no guard says that a value is the same at each call.
+
+    Dynamo looks at a value when it is used, and guards it then. It never looks at what is only handed on, and
+    of a number that may vary it guards what was asked of it.
+    """
+    if isinstance(variable, LazyVariableTracker):
+        return not variable.is_realized()
+    return isinstance(variable, (SymNodeVariable, UnspecializedPythonVariable))
+
+
 def _settings(variable: Any, stored: Mapping[str, Any]) -> list[Setting] | None:
     """What is stored in one object; None where that is more than constants in plain attributes."""
     if type(variable) is not UserDefinedObjectVariable or not stored:
@@ -242,11 +285,10 @@ def _settings(variable: Any, stored: Mapping[str, Any]) -> list[Setting] | None:
         return None
     if not all(type(each) is ConstantVariable and not hasattr(kind, key) for key, each in stored.items()):
         return None
-    try:
-        living = weakref.ref(value)
-    except TypeError:
+    source = getattr(variable, "source", None)
+    if source is None:
         return None
-    return [Setting(living, name, each.as_python_constant()) for name, each in stored.items()]
+    return [Setting(source.name, name, each.as_python_constant()) for name, each in stored.items()]
 
 
 def cut_at(gm: torch.fx.GraphModule) -> str:

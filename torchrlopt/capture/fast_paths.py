@@ -19,7 +19,7 @@ _PADDING = 1  # mask_type: True at the keys to leave out, (batch, keys); the oth
 
 def _heads(x: Tensor, num_heads: int) -> Tensor:
     """(batch, length, width) as (batch, heads, length, width of a head)."""
-    return x.view(*x.shape[:-1], num_heads, -1).transpose(1, 2)
+    return x.view(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).transpose(1, 2)
 
 
 def _attention(
@@ -36,7 +36,7 @@ def _attention(
     need_weights: bool = True,
     average_attn_weights: bool = True,
     mask_type: int | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """`aten::_native_multi_head_attention` on (batch, length, width)."""
     if query is key and key is value:
         projected = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
@@ -44,8 +44,9 @@ def _attention(
         parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
         projected = tuple(functional.linear(*part) for part in parts)
     q, k, v = (_heads(each, num_head) for each in projected)
+    shares: Tensor | None = None
     if mask is None and not need_weights:
-        context, shares = functional.scaled_dot_product_attention(q, k, v), query.new_empty(0)
+        context = functional.scaled_dot_product_attention(q, k, v)
     else:
         scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(-2, -1)
         if mask is not None:
@@ -57,7 +58,7 @@ def _attention(
         shares = scores.softmax(-1)
         context = shares @ v
         if not need_weights:
-            shares = query.new_empty(0)
+            shares = None
         elif average_attn_weights:
             shares = shares.mean(1)
     return functional.linear(context.transpose(1, 2).flatten(-2), proj_weight, proj_bias), shares

@@ -6,6 +6,7 @@ are read. Nothing else about a weight changes: it is the same object with the sa
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
@@ -49,6 +50,7 @@ def release(report: Report, inputs: Sequence[Any], static: Collection[int], lowe
 
 
 def _is_alone(weight: Any) -> bool:
+    """Whether nobody else holds its memory: a view, an array or a state_dict would go on with the old one."""
     return (
         isinstance(weight, torch.Tensor)
         and weight.device.type == "cpu"
@@ -56,19 +58,26 @@ def _is_alone(weight: Any) -> bool:
         and weight.numel() > 0
         and weight.untyped_storage().nbytes() == weight.nbytes
         and not weight.untyped_storage().is_shared()
+        and _num_holders(weight) == 1
     )
 
 
+def _num_holders(weight: torch.Tensor) -> int:
+    """How many tensors hold the memory of this one."""
+    storage = weight.untyped_storage()  # holds it as well
+    return int(torch._C._storage_Use_Count(storage._cdata)) - 1
+
+
 def _mapped(weight: torch.Tensor, folder: os.PathLike[str]) -> torch.Tensor:
-    """The numbers of a weight, in a file without a name. Writes go to memory, not to the file."""
-    handle, name = tempfile.mkstemp(dir=folder, prefix="weight")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            weight.view(-1).view(torch.uint8).numpy().tofile(file)
-        flat = torch.from_file(name, shared=False, size=weight.numel(), dtype=weight.dtype)
-    finally:
-        os.unlink(name)
-    return flat.view(weight.shape)
+    """The numbers of a weight, in a file without a name. Writes go to memory, not to the file.
+
+    Not by `torch.from_file`: what that maps counts as shared by processes, and is not copied for them.
+    """
+    with tempfile.TemporaryFile(dir=folder, prefix="weight") as file:
+        weight.view(-1).view(torch.uint8).numpy().tofile(file)
+        file.flush()
+        pages = mmap.mmap(file.fileno(), weight.nbytes, access=mmap.ACCESS_COPY)
+    return torch.frombuffer(pages, dtype=weight.dtype).view(weight.shape)
 
 
 def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
