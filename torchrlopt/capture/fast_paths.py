@@ -3,6 +3,8 @@
 `torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention` run one opaque operator where no gradient
 is recorded. Its parts are ordinary ones: projections, attention, layer norms and two linear layers, which is
 also what those modules run otherwise. The formulas follow their kernels (aten/src/ATen/native/transformers).
+The check of a rewritten graph sees what is taken apart already: `tests/unit/test_fast_paths.py` compares with
+the kernels themselves.
 """
 
 from __future__ import annotations

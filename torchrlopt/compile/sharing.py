@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+aten = torch.ops.aten
+
 
 def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
     """For each output the first input or earlier output that some of its elements belong to as well.
@@ -40,7 +42,7 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
         (a, (first_a, last_a), (first_b, last_b)),
         (b, (first_b, last_b), (first_a, last_a)),
     ):
-        if _is_dense(one) and (first <= start < last or first < end <= last):
+        if aten.is_non_overlapping_and_dense.default(one) and (first <= start < last or first < end <= last):
             return True
     # Ranges that overlap may be rows and columns that take turns.
     first = min(first_a, first_b) // a.element_size()
@@ -48,16 +50,6 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     seen = torch.zeros(len(places), dtype=torch.bool)
     seen[_elements(places, a, first)] = True
     return bool(seen[_elements(places, b, first)].any())
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements are all that lies between the first and the last, each once."""
-    expected = 1
-    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and step != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _elements(places: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.Tensor:
