@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from torchrlopt import _C
@@ -162,6 +162,32 @@ def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Op
         options: searcher, budgets, seed and numerics.
     """
     return ClassicSearcher().search(graph, library, cost, options)
+
+
+def follow(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, steps: Sequence[tuple[str, int]]
+) -> tuple[_C.Graph, float, tuple[float, ...]]:
+    """Take steps, and price the graph before them and after each.
+
+    Args:
+        graph: where they start.
+        library: has their substitutions.
+        cost: prices.
+        steps: by name and location.
+
+    Returns:
+        The graph that they lead to, the price of `graph`, and that after each step, in milliseconds.
+
+    Raises:
+        SearchError: a step does not apply.
+    """
+    state = _C.RewriteState(graph, library, cost)
+    before_us, costs_ms = state.metrics["time_us"], []
+    for name, location in steps:
+        if not state.step(library.find(name), location):
+            raise SearchError("a step of the plan does not apply", where=name, got=location)
+        costs_ms.append(state.metrics["time_us"] / 1000)
+    return state.graph, before_us / 1000, tuple(costs_ms)
 
 
 def replay(graph: _C.Graph, library: _C.Library, plan: Plan) -> _C.Graph:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import random
 import statistics
 import time
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ from torchrlopt.machine.cost import MachineProfile
 from torchrlopt.machine.device import cpu_name
 from torchrlopt.machine.profiling import Source, trace, variant
 from torchrlopt.machine.profiling.garbage import no_garbage_collection
+from torchrlopt.options import Options
+from torchrlopt.plan import search
+from torchrlopt.plan.alternatives import alternatives
 from torchrlopt.substitutions import load_library
 from training.graphs.curriculum import Split
 from training.latency.dataset import Row, append, groups, read
@@ -38,8 +42,8 @@ SPLITS = ("train", "held_out", "suite")
 _ENOUGH = 9  # calm samples of each graph
 _LEAST = 5
 _PATIENCE = 3.0  # times the seconds, for calm samples
-_MAX_MS = 400.0  # of a run: dearer bases are left out
 _MAX_WALK = 24
+_POOL = 2  # alternative plans are drawn from so many times as many
 _FIRST_SEED = 5_000_000  # of the walks: no other use has them
 
 
@@ -48,9 +52,10 @@ def main(
     executor: Annotated[str, typer.Option(help="One executor for one run.")] = "eager",
     split: Annotated[str, typer.Option(help=f"One of: {', '.join(SPLITS)}.")] = "train",
     bases: Annotated[int, typer.Option(min=1, help="Base graphs; of the suite, all models.")] = 300,
-    variants: Annotated[int, typer.Option(min=1, help="Graphs of each base, besides itself.")] = 6,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of running for each base.")] = 2.0,
+    variants: Annotated[int, typer.Option(min=1, help="Graphs of each base, besides itself.")] = 10,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of running for each base.")] = 3.0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the kernels.")] = 1,
+    most_ms: Annotated[float, typer.Option(help="Bases of which a run takes longer are left out.")] = 60.0,
 ) -> None:
     """Measure base graphs and variants of them.
 
@@ -71,7 +76,7 @@ def main(
             base = f"{split} {name}"
             if (base, executor) not in done:
                 try:
-                    append(out, _measured(base, executor, variants, seconds, threads))
+                    append(out, _measured(base, executor, variants, seconds, threads, most_ms))
                 except RlOptError as error:
                     skipped += 1
                     progress.console.print(f"{base} is left out: {error}")
@@ -90,7 +95,9 @@ def _subject(base: str) -> tuple[tuple[str, ...], Source]:
     return sample.families, source
 
 
-def _measured(base: str, executor: str, variants: int, seconds: float, threads: int) -> list[Row]:
+def _measured(
+    base: str, executor: str, variants: int, seconds: float, threads: int, most_ms: float
+) -> list[Row]:
     """The rows of one base graph; none where a run takes too long.
 
     Raises:
@@ -99,7 +106,7 @@ def _measured(base: str, executor: str, variants: int, seconds: float, threads: 
     families, source = _subject(base)
     graphs = _graphs(source, executor, variants)
     lowered = [source.lower(graph, executor) for graph, _ in graphs]
-    samples = run_in_turns(lowered, source, seconds)
+    samples = run_in_turns(lowered, source, seconds, most_ms)
     rows = []
     for (graph, steps), (times_us, is_calm) in zip(graphs, samples, strict=bool(samples)):
         quartiles = statistics.quantiles(times_us, n=4, method="inclusive")
@@ -115,23 +122,32 @@ def _measured(base: str, executor: str, variants: int, seconds: float, threads: 
 
 
 def _graphs(source: Source, executor: str, variants: int) -> list[tuple[_C.Graph, int]]:
-    """The base, greedy's graph, and others; no graph twice. With how many steps led to each."""
+    """The base, greedy's graph, and others; no graph twice. With how many steps led to each.
+
+    Four of five others are of alternative plans, between which a search has to choose; the rest are some
+    random steps away, where no plan leads.
+    """
     original, library = source.program.graph, load_library()
-    cost = MachineProfile(executor, "cpu").cost_model(source.sizes)
-    plan = _C.search(original, library, cost, searcher="greedy", budget_ms=5000)["steps"]
+    profile, options = MachineProfile(executor, "cpu"), Options(searcher="greedy", budget_ms=5000)
+    plan = search.search(original, library, profile.cost_model(source.sizes), options)
     found = {original.hash(): (original, 0)}
-    best = _C.replay(original, library, plan)
-    found.setdefault(best.hash(), (best, len(plan)))
+    best = search.replay(original, library, plan)
+    found.setdefault(best.hash(), (best, len(plan.steps)))
+    others = alternatives(original, library, profile, source.sizes, options, plan)
+    pool = [other for _, other in itertools.islice(others, _POOL * variants)]
+    for other in random.Random(original.hash()).sample(pool, min(len(pool), variants * 4 // 5)):
+        graph = search.replay(original, library, other)
+        found.setdefault(graph.hash(), (graph, len(other.steps)))
     for seed in itertools.islice(itertools.count(_FIRST_SEED), 4 * variants):
         if len(found) > variants:
             break
-        graph, steps = variant(original, library, plan, seed, _MAX_WALK)
+        graph, steps = variant(original, library, plan.steps, seed, _MAX_WALK)
         found.setdefault(graph.hash(), (graph, steps))
     return list(found.values())
 
 
 def run_in_turns(
-    lowered: Sequence[Lowered], source: Source, seconds: float
+    lowered: Sequence[Lowered], source: Source, seconds: float, most_ms: float
 ) -> list[tuple[list[float], bool]]:
     """Times of callables that take turns on the same inputs.
 
@@ -139,6 +155,7 @@ def run_in_turns(
         lowered: what to run.
         source: has the inputs.
         seconds: about how long altogether; up to three times as long for samples that nothing held up.
+        most_ms: that one run may take.
 
     Returns:
         For each the samples in microseconds, calm ones where there are enough of them, and whether they are.
@@ -150,7 +167,7 @@ def run_in_turns(
             start = time.perf_counter()
             run(*source.inputs)
             run(*source.inputs)
-            if (time.perf_counter() - start) * 500 > _MAX_MS:
+            if (time.perf_counter() - start) * 500 > most_ms:
                 return []
         begin = time.perf_counter()
         for number in itertools.count():

@@ -18,7 +18,6 @@ from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
 from torchrlopt.agent.search.explorer import Explorer, Found
 from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
-from torchrlopt.errors import RlOptError
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 from torchrlopt.plan import search
@@ -68,7 +67,7 @@ class AgentSearcher:
                 found = self._explore(graph, library, cost, options, greedy, deadline)
                 self._choose(found, graph, library, cost)
             is_greedy = found.steps == list(greedy.steps)
-            best = greedy if is_greedy else _plan_of(found, graph, library, cost, options)
+            best = greedy if is_greedy else _plan_of(found, graph, library, cost)
             curve = (*greedy.curve, *((at - begin, cost_ms) for at, cost_ms in found.curve))
         except Exception as error:
             if options.on_error == "raise":
@@ -179,22 +178,15 @@ def _classic(name: str, graph: _C.Graph, library: _C.Library, cost: _C.CostModel
     return search.search(graph, library, cost, options.with_searcher(name))
 
 
-def _plan_of(
-    found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
-) -> Plan:
-    """The plan; the steps are replayed for the costs in between."""
-    state = _C.RewriteState(graph, library, cost, exact_only=options.numerics == "strict")
-    before, costs = state.metrics["time_us"], []
-    for name, location in found.steps:
-        if not state.step(library.find(name), location):
-            raise RlOptError("a step of the guided search cannot be replayed", got=(name, location))
-        costs.append(state.metrics["time_us"] / 1000)
+def _plan_of(found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> Plan:
+    """The plan; the steps are taken once more for the costs in between."""
+    _, before_ms, costs_ms = search.follow(graph, library, cost, found.steps)
     return Plan(
         graph_hash=search.graph_hash(graph),
         library_hash=library.hash,
         steps=tuple(found.steps),
-        costs_ms=tuple(costs),
-        cost_before_ms=before / 1000,
+        costs_ms=costs_ms,
+        cost_before_ms=before_ms,
         searcher="",
         expansions=0,
         candidates=0,

@@ -1,0 +1,132 @@
+"""Plans that differ from a given one where the prices may be wrong: what is worth being measured.
+
+Each is greedy's, with one thing believed otherwise: a substitution that the plan uses is left out, or the
+machine is another one, with dearer launches or quicker memory. Such plans decide differently at all places of
+a kind at once, as a machine does; plans that differ at random places differ by less than can be measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from torchrlopt import _C
+from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.options import Options
+from torchrlopt.plan import search
+from torchrlopt.plan.search import Plan
+from torchrlopt.substitutions.load import subset_of
+
+# Numbers of a `DeviceModel`, and by how much each may be off; and what an executor may do or not.
+_RATES: Mapping[str, tuple[float, ...]] = {
+    "contraction_launch_us": (4, 16),
+    "launch_us": (4, 16, 1 / 4),
+    "view_us": (16, 1 / 16),
+    "cache_bytes_per_us": (1 / 8, 8),
+    "flops_per_us": (4, 16, 1 / 4),
+    "unpacked_factor": (1.5, 0.5),
+    "transcendental_factor": (4, 1 / 4),
+    "pool_factor": (0.25, 4),
+    "attention_factor": (0.5, 2),
+}
+_ABILITIES = ("fuses_epilogues", "fuses_elementwise", "views_are_free", "copies_cuts")
+
+_MOST_IDLE = 40  # beliefs in a row that lead to no new plan; then there is none to be expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Belief:
+    """What is believed otherwise.
+
+    Attributes:
+        without: substitutions that are left out.
+        factors: on numbers of the `DeviceModel`, by name.
+        flipped: abilities of the `DeviceModel` that are taken for their opposite.
+    """
+
+    without: frozenset[str] = frozenset()
+    factors: tuple[tuple[str, float], ...] = ()
+    flipped: frozenset[str] = frozenset()
+
+    def __or__(self, other: Belief) -> Belief:
+        factors = dict(self.factors) | dict(other.factors)
+        return Belief(
+            self.without | other.without, tuple(sorted(factors.items())), self.flipped ^ other.flipped
+        )
+
+    def device_model(self, profile: MachineProfile) -> _C.DeviceModel:
+        """The machine as it is believed to be."""
+        model = profile.device_model()
+        for name, factor in self.factors:
+            setattr(model, name, getattr(model, name) * factor)
+        for name in self.flipped:
+            setattr(model, name, not getattr(model, name))
+        return model
+
+    def __str__(self) -> str:
+        said = [f"without {name}" for name in sorted(self.without)]
+        said += [f"{name} x {factor:g}" for name, factor in self.factors]
+        return ", ".join([*said, *(f"{name} otherwise" for name in sorted(self.flipped))])
+
+
+def beliefs(names: Sequence[str], seed: int) -> Iterator[Belief]:
+    """Without end: first each single one, then several together, drawn at random.
+
+    Args:
+        names: of the substitutions that may be left out.
+        seed: of the drawing.
+    """
+    single = [Belief(without=frozenset({name})) for name in names]
+    single += [Belief(flipped=frozenset({name})) for name in _ABILITIES]
+    single += [Belief(factors=((name, f),)) for name, factors in _RATES.items() for f in factors]
+    yield from single
+    rng = random.Random(seed)
+    while True:
+        drawn = Belief()
+        for each in rng.sample(single, rng.choice((2, 2, 3, 4))):
+            drawn |= each
+        yield drawn
+
+
+def alternatives(
+    graph: _C.Graph,
+    library: _C.Library,
+    profile: MachineProfile,
+    sizes: Mapping[str, int],
+    options: Options,
+    plan: Plan,
+) -> Iterator[tuple[Belief, Plan]]:
+    """Plans that lead to other graphs than `plan`, and than each other; made when they are asked for.
+
+    Args:
+        graph: where all of them start.
+        library: the substitutions.
+        profile: by whose prices the plans are priced, and what it believes of the machine.
+        sizes: example sizes of symbols.
+        options: budgets of greedy, numerics and seed.
+        plan: what was found so far.
+
+    Yields:
+        What was believed, and the plan. Its costs are those of `profile`.
+    """
+    cost = profile.cost_model(sizes)
+    greedy = options.with_searcher("greedy")
+    used = list(dict.fromkeys(name for name, _ in plan.steps))
+    seen = {search.replay(graph, library, plan).hash()}
+    idle = 0
+    for belief in beliefs(used, options.seed):
+        if idle >= _MOST_IDLE:
+            return
+        idle += 1
+        own = library
+        if belief.without:
+            own = subset_of(library, [name for name in library.names if name not in belief.without])
+        model = _C.CostModel(belief.device_model(profile), {}, profile.factors(), dict(sizes))
+        found = search.search(graph, own, model, greedy)
+        reached, before_ms, costs_ms = search.follow(graph, library, cost, found.steps)
+        if reached.hash() not in seen:
+            seen.add(reached.hash())
+            idle = 0
+            priced = {"cost_before_ms": before_ms, "costs_ms": costs_ms, "curve": ()}
+            yield belief, dataclasses.replace(found, library_hash=library.hash, **priced)
