@@ -57,6 +57,9 @@ class Options:
         prices: "measured" plans by what `torchrlopt profile` and `torchrlopt device` found on this machine,
             where they have been run, "typical" by the constants of a typical one, as every machine does
             without them.
+        measure_plans: so many plans are built and timed, the searched one and others that differ from it and
+            are expected to be fast, and the fastest is used. With `executor="auto"` for the fastest executor
+            only.
         verify: compare the rewritten graph with the original against a float64 reference before use.
         measure: time the rewritten graph against the original before use; without it the cost model decides.
         measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long while other
@@ -92,6 +95,7 @@ class Options:
     release_weights: bool = False
     numerics: Numerics = "real"
     prices: Prices = "measured"
+    measure_plans: int = 1
     verify: bool = True
     measure: bool = True
     measure_ms: float = 500.0
@@ -141,6 +145,12 @@ class Options:
                 "the executor is chosen by measurement",
                 expected="measure=True",
                 got="executor='auto', measure=False",
+            )
+        if self.measure_plans > 1 and not self.measure:
+            raise OptionsError(
+                "plans are chosen by measurement",
+                expected="measure=True",
+                got=f"measure_plans={self.measure_plans}, measure=False",
             )
         if self.executor == "auto" and self.plan is not None:
             raise OptionsError(
@@ -201,6 +211,7 @@ _SEARCH_FIELDS = (
     "weights",
     "numerics",
     "prices",
+    "measure_plans",
     "seed",
 )
 _RANGES: tuple[tuple[str, float, float], ...] = (
@@ -209,6 +220,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("beam_width", 1, 10_000),
     ("alpha", 1, 100),
     ("autotune_s", 0, 86_400),
+    ("measure_plans", 1, 1000),
     ("measure_ms", 1, 86_400_000),
     ("min_gain", -10, 1),
     ("seed", 0, 2**63 - 1),

@@ -12,7 +12,8 @@ from torch import fx
 
 from torchrlopt.capture.job import jobs_of
 from torchrlopt.compile import check
-from torchrlopt.compile.attempt import Contestant, attempt
+from torchrlopt.compile.attempt import attempt
+from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors.eager.executor import EXECUTOR
 from torchrlopt.onnx.writer import write

@@ -13,6 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 from torchrlopt import _C, _tools
+from torchrlopt.agent.latency.ensemble import LatencyEnsemble
+from torchrlopt.agent.latency.network import LatencyNetwork, PricedGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import MachineProfile
 from training.graphs.curriculum import USUAL, Split, sample_graph
@@ -20,7 +22,6 @@ from training.latency import __main__ as command
 from training.latency import collect
 from training.latency.dataset import Row, append, groups, read
 from training.latency.fit import Measured, fit, forecast
-from training.latency.network import LatencyNetwork, PricedGraphs
 from training.latency.scores import Group, score
 from training.latency.subjects import module_of, subject
 
@@ -33,7 +34,8 @@ def graphs(count: int) -> list[_C.Graph]:
 
 
 def row(graph: _C.Graph, base: str, us: float, steps: int = 0) -> Row:
-    return Row(base, ("fragment",), "eager", 1, "some processor", steps, us, 0.01, True, graph.text())
+    processor = "some processor"
+    return Row(base, ("fragment",), "eager", 1, processor, steps, us, us, 0.01, True, graph.text())
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])
@@ -129,39 +131,42 @@ def made_up(count: int) -> list[Measured]:
 def test_a_fit_learns_what_a_kind_of_operator_costs() -> None:
     data = made_up(24)
 
-    def error(networks: list[LatencyNetwork]) -> float:
-        found = [forecast(networks, each)[0] - each.log_us for each in data]
+    def error(ensemble: LatencyEnsemble) -> float:
+        found = [forecast(ensemble, each) - each.log_us for each in data]
         return float(torch.cat(found).abs().mean())
 
-    before = error([LatencyNetwork(Schema.current(), ["eager"])])
-    networks = fit(data, ["eager"], members=2, epochs=25, seed=0)
-    assert error(networks) < before / 3
+    untrained = LatencyNetwork(Schema.current(), ["eager"])
+    before = error(LatencyEnsemble(torch.nn.ModuleList([untrained])))
+    ensemble = fit(data, ["eager"], members=2, epochs=25, seed=0)
+    assert error(ensemble) < before / 3
     again = fit(data, ["eager"], members=2, epochs=25, seed=0)
-    for one, other in zip(networks, again, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    for one, other in zip(ensemble.networks.parameters(), again.networks.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_scores() -> None:
     us, noise = np.array([10.0, 8.0, 12.0]), np.full(3, 0.01)
-    right = Group("a", "eager", us, noise, 2 * us)
-    wrong = Group("b", "eager", us, noise, 1 / us)
-    flat = Group("c", "eager", us, noise, np.ones(3))
+    again_us = np.array([10.0, 8.0, 6.0])
+    right = Group("a", "eager", us, again_us, noise, 2 * us)
+    wrong = Group("b", "eager", us, again_us, noise, 1 / us)
+    flat = Group("c", "eager", us, again_us, noise, np.ones(3))
     assert right.pairs == (6, 6)
     assert wrong.pairs == (0, 6)
     assert flat.pairs == (3, 6)
-    assert right.regret() == 0
-    assert wrong.regret() == pytest.approx(0.5)
-    assert wrong.regret(2) == pytest.approx(0.25)
+    assert right.gain(0) == right.gain(1) == 0.0
+    assert wrong.gain(0) == pytest.approx(0.25)  # unmeasured: the last one, by its other samples
+    assert wrong.gain(1) == 0.0  # greedy's was faster when the choice was made
     found = score([right, right, wrong])
     assert found.kendall[0] == pytest.approx(1 / 3)
-    assert found.regret[1] <= found.regret[0] <= found.regret[2]
+    for mean, low, high in found.gains:
+        assert low <= mean <= high
     assert dataclasses.replace(right, noise=np.full(3, 0.2)).pairs == (0, 0)
 
 
 def test_collect_goes_on_and_the_comparison_prints(tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
     for bases in (1, 2):
-        collect.main(out, "eager", "train", bases, variants=2, seconds=0.1, threads=1)
+        collect.main(out, "eager", "train", bases, variants=2, seconds=0.1, threads=1, most_ms=1000)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["base"] for line in lines if line["steps"] == 0] == ["train 0", "train 1"]
     assert all(line["us"] > 0 for line in lines)
@@ -170,12 +175,15 @@ def test_collect_goes_on_and_the_comparison_prints(tmp_path: Path) -> None:
     for name in ("train 9", "train 19"):  # dev
         append(out, [dataclasses.replace(each, base=name) for each in measured[0]])
     out.write_text(out.read_text().replace('"is_calm": false', '"is_calm": true'))
-    arguments = [str(out), "--members", "1", "--epochs", "1"]
+    arguments = [str(out), "--members", "1", "--epochs", "1", "--out", str(tmp_path / "latency.safetensors")]
     app = command.typer.Typer()
     app.command()(command.main)
     result = CliRunner(env={"COLUMNS": "160"}).invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "nothing changes" in result.output
+    ensemble = LatencyEnsemble.load(tmp_path / "latency.safetensors")
+    assert ensemble.executors == ("eager",)
+    assert json.loads(ensemble.metadata["bases"]) == {"eager": 2}
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:

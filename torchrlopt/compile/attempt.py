@@ -1,17 +1,16 @@
 """One attempt: a job planned for one executor, built, checked and timed.
 
-plan -> write -> lower -> check, consecutive lines of `attempt`.
+plan -> write -> lower -> check, consecutive lines of `attempt`; plans may be measured in between.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx_ir
 
@@ -19,16 +18,16 @@ from torchrlopt.capture.job import Job
 from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.compile import check, timing
 from torchrlopt.compile.artefacts import tell_graphs
+from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
+from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import registry
-from torchrlopt.executors.regions.lower import lower
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx import files
 from torchrlopt.onnx.writer import fresh_prefix, write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Planned, Subject, Verified, make_plan
-from torchrlopt.plan.region_prices import region_prices
+from torchrlopt.plan.planning import Planned, Verified, make_plan
 from torchrlopt.report import Drawing, Report
 
 
@@ -48,24 +47,6 @@ Try = Callable[[Options, Report], Attempt]
 """Makes an attempt with the plan and the executor that the options name; fills the report."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Contestant:
-    """A job with what it runs against.
-
-    Attributes:
-        job: the graph.
-        original: takes the inputs of the ATen graph and computes what the user's model computes.
-        inputs: makes the inputs of the ATen graph, in order, for one call of the check or the timing: the
-            original may write to them.
-        standards: what the check has run for an earlier attempt, by whether weights had noise added.
-    """
-
-    job: Job
-    original: Callable[..., Any]
-    inputs: Callable[[], Sequence[Any]]
-    standards: dict[bool, check.Standard] = dataclasses.field(default_factory=dict)
-
-
 def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt:
     """Make one attempt.
 
@@ -80,13 +61,14 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     job = contestant.job
     with timed(report, "plan"):
         planned = make_plan(subject_of(job), options, report)
+    if is_contested(planned, options):
+        with timed(report, "measure plans"):
+            planned = fastest_plan(contestant, planned, options, report)
     tell_graphs(job.program.graph, planned.graph)
     with timed(report, "write"):
         model = write(dataclasses.replace(job.program, graph=planned.graph))
     with timed(report, "lower"):
-        executor = registry.get(options.executor)
-        prices = functools.partial(region_prices, planned.graph, subject_of(job), options)
-        lowered = lower(executor, model, job.captured, options, prices)
+        lowered = lowered_from(model, planned.graph, job, options)
         report.parts = getattr(lowered, "parts", ())
     folder = folder_of(planned.graph_hash, options)
     if folder is not None:
@@ -95,12 +77,6 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     with timed(report, "check"):
         is_kept = _check(contestant, lowered, planned, options, report)
     return Attempt(lowered if is_kept else None, report)
-
-
-def subject_of(job: Job) -> Subject:
-    """What planning has to know of a job."""
-    traced = job.traced
-    return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
 
 
 def _check(

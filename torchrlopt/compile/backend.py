@@ -21,9 +21,10 @@ from torchrlopt.capture.job import Job, capture_traced, read_captured
 from torchrlopt.capture.trace import Traced, trace
 from torchrlopt.compile import timing
 from torchrlopt.compile.artefacts import tell_report
-from torchrlopt.compile.attempt import Attempt, Contestant, attempt, folder_of, timed
+from torchrlopt.compile.attempt import Attempt, attempt, folder_of, timed
 from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
+from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.fallback import keep_original, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.release import note_weights, release
@@ -37,6 +38,9 @@ from torchrlopt.plan import planning
 from torchrlopt.report import Report
 
 _serial = itertools.count()
+
+MAX_AUTOTUNE: Mapping[str, Any] = {"executor": "auto", "measure_plans": 6}
+"""What the mode of that name stands for."""
 
 _PLAIN_SAVING_MS = 0.2
 """Where a call saves more than this, what AOTAutograd does around it cannot turn the verdict."""
@@ -55,7 +59,8 @@ def rlopt(
         gm: Dynamo's graph.
         example_inputs: its inputs, weights among them: real tensors and SymInts.
         options: names and values of `Options`.
-        mode: "max-autotune" stands for `executor="auto"`; torch passes it when the user gives it.
+        mode: "max-autotune" stands for `executor="auto"` and some `measure_plans`; torch passes it when the
+            user gives it.
 
     Returns:
         A callable that computes what `gm` computes.
@@ -71,7 +76,7 @@ def rlopt(
             got=mode,
             todo="use options={...}",
         )
-    chosen = {"executor": "auto"} if mode is not None else {}
+    chosen = dict(MAX_AUTOTUNE) if mode is not None else {}
     return compile_graph(
         gm, example_inputs, Options.from_dict(chosen | dict(options or {})), MEMORY.reports.append
     )

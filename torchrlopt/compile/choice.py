@@ -19,7 +19,8 @@ import torch
 
 from torchrlopt import executor_table
 from torchrlopt.compile import fallback
-from torchrlopt.compile.attempt import Attempt, Contestant, Try, subject_of
+from torchrlopt.compile.attempt import Attempt, Try
+from torchrlopt.compile.contestant import Contestant, subject_of
 from torchrlopt.compile.fallback import passed_over, told
 from torchrlopt.compile.progress import progress
 from torchrlopt.compile.timing import measure
@@ -78,7 +79,34 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
     )
     subject = subject_of(contestant.job)
     identity = {"graph": graph_hash(subject.program.graph), "content": subject.content}
-    return fastest(attempt, duel, options, report, identity, where)
+    found = fastest(attempt, duel, dataclasses.replace(options, measure_plans=1), report, identity, where)
+    if options.measure_plans > 1 and found.lowered is not None and found.report.searcher != "none":
+        return _with_measured_plans(attempt, duel, options, report, found)
+    return found
+
+
+def _with_measured_plans(
+    attempt: Try, duel: Duel, options: Options, report: Report, found: Attempt
+) -> Attempt:
+    """The attempt with the fastest plan for an executor that was found to be the fastest, or that one itself.
+
+    Raises:
+        RlOptError: the executor failed now, and the options ask for errors.
+    """
+    own, start = copy.deepcopy(report), time.perf_counter()
+    own.executor, own.choices = found.report.executor, found.report.choices
+    known_ms = sum(own.phases_ms.values())
+    try:
+        again = attempt(dataclasses.replace(options, executor=own.executor), own)
+    except passed_over(options) as error:
+        fallback.log_traceback(error)
+        logger.info("rlopt keeps the searched plan: %s", error)
+        return found
+    if again.lowered is None or not _is_faster(again, found, duel):
+        found.report.measured_plans = own.measured_plans
+        _book_others(found.report, start, known_ms)
+        return found
+    return again
 
 
 def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report: Report) -> Attempt:

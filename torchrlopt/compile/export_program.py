@@ -25,7 +25,8 @@ from torch.export.graph_signature import (
 from torchrlopt.capture.exported import Exported
 from torchrlopt.capture.job import make_job
 from torchrlopt.compile import check
-from torchrlopt.compile.attempt import subject_of, timed
+from torchrlopt.compile.attempt import timed
+from torchrlopt.compile.contestant import subject_of
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.weights.overflow import refuse_overflows

@@ -32,6 +32,9 @@ _RATES: Mapping[str, tuple[float, ...]] = {
 }
 _ABILITIES = ("fuses_epilogues", "fuses_elementwise", "views_are_free", "copies_cuts")
 
+_LEAST_CHANGE = 0.01
+"""Graphs of which nodes of a smaller part of the time differ cannot be told apart by timing them."""
+
 _MOST_IDLE = 40  # beliefs in a row that lead to no new plan; then there is none to be expected
 
 
@@ -89,6 +92,21 @@ def beliefs(names: Sequence[str], seed: int) -> Iterator[Belief]:
         yield drawn
 
 
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """A plan with where it leads.
+
+    Attributes:
+        belief: what was believed otherwise.
+        plan: its costs are those of the prices as they are.
+        graph: the rewritten graph.
+    """
+
+    belief: Belief
+    plan: Plan
+    graph: _C.Graph
+
+
 def alternatives(
     graph: _C.Graph,
     library: _C.Library,
@@ -96,7 +114,7 @@ def alternatives(
     sizes: Mapping[str, int],
     options: Options,
     plan: Plan,
-) -> Iterator[tuple[Belief, Plan]]:
+) -> Iterator[Alternative]:
     """Plans that lead to other graphs than `plan`, and than each other; made when they are asked for.
 
     Args:
@@ -106,9 +124,6 @@ def alternatives(
         sizes: example sizes of symbols.
         options: budgets of greedy, numerics and seed.
         plan: what was found so far.
-
-    Yields:
-        What was believed, and the plan. Its costs are those of `profile`.
     """
     cost = profile.cost_model(sizes)
     greedy = options.with_searcher("greedy")
@@ -128,5 +143,66 @@ def alternatives(
         if reached.hash() not in seen:
             seen.add(reached.hash())
             idle = 0
-            priced = {"cost_before_ms": before_ms, "costs_ms": costs_ms, "curve": ()}
-            yield belief, dataclasses.replace(found, library_hash=library.hash, **priced)
+            found = dataclasses.replace(
+                found, library_hash=library.hash, cost_before_ms=before_ms, costs_ms=costs_ms, curve=()
+            )
+            yield Alternative(belief, found, reached)
+
+
+def worth_measuring(
+    found: Sequence[Alternative],
+    expected: Sequence[float],
+    kept: _C.Graph,
+    cost: _C.CostModel,
+    count: int,
+) -> list[Alternative]:
+    """The best ones that differ from each other, and from what is kept, by more than a timing can miss.
+
+    Args:
+        found: any order.
+        expected: of each; the least is the best.
+        kept: the graph that they compete with.
+        cost: prices, by which it is seen how much they differ.
+        count: how many at most.
+    """
+    chosen: list[Alternative] = []
+    known = [_Spent.of(kept, cost)]
+    for place in sorted(range(len(found)), key=lambda place: expected[place]):
+        if len(chosen) == count:
+            break
+        spent = _Spent.of(found[place].graph, cost)
+        if all(spent.distance(other) >= _LEAST_CHANGE for other in known):
+            chosen.append(found[place])
+            known.append(spent)
+    return chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spent:
+    """What a graph spends on which nodes.
+
+    Attributes:
+        us: microseconds by key of the node.
+        total_us: of all.
+    """
+
+    us: Mapping[int, float]
+    total_us: float
+
+    @classmethod
+    def of(cls, graph: _C.Graph, cost: _C.CostModel) -> _Spent:
+        us: dict[int, float] = {}
+        for node in graph.topological_order():
+            time_us = float(cost.node(graph, node)["time_us"])
+            if time_us > 0:
+                own, _ = cost.keys(graph, node)
+                us[own] = us.get(own, 0.0) + time_us
+        return cls(us, sum(us.values()))
+
+    def distance(self, other: _Spent) -> float:
+        """The part of the time that goes into nodes that the other graph does not have."""
+        if self.total_us == 0 or other.total_us == 0:
+            return float(self.total_us != other.total_us)
+        keys = self.us.keys() | other.us.keys()
+        differing = sum(abs(self.us.get(key, 0.0) - other.us.get(key, 0.0)) for key in keys)
+        return differing / max(self.total_us, other.total_us)

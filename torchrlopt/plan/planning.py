@@ -180,9 +180,7 @@ def make_plan(
     return found
 
 
-def tell_plan(
-    subject: Subject, found: Planned, cost: _C.CostModel, options: Options, report: Report
-) -> None:
+def tell_plan(subject: Subject, found: Planned, cost: _C.CostModel, options: Options, report: Report) -> None:
     """Fill a report with what a plan does.
 
     Args:
@@ -214,3 +212,142 @@ def tell_plan(
     report.num_nodes_after = _num_run_time_operators(found.graph)
 
 
+def _search_of(plan: search.Plan) -> SearchRecord:
+    return SearchRecord(
+        plan.found_by, plan.expansions, plan.candidates, plan.is_exhausted, plan.seconds, plan.curve
+    )
+
+
+def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> search.Plan:
+    """A plan of the searcher that the options name.
+
+    Raises:
+        AgentError: the agent cannot be loaded, and the options ask for errors (`on_error="raise"`).
+    """
+    searcher: search.Searcher = searcher_table.module_of(options.searcher).make_searcher(options, library)
+    return searcher.search(graph, library, cost, options)
+
+
+def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:
+    """What a user's file says about a graph.
+
+    Raises:
+        SearchError: it cannot be read, is damaged, or says nothing about this graph.
+    """
+    saved = SavedPlan.load(path)
+    entry = saved.of(graph_hash)
+    if entry is None:
+        raise SearchError(
+            "the plan is for another graph",
+            where=path,
+            expected=graph_hash,
+            got=", ".join(str(each.get("graph_hash")) for each in saved.graphs),
+            todo="apply it to the model, sizes and types that it was made for, or plan anew",
+        )
+    return entry
+
+
+def _given_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Planned:
+    """The user's plan, replayed, with the prices of this machine."""
+    assert options.plan is not None
+    key = search.graph_hash(graph)
+    plan = search.Plan.from_dict(given_plan(key, options.plan))
+    if plan.library_hash != library.hash:
+        is_other = load_library(with_generated=not options.generated).hash == plan.library_hash
+        raise SearchError(
+            "the plan was made with another library",
+            where=options.plan,
+            expected=library.hash,
+            got=plan.library_hash,
+            todo=f"use generated={not options.generated}" if is_other else "plan anew with this version",
+        )
+    loose = [name for name, _ in plan.steps if library.find(name) >= 0 and not library.is_exact(name)]
+    if loose and options.numerics == "strict":
+        raise SearchError(
+            "the plan has steps that change rounding",
+            where=options.plan,
+            expected="numerics='real'",
+            got=f"numerics='strict' and {loose[0]}",
+        )
+    return Planned(search.replay(graph, library, plan), key, None, _priced(graph, library, cost, plan))
+
+
+def _known_plan(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, known: Sequence[Mapping[str, Any]]
+) -> Planned | None:
+    """The first plan that can be replayed; every step that applies is right, whatever the hash says."""
+    key = search.graph_hash(graph)
+    for given in known:
+        plan = dataclasses.replace(search.Plan.from_dict(given), graph_hash=key)
+        try:
+            return Planned(
+                search.replay(graph, library, plan), key, None, _priced(graph, library, cost, plan)
+            )
+        except SearchError as error:
+            logger.debug("a plan is not for this graph: %s", error)
+    return None
+
+
+def _priced(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, plan: search.Plan) -> search.Plan:
+    """A plan that can be replayed, with the costs that its steps have by these prices."""
+    _, before_ms, costs_ms = search.follow(graph, library, cost, plan.steps)
+    return dataclasses.replace(plan, cost_before_ms=before_ms, costs_ms=costs_ms, curve=())
+
+
+def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:
+    """The stored plan, replayed; anything that does not fit is a miss."""
+    entry = plan_store().get(key)
+    if entry is None:
+        return None
+    try:
+        plan = search.Plan.from_dict(entry["plan"])
+        timing = verdicts.timing_from(entry["timing"])
+        verified = entry["verified"]
+        if verified is not None:
+            verified = Verified(*verdicts.errors_from(verified))
+        graph = search.replay(program.graph, library, plan)
+    except (SearchError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        logger.debug("a stored plan does not fit: %s", error)
+        return None
+    return Planned(graph, graph_hash, key, plan, timing, verified, is_stored=True)
+
+
+def _as_dict(value: Timing | Verified | None) -> dict[str, object] | None:
+    return None if value is None else dataclasses.asdict(value)
+
+
+def versions(executors: Sequence[str]) -> dict[str, str]:
+    """What a verdict depends on beside graph, options and device: builds of ours and of the executors."""
+    return {"torchrlopt": _installation()} | {name: registry.version(name) for name in executors}
+
+
+@functools.cache
+def _installation() -> str:
+    """Changes whenever a file of the package does."""
+    folder = Path(__file__).parents[1]
+    files = sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}"))
+    stats = [(str(path.relative_to(folder)), path.stat()) for path in files]
+    return make_key({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats})
+
+
+def opaque_operators(program: Program) -> tuple[str, ...]:
+    """Operators of the graph that the core does not know, each once."""
+    nodes = (program.graph.node(node) for node in program.graph.topological_order())
+    names = (str(node["attrs"]["op"]).partition("#")[0] for node in nodes if node["op"] == "Opaque")
+    return tuple(dict.fromkeys(names))
+
+
+def _num_run_time_operators(graph: _C.Graph) -> int:
+    """Operators that depend on an input; expressions over weights are evaluated once."""
+    nodes = (graph.node(node) for node in graph.topological_order())
+    return sum(node["op"] != "Input" and not node["is_static"] for node in nodes)
+
+
+def plan_store() -> PlanStore:
+    """The plan store of this process."""
+    return _store_in(default_directory())
+
+
+@functools.cache
+def _store_in(directory: Path) -> PlanStore:
+    return PlanStore(directory)

@@ -1,7 +1,7 @@
 """What happened to a graph, for people: the report, and the page that shows it."""
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
-from torchrlopt.report.executors import Choice, Part
+from torchrlopt.report.executors import Choice, MeasuredPlan, Part
 from torchrlopt.report.report import Kept, Report, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
@@ -12,6 +12,7 @@ __all__ = [
     "DrawnStep",
     "Kept",
     "LeftOut",
+    "MeasuredPlan",
     "Operator",
     "Part",
     "Report",

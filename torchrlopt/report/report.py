@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
-from torchrlopt.report.executors import Choice, Part, told
+from torchrlopt.report.executors import Choice, MeasuredPlan, Part, told
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 from torchrlopt.storage.plan_file import SavedPlan
@@ -84,6 +84,7 @@ class Report:
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         cut: where Dynamo ended the graph before the call was over; empty where it did not.
         choices: what `executor="auto"` chose from; empty otherwise.
+        measured_plans: plans that were timed beside the searched one, see the option `measure_plans`.
         parts: what runs where, in the order of a call, where the executor takes parts of the graph only;
             empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
@@ -121,6 +122,7 @@ class Report:
     num_graphs: int = 1
     cut: str = ""
     choices: tuple[Choice, ...] = ()
+    measured_plans: tuple[MeasuredPlan, ...] = ()
     parts: tuple[Part, ...] = ()
     graph_hash: str = ""
     plans: tuple[dict[str, Any], ...] = ()
@@ -192,6 +194,7 @@ class Report:
         fields["opaque"] = tuple(fields["opaque"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
+        fields["measured_plans"] = tuple(MeasuredPlan(**each) for each in fields.get("measured_plans", ()))
         fields["parts"] = tuple(Part(**part) for part in fields.get("parts", ()))
         fields["plans"] = tuple(fields.get("plans", ()))
         fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
@@ -239,6 +242,7 @@ class Report:
             num_graphs=sum(r.num_graphs for r in reports),
             cut=_joined(r.cut for r in reports),
             choices=tuple(choice for r in reports for choice in r.choices),
+            measured_plans=tuple(plan for r in reports for plan in r.measured_plans),
             parts=tuple(part for r in reports for part in r.parts),
             graph_hash=_joined(r.graph_hash for r in reports),
             plans=tuple(plan for r in reports for plan in r.plans),
@@ -292,6 +296,7 @@ class Report:
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
         rows.extend(("worth", str(each)) for each in self.left_out)
         rows.extend(("tried", told(choice)) for choice in self.choices)
+        rows.extend(("plan timed", str(each)) for each in self.measured_plans)
         rows.extend(("part", str(part)) for part in self.parts)
         if self.weight_bytes is not None:
             rows.append(("held", self._held))

@@ -12,13 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
+from torchrlopt.agent.latency.ensemble import THREADS, LatencyEnsemble
+from torchrlopt.agent.latency.factors import LatencyModel, Parts, parts_of
+from torchrlopt.agent.latency.network import LatencyNetwork
 from torchrlopt.agent.observation import Schema
-from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.cost import cost_model
 from training.latency.dataset import Row, groups, read
 from training.latency.fit import Measured, fit, forecast
-from training.latency.network import LatencyNetwork
-from training.latency.scores import Group, Score, score
+from training.latency.scores import COUNTS, Group, Score, score
 
 Forecast = Callable[[Sequence[Row], Measured], np.ndarray]
 
@@ -29,6 +30,7 @@ def main(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     test: Annotated[str, typer.Option(help="Splits that are scored, by commas.")] = "dev",
+    out: Annotated[Path | None, typer.Option(help="Where the ensemble is written.")] = None,
 ) -> None:
     """Fit on training bases and score on others.
 
@@ -41,9 +43,11 @@ def main(
     ]
     prepared = [(own, Measured.of(own)) for own in together]
     training = [each for each in prepared if _split(each[0][0]) == "train"]
-    executors = sorted({own[0].executor for own, _ in training})
-    networks = fit([measured for _, measured in training], executors, members, epochs, seed)
-    rivals = _rivals(training, executors, networks, seed)
+    executors = _executors(training)
+    ensemble = fit([measured for _, measured in training], executors, members, epochs, seed)
+    if out is not None:
+        ensemble.save(out, _card(training, seed, epochs))
+    rivals = _rivals(training, executors, ensemble, seed)
     console = Console()
     for split in test.split(","):
         for executor in executors:
@@ -54,6 +58,23 @@ def main(
                 console.print(_table(f"{split}, {executor}", chosen, rivals))
 
 
+def _card(training: Sequence[tuple[Sequence[Row], Measured]], seed: int, epochs: int) -> dict[str, object]:
+    """Where an ensemble comes from."""
+    measured = [rows for rows, _ in training]
+    return {
+        "processors": sorted({row.processor for rows in measured for row in rows}),
+        "families": sorted({family for rows in measured for row in rows for family in row.families}),
+        "bases": {name: sum(rows[0].executor == name for rows in measured) for name in _executors(training)},
+        "graphs": sum(map(len, measured)),
+        "seed": seed,
+        "epochs": epochs,
+    }
+
+
+def _executors(training: Sequence[tuple[Sequence[Row], Measured]]) -> list[str]:
+    return sorted({rows[0].executor for rows, _ in training})
+
+
 def _split(row: Row) -> str:
     split, name = row.base.split()
     return "dev" if split == "train" and int(name) % 10 == 9 else split
@@ -62,7 +83,7 @@ def _split(row: Row) -> str:
 def _rivals(
     training: Sequence[tuple[Sequence[Row], Measured]],
     executors: Sequence[str],
-    networks: Sequence[LatencyNetwork],
+    ensemble: LatencyEnsemble,
     seed: int,
 ) -> dict[str, Forecast]:
     level: dict[str, float] = {}
@@ -74,31 +95,34 @@ def _rivals(
         pairs = [(_parts(row), row.us) for rows, _ in own for row in rows]
         factors[executor] = LatencyModel.fit(*zip(*pairs, strict=True))
     torch.manual_seed(seed)
-    untrained = [LatencyNetwork(Schema.current(), executors).eval()]
-    for network in untrained:
-        torch.nn.init.normal_(network.head[-1].weight, std=0.3)  # type: ignore[arg-type]
+    network = LatencyNetwork(Schema.current(), executors).eval()
+    torch.nn.init.normal_(network.head[-1].weight, std=0.3)  # type: ignore[arg-type]
+    untrained = LatencyEnsemble(torch.nn.ModuleList([network]))
+    first = LatencyEnsemble(ensemble.networks[:1])
     return {
         "nothing changes": lambda rows, each: np.full(len(rows), rows[0].us),
+        "any order": lambda rows, each: np.random.default_rng(seed + len(rows)).permutation(len(rows)) + 1.0,
         "price": lambda rows, each: each.graphs.price_us.numpy(),
         "price, one factor": lambda rows, each: each.graphs.price_us.numpy() * level[rows[0].executor],
         "price, a factor for each kind": lambda rows, each: np.array(
             [factors[row.executor].latency_us(_parts(row)) for row in rows]
         ),
-        "random network": lambda rows, each: forecast(untrained, each)[0].exp().numpy(),
-        "one network": lambda rows, each: forecast(networks[:1], each)[0].exp().numpy(),
-        f"{len(networks)} networks": lambda rows, each: forecast(networks, each)[0].exp().numpy(),
+        "random network": lambda rows, each: forecast(untrained, each).exp().numpy(),
+        "one network": lambda rows, each: forecast(first, each).exp().numpy(),
+        f"{len(ensemble.networks)} networks": lambda rows, each: forecast(ensemble, each).exp().numpy(),
     }
 
 
 def _parts(row: Row) -> Parts:
-    return parts_of(row.graph, MachineProfile(row.executor, "cpu").cost_model({}))
+    return parts_of(row.graph, cost_model(row.executor, threads=THREADS))
 
 
 def _table(
     title: str, chosen: Sequence[tuple[Sequence[Row], Measured]], rivals: dict[str, Forecast]
 ) -> Table:
     table = Table(title=f"{title}: {len(chosen)} bases, {sum(len(rows) for rows, _ in chosen)} graphs")
-    for column in ("forecast", "median error", "Kendall", "regret of the first", "of the better of two"):
+    counts = [f"of {count}" if count < 100 else "of all" for count in COUNTS[1:]]
+    for column in ("forecast", "median error", "Kendall", "gain unmeasured", *counts):
         table.add_column(column, justify="right" if column != "forecast" else "left")
     for name, rival in rivals.items():
         found = score([_group(rows, rival(rows, each)) for rows, each in chosen])
@@ -107,8 +131,11 @@ def _table(
 
 
 def _group(rows: Sequence[Row], forecast_us: np.ndarray) -> Group:
-    us, noise = (np.array([getattr(row, name) for row in rows]) for name in ("us", "noise"))
-    return Group(rows[0].base, rows[0].executor, us, noise, np.asarray(forecast_us, dtype=float))
+    us, again_us, noise = (
+        np.array([getattr(row, name) for row in rows]) for name in ("us", "again_us", "noise")
+    )
+    forecast = np.asarray(forecast_us, dtype=float)
+    return Group(rows[0].base, rows[0].executor, us, again_us, noise, forecast)
 
 
 def _cells(found: Score) -> list[str]:
@@ -116,7 +143,7 @@ def _cells(found: Score) -> list[str]:
         return f"{each[0]:.1%} ({each[1]:.1%} to {each[2]:.1%})"
 
     kendall = "{:.2f} ({:.2f} to {:.2f})".format(*found.kendall)
-    return [share(found.error), kendall, share(found.regret), share(found.regret_2)]
+    return [share(found.error), kendall, *map(share, found.gains)]
 
 
 if __name__ == "__main__":

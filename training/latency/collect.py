@@ -40,7 +40,7 @@ from training.progress import progress_bar
 SPLITS = ("train", "held_out", "suite")
 
 _ENOUGH = 9  # calm samples of each graph
-_LEAST = 5
+_LEAST = 6
 _PATIENCE = 3.0  # times the seconds, for calm samples
 _MAX_WALK = 24
 _POOL = 2  # alternative plans are drawn from so many times as many
@@ -53,7 +53,7 @@ def main(
     split: Annotated[str, typer.Option(help=f"One of: {', '.join(SPLITS)}.")] = "train",
     bases: Annotated[int, typer.Option(min=1, help="Base graphs; of the suite, all models.")] = 300,
     variants: Annotated[int, typer.Option(min=1, help="Graphs of each base, besides itself.")] = 10,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of running for each base.")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of running for each base.")] = 4.0,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the kernels.")] = 1,
     most_ms: Annotated[float, typer.Option(help="Bases of which a run takes longer are left out.")] = 60.0,
 ) -> None:
@@ -109,16 +109,25 @@ def _measured(
     samples = run_in_turns(lowered, source, seconds, most_ms)
     rows = []
     for (graph, steps), (times_us, is_calm) in zip(graphs, samples, strict=bool(samples)):
-        quartiles = statistics.quantiles(times_us, n=4, method="inclusive")
-        # The standard error of a lower quartile, for times that are spread as a normal distribution is.
-        noise = (quartiles[2] - quartiles[0]) / len(times_us) ** 0.5 / quartiles[0]
+        us, again_us = (_lower_quartile(times_us[half::2]) for half in (0, 1))
+        noise = _noise(times_us[0::2])
         rows.append(
             Row(
                 *(base, families, executor, threads, cpu_name(), steps),
-                *(round(quartiles[0], 2), round(noise, 4), is_calm, graph.text()),
+                *(round(us, 2), round(again_us, 2), round(noise, 4), is_calm, graph.text()),
             )
         )
     return rows
+
+
+def _lower_quartile(times_us: Sequence[float]) -> float:
+    return statistics.quantiles(times_us, n=4, method="inclusive")[0]
+
+
+def _noise(times_us: Sequence[float]) -> float:
+    """The standard error of a lower quartile, as a share, for times spread as a normal distribution is."""
+    quartiles = statistics.quantiles(times_us, n=4, method="inclusive")
+    return (quartiles[2] - quartiles[0]) / len(times_us) ** 0.5 / quartiles[0]
 
 
 def _graphs(source: Source, executor: str, variants: int) -> list[tuple[_C.Graph, int]]:
@@ -134,10 +143,9 @@ def _graphs(source: Source, executor: str, variants: int) -> list[tuple[_C.Graph
     best = search.replay(original, library, plan)
     found.setdefault(best.hash(), (best, len(plan.steps)))
     others = alternatives(original, library, profile, source.sizes, options, plan)
-    pool = [other for _, other in itertools.islice(others, _POOL * variants)]
+    pool = list(itertools.islice(others, _POOL * variants))
     for other in random.Random(original.hash()).sample(pool, min(len(pool), variants * 4 // 5)):
-        graph = search.replay(original, library, other)
-        found.setdefault(graph.hash(), (graph, len(other.steps)))
+        found.setdefault(other.graph.hash(), (other.graph, len(other.plan.steps)))
     for seed in itertools.islice(itertools.count(_FIRST_SEED), 4 * variants):
         if len(found) > variants:
             break

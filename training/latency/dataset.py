@@ -24,7 +24,8 @@ class Row:
         threads: of the kernels.
         processor: its name.
         steps: substitutions applied to the base.
-        us: lower quartile of the times of a run, in microseconds.
+        us: lower quartile of the times of a run, of every second one, in microseconds.
+        again_us: the same of the other ones. Who chooses the least of many `us` finds there what it is worth.
         noise: standard error of `us`, as a share of it.
         is_calm: the process had its processors while these times were taken.
         text: the graph, see `torchrlopt._C.parse_graph`.
@@ -37,6 +38,7 @@ class Row:
     processor: str
     steps: int
     us: float
+    again_us: float
     noise: float
     is_calm: bool
     text: str

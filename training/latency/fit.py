@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchrlopt.agent.latency.ensemble import THREADS, LatencyEnsemble
+from torchrlopt.agent.latency.network import LatencyNetwork, PricedGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.cost import cost_model
 from training.latency.dataset import Row
-from training.latency.network import LatencyNetwork, PricedGraphs
 from training.progress import progress_bar
 
 _GROUPS = 12  # bases of one batch
@@ -45,7 +46,7 @@ class Measured:
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Measured:
         """Rows of one base and executor, measured by as many threads as the prices are for."""
-        cost = MachineProfile(rows[0].executor, "cpu").cost_model({})
+        cost = cost_model(rows[0].executor, threads=THREADS)
         return cls(
             rows[0].base,
             rows[0].executor,
@@ -82,7 +83,7 @@ def loss_of(forecast: Tensor, target: Tensor, noise: Tensor, group: Tensor, coun
 
 def fit(
     data: Sequence[Measured], executors: Sequence[str], members: int, epochs: int, seed: int
-) -> list[LatencyNetwork]:
+) -> LatencyEnsemble:
     """Train the members of an ensemble.
 
     Args:
@@ -92,7 +93,7 @@ def fit(
         epochs: passes over the data.
         seed: of weights, order and which bases a member sees.
     """
-    found = []
+    found: list[LatencyNetwork] = []
     with progress_bar() as progress:
         bar = progress.add_task("", total=members * epochs)
         for member in range(members):
@@ -122,7 +123,7 @@ def fit(
                     total += float(loss.detach()) * len(batch)
                 progress.update(bar, advance=1, description=f"member {member}, loss {total / len(own):.3f}")
             found.append(network.eval())
-    return found
+    return LatencyEnsemble(torch.nn.ModuleList(found))
 
 
 def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor, Tensor]:
@@ -134,8 +135,7 @@ def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor
     return forecast, group
 
 
-def forecast(networks: Sequence[LatencyNetwork], each: Measured) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation over the ensemble, of the logarithms of microseconds, [V] and [V]."""
-    with torch.no_grad():
-        found = torch.stack([_forward(network, [each])[0] for network in networks])
-    return found.mean(0), found.std(0, correction=0)
+def forecast(ensemble: LatencyEnsemble, each: Measured) -> Tensor:
+    """Forecasts of the logarithms of microseconds, [V]."""
+    executor = torch.full((len(each.log_us),), ensemble.executors.index(each.executor))
+    return ensemble.forecast(each.graphs, executor)[0]

@@ -12,6 +12,9 @@ from scipy import stats
 
 Floats = NDArray[np.float64]
 
+GREEDY = 1  # the place of greedy's graph among those of a base
+COUNTS = (0, 1, 3, 7, 1000)  # see `Group.gain`; the last is all of them
+
 
 @dataclasses.dataclass(frozen=True)
 class Group:
@@ -21,6 +24,7 @@ class Group:
         base: what they were made of, see `dataset.Row`.
         executor: what ran them.
         us: [V] measured; the first is the base, the second greedy's graph.
+        again_us: [V] measured once more.
         noise: [V] shares of it.
         forecast_us: [V].
     """
@@ -28,6 +32,7 @@ class Group:
     base: str
     executor: str
     us: Floats
+    again_us: Floats
     noise: Floats
     forecast_us: Floats
 
@@ -52,10 +57,22 @@ class Group:
             right += 0.5 if difference == 0 else float((difference > 0) == (distance > 0))
         return int(2 * right), int(2 * total)
 
-    def regret(self, count: int = 1) -> float:
-        """What the fastest of the `count` graphs that are forecast fastest takes more than the fastest."""
-        first = np.argsort(self.forecast_us, kind="stable")[:count]
-        return float(self.us[first].min() / self.us.min() - 1)
+    def gain(self, count: int) -> float:
+        """What is saved of the time of greedy's graph by measuring some graphs and taking the fastest.
+
+        What is saved comes from other samples than the choice, else chance would be taken for a gain.
+
+        Args:
+            count: of the graphs that are forecast fastest, beside greedy's; with 0 the first of them is
+                taken, and nothing is measured.
+        """
+        order = [int(i) for i in np.argsort(self.forecast_us, kind="stable")]
+        if count == 0:
+            chosen = order[0]
+        else:
+            others = [i for i in order if i != GREEDY][:count]
+            chosen = min([GREEDY, *others], key=lambda i: self.us[i])
+        return float(1 - self.again_us[chosen] / self.again_us[GREEDY])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +82,13 @@ class Score:
     Attributes:
         error: median of the errors of all graphs.
         kendall: over the pairs of `Group.pairs`, from -1 to 1.
-        regret: mean over the groups, of the graph that is forecast fastest.
-        regret_2: of the faster one of two.
+        gains: mean over the groups of `Group.gain`, for each of `COUNTS`.
         bases: groups that were scored.
     """
 
     error: tuple[float, float, float]
     kendall: tuple[float, float, float]
-    regret: tuple[float, float, float]
-    regret_2: tuple[float, float, float]
+    gains: tuple[tuple[float, float, float], ...]
     bases: int
 
 
@@ -86,7 +101,7 @@ def score(groups: Sequence[Group], seed: int = 0) -> Score:
     """
     errors = [group.errors for group in groups]
     pairs = np.array([group.pairs for group in groups], dtype=float)
-    regrets = np.array([(group.regret(1), group.regret(2)) for group in groups])
+    gains = np.array([[group.gain(count) for count in COUNTS] for group in groups])
 
     def error(chosen: Floats) -> float:
         return float(np.median(np.concatenate([errors[int(i)] for i in chosen])))
@@ -105,7 +120,9 @@ def score(groups: Sequence[Group], seed: int = 0) -> Score:
     return Score(
         error=interval(error),
         kendall=interval(kendall),
-        regret=interval(lambda chosen: float(regrets[chosen.astype(int), 0].mean())),
-        regret_2=interval(lambda chosen: float(regrets[chosen.astype(int), 1].mean())),
+        gains=tuple(
+            interval(lambda chosen, i=i: float(gains[chosen.astype(int), i].mean()))
+            for i in range(len(COUNTS))
+        ),
         bases=len(groups),
     )

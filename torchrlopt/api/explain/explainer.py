@@ -11,7 +11,7 @@ from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
 from torchrlopt.api.explain.words import differences
 from torchrlopt.capture.job import Job, make_job
 from torchrlopt.capture.trace import Traced
-from torchrlopt.compile.attempt import subject_of
+from torchrlopt.compile.contestant import subject_of
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable

@@ -33,7 +33,10 @@ _CACHE_BYTES_PER_US_AND_THREAD = 50e3
 
 
 def device_model(
-    executor: str, device_type: str = "cpu", probe: Mapping[str, Any] | None = None
+    executor: str,
+    device_type: str = "cpu",
+    probe: Mapping[str, Any] | None = None,
+    threads: int | None = None,
 ) -> _C.DeviceModel:
     """Rates and overheads of an executor on a device.
 
@@ -41,6 +44,7 @@ def device_model(
         executor: name of the executor that will run the graph.
         device_type: "cpu" or "cuda", where the user's inputs live.
         probe: what the probe found on the device; without it, those of a typical machine.
+        threads: of the kernels on a CPU; None for those that torch has now.
 
     Returns:
         Rates per microsecond and overheads in microseconds.
@@ -65,7 +69,7 @@ def device_model(
         model.contraction_launch_us = 10.0
         model.view_us = 1.5
     else:
-        threads = torch.get_num_threads()
+        threads = threads or torch.get_num_threads()
         model.flops_per_us = _FLOPS_PER_US_AND_THREAD * threads
         model.cache_bytes_per_us = _CACHE_BYTES_PER_US_AND_THREAD * threads
     for name, value in (probe or {}).get("model", {}).items():
@@ -78,7 +82,10 @@ def device_model(
 
 
 def cost_model(
-    executor: str, device_type: str = "cpu", sizes: Mapping[str, int] | None = None
+    executor: str,
+    device_type: str = "cpu",
+    sizes: Mapping[str, int] | None = None,
+    threads: int | None = None,
 ) -> _C.CostModel:
     """The analytic cost model of a typical machine: the same plan everywhere.
 
@@ -86,8 +93,9 @@ def cost_model(
         executor: name of the executor.
         device_type: "cpu" or "cuda".
         sizes: example sizes of symbols.
+        threads: of the kernels on a CPU; None for those that torch has now.
     """
-    return _C.CostModel(device_model(executor, device_type), sizes=dict(sizes or {}))
+    return _C.CostModel(device_model(executor, device_type, threads=threads), sizes=dict(sizes or {}))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,10 +16,8 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import AgentError
-from torchrlopt.machine.cost import COST_CLASSES
 
-#: Kinds of operators that are told apart one by one: they take most of the time.
-_APART = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Linear", "Attention")
+_WITH_BIAS = 3  # operands of a fused product; one more is added to the result
 _PENALTY = 1e-4  # on squared logarithms of factors, against the common one
 _ITERATIONS = 200
 
@@ -30,12 +28,20 @@ def parts_of(graph: _C.Graph, cost: _C.CostModel) -> Parts:
     """Predicted microseconds of a run by kind of operator."""
     parts: Parts = {}
     for id_ in graph.topological_order():
-        op = str(graph.node(id_)["op"])
-        kind = op if op in _APART else COST_CLASSES[op]
         us = float(cost.node(graph, id_)["time_us"])
         if us > 0:
+            kind = _kind_of(graph.node(id_))
             parts[kind] = parts.get(kind, 0.0) + us
     return parts
+
+
+def _kind_of(node: Mapping[str, Any]) -> str:
+    """The operator, with what its kernel does besides: an activation, the addition of another operand."""
+    op = str(node["op"])
+    if not op.startswith("Fused"):
+        return op
+    activation = str(node["attrs"].get("activation", ""))
+    return f"{op} {activation}{'+' if len(node['inputs']) > _WITH_BIAS else ''}"
 
 
 @dataclasses.dataclass(frozen=True)

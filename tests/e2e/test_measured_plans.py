@@ -1,0 +1,193 @@
+"""Plans chosen by measurement: the option `measure_plans`, and `mode="max-autotune"`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from torchrlopt.agent.latency import ensemble
+from torchrlopt.compile import plan_contest
+from torchrlopt.compile.backend import MAX_AUTOTUNE
+from torchrlopt.errors import AgentError, LoweringError, OptionsError
+from torchrlopt.report import Report, Timing
+
+INTERRUPT = 100.0  # no gain
+
+
+class Block(nn.Module):
+    """Something with several substitutions that can be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(16) for _ in range(2))
+        for norm in self.norms:
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 1.5)
+        self.head = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = torch.relu(norm(conv(x)) + x)
+        return torch.relu(self.head(x.mean((2, 3))))
+
+
+def run(model: nn.Module, x: torch.Tensor, **options: Any) -> Report:
+    """The report, after the result was compared."""
+    torch._dynamo.reset()
+    fast = torchrlopt.optimise(model, (x,), on_error="raise", **{"min_gain": -10.0, **options})
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    return fast.report
+
+
+@pytest.fixture
+def case() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    return Block().eval(), torch.randn(2, 16, 20, 20)
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the contests' timings say, in order: gains; what is over is a loss."""
+    given: list[float] = []
+
+    def measure(before: Any, after: Any, **rest: Any) -> Timing:
+        gain = given.pop(0) if given else -1.0
+        if gain == INTERRUPT:
+            raise KeyboardInterrupt
+        return Timing(1.0, 1.0 - gain, gain, 0.05, 9)
+
+    monkeypatch.setattr(plan_contest, "measure", measure)
+    return given
+
+
+@pytest.mark.parametrize("executor", ["eager", "onnxruntime", "inductor"])
+def test_the_fastest_of_some_plans_runs(executor: str, case: tuple[nn.Module, torch.Tensor]) -> None:
+    if executor == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    report = run(*case, executor=executor, measure_plans=3, measure_ms=20)
+    assert 1 <= len(report.measured_plans) <= 2
+    assert "measure plans" in report.phases_ms
+    assert Report.from_json(report.to_json()).measured_plans == report.measured_plans
+    assert str(report).count("plan timed") == len(report.measured_plans)
+
+
+def test_a_plan_that_is_faster_twice_is_used_and_remembered(
+    case: tuple[nn.Module, torch.Tensor], times: list[float]
+) -> None:
+    options = {"executor": "eager", "measure_plans": 4, "measure": True, "verify": True}
+    searched = run(*case, executor="eager")
+    times += [-0.2, 0.5, 0.5, 0.01]  # the second is faster, and faster than the searched one too
+    report = run(*case, **options)
+    kept = [each for each in report.measured_plans if each.is_kept]
+    assert [each.is_kept for each in report.measured_plans] == [False, True, False]
+    assert report.steps != searched.steps
+    assert report.plans[0]["found_by"] == "measurements"
+    assert report.cost_after_ms == pytest.approx(kept[0].predicted_ms)
+    assert len(report.steps) == len(report.plans[0]["steps"])
+    again = run(*case, **options)
+    assert again.is_cache_hit
+    assert again.steps == report.steps
+    assert not again.measured_plans
+
+
+@pytest.mark.parametrize("gains", [[0.5, -0.1], [0.04], [-0.2]])
+def test_a_plan_that_was_lucky_once_is_not(
+    gains: list[float], case: tuple[nn.Module, torch.Tensor], times: list[float]
+) -> None:
+    times += gains  # beside the searched one a second time slower; within the spread; slower
+    report = run(*case, executor="eager", measure_plans=2, cache=False)
+    assert [each.is_kept for each in report.measured_plans] == [False]
+    assert report.plans[0]["found_by"] != "measurements"
+
+
+def test_a_plan_that_cannot_be_built_is_left_out(
+    case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = plan_contest.lowered_from, []
+
+    def fail_once(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:  # the first one is the searched plan
+            raise LoweringError("cannot", got="a plan")
+        return real(*args)
+
+    monkeypatch.setattr(plan_contest, "lowered_from", fail_once)
+    report = run(*case, executor="eager", measure_plans=3, measure_ms=20, cache=False)
+    assert len(report.measured_plans) == 1
+
+
+def test_ctrl_c_keeps_the_fastest_so_far(case: tuple[nn.Module, torch.Tensor], times: list[float]) -> None:
+    options = {"executor": "eager", "measure_plans": 4}
+    times += [0.5, 0.5, INTERRUPT]
+    report = run(*case, **options)
+    assert [each.is_kept for each in report.measured_plans] == [True]
+    assert report.plans[0]["found_by"] == "measurements"
+    assert not run(*case, **options).is_cache_hit
+
+
+def test_without_the_latency_model_prices_decide(
+    case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone() -> Any:
+        raise AgentError("gone")
+
+    monkeypatch.setattr(plan_contest, "shipped", gone)
+    torch._dynamo.reset()
+    model, x = case
+    with caplog.at_level("WARNING", "torchrlopt"):
+        fast = torchrlopt.optimise(
+            model, (x,), executor="onnxruntime", measure_plans=3, measure_ms=20, min_gain=-10.0, cache=False
+        )
+    assert fast.report.kept == "rewritten"
+    assert "prices are used instead" in caplog.text
+    predicted = [each.predicted_ms for each in fast.report.measured_plans]
+    assert predicted == sorted(predicted)
+
+
+def test_the_mode_measures_plans_of_the_fastest_executor(case: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = case
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="rlopt", mode="max-autotune")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    (report,) = torchrlopt.reports()[-1:]
+    assert MAX_AUTOTUNE["measure_plans"] > 1
+    assert report.choices
+    if report.kept == "rewritten" and report.searcher != "none":
+        assert report.measured_plans
+
+
+def test_plans_that_were_measured_are_applied_elsewhere(
+    case: tuple[nn.Module, torch.Tensor], times: list[float], tmp_path: Any
+) -> None:
+    times += [0.5, 0.5]
+    report = run(*case, executor="eager", measure_plans=2, cache=False)
+    path = tmp_path / "plan.json"
+    report.plan.save(path)
+    assert json.loads(path.read_text())
+    applied = run(*case, plan=str(path), measure_plans=4)
+    assert applied.steps == report.steps
+    assert not applied.measured_plans
+
+
+def test_measured_plans_need_measurement() -> None:
+    with pytest.raises(OptionsError, match="plans are chosen by measurement"):
+        torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=2, measure=False)
+    with pytest.raises(OptionsError, match="out of range"):
+        torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)
+
+
+def test_the_shipped_model_knows_executors_and_says_where_it_comes_from() -> None:
+    found = ensemble.shipped()
+    assert {"eager", "onnxruntime"} <= set(found.executors)
+    assert found.metadata["processors"]
+    bases = json.loads(found.metadata["bases"])
+    assert all(bases[name] >= 50 for name in found.executors)

@@ -1,0 +1,1 @@
+"""Learned models of how long a graph runs on an executor."""

@@ -1,0 +1,60 @@
+"""A job with what it runs against, and how a rewritten graph of it becomes a callable."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir
+
+from torchrlopt import _C
+from torchrlopt.capture.job import Job
+from torchrlopt.compile import check
+from torchrlopt.executors import registry
+from torchrlopt.executors.regions.lower import lower
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import Subject
+from torchrlopt.plan.region_prices import region_prices
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A job with what it runs against.
+
+    Attributes:
+        job: the graph.
+        original: takes the inputs of the ATen graph and computes what the user's model computes.
+        inputs: makes the inputs of the ATen graph, in order, for one call of the check or the timing: the
+            original may write to them.
+        standards: what the check has run for an earlier attempt, by whether weights had noise added.
+    """
+
+    job: Job
+    original: Callable[..., Any]
+    inputs: Callable[[], Sequence[Any]]
+    standards: dict[bool, check.Standard] = dataclasses.field(default_factory=dict)
+
+
+def subject_of(job: Job) -> Subject:
+    """What planning has to know of a job."""
+    traced = job.traced
+    return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
+
+
+def lowered_from(model: onnx_ir.Model, graph: _C.Graph, job: Job, options: Options) -> Lowered:
+    """The callable of a rewritten graph in the executor that the options name.
+
+    Args:
+        model: the graph as ONNX.
+        graph: the graph itself, by whose prices parts of it are given to executors.
+        job: what it was rewritten from.
+        options: the user's.
+
+    Raises:
+        LoweringError: the executor does not take it.
+    """
+    prices = functools.partial(region_prices, graph, subject_of(job), options)
+    return lower(registry.get(options.executor), model, job.captured, options, prices)

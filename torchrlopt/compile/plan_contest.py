@@ -1,0 +1,154 @@
+"""Which plan is the fastest on this machine: a few are built and timed, beside the one that was searched.
+
+The learned model of latency decides which ones: those that it thinks fastest of the ones that differ by more
+than a timing could miss. The winner is what the rest of the attempt checks, times against the original, and
+remembers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from torchrlopt import _C
+from torchrlopt.agent.latency.ensemble import shipped
+from torchrlopt.compile import fallback
+from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
+from torchrlopt.compile.progress import progress
+from torchrlopt.compile.timing import measure
+from torchrlopt.errors import AgentError, RlOptError
+from torchrlopt.executors import registry
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.onnx.writer import write
+from torchrlopt.options import Options
+from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
+from torchrlopt.plan.planning import Planned, Subject, profile_for, tell_plan
+from torchrlopt.report import MeasuredPlan, Report
+from torchrlopt.substitutions import load_library
+
+logger = logging.getLogger("torchrlopt")
+
+_POOL = 4
+"""The plans that are measured are the best of so many times as many,"""
+_POOL_S = 3.0
+"""or of those that are made within so many seconds."""
+
+
+def is_contested(planned: Planned, options: Options) -> bool:
+    """Whether plans are to be measured: not where the user has chosen one, or where that was done before."""
+    is_free = options.plan is None and options.searcher != "none"
+    return options.measure_plans > 1 and is_free and not planned.is_stored
+
+
+def fastest_plan(contestant: Contestant, planned: Planned, options: Options, report: Report) -> Planned:
+    """Measure plans beside the one that was searched, and keep the fastest.
+
+    Args:
+        contestant: the graph, and the inputs on which plans are timed.
+        planned: the one that was searched.
+        options: how many are measured (`measure_plans`, that one included), for how long each.
+        report: is given what was measured, and the plan that won.
+
+    Returns:
+        The winner. After Ctrl-C the fastest so far.
+    """
+    subject = subject_of(contestant.job)
+    profile = profile_for(options, subject.device)
+    cost = profile.cost_model(subject.sizes)
+    rivals = _rivals(subject, planned, cost, options)
+    contest = _Contest(contestant, planned, options)
+    with progress("rlopt measures plans", len(rivals)) as tell:
+        try:
+            for rival in rivals:
+                tell(str(rival.belief))
+                contest.enter(rival)
+        except KeyboardInterrupt:
+            logger.warning("rlopt was interrupted: the fastest plan so far is kept")
+            planned = dataclasses.replace(planned, key=None)  # the next process measures them all
+    report.measured_plans = tuple(contest.measured)
+    if contest.best is None:
+        return planned
+    plan = dataclasses.replace(contest.best.plan, searcher=options.searcher, found_by="measurements")
+    won = dataclasses.replace(planned, plan=plan, graph=contest.best.graph)
+    tell_plan(subject, won, cost, options, report)
+    return won
+
+
+def _rivals(subject: Subject, planned: Planned, cost: _C.CostModel, options: Options) -> list[Alternative]:
+    graph, library = subject.program.graph, load_library(with_generated=options.generated)
+    profile = profile_for(options, subject.device)
+    found = alternatives(graph, library, profile, subject.sizes, options, planned.plan)
+    count = options.measure_plans - 1
+    pool = list(itertools.islice(_within(found, _POOL_S), _POOL * count))
+    return worth_measuring(pool, _expected(pool, subject, options), planned.graph, cost, count)
+
+
+def _expected(pool: Sequence[Alternative], subject: Subject, options: Options) -> Sequence[float]:
+    """What to go by: forecasts where the executor was measured for the latency model, else prices."""
+    try:
+        if pool and subject.device.type == "cpu" and options.executor in shipped().executors:
+            graphs = [each.graph for each in pool]
+            return shipped().log_us(graphs, options.executor, subject.sizes)[0]
+    except AgentError as error:
+        if options.on_error == "raise":
+            raise
+        logger.warning("the latency model cannot be used, prices are used instead: %s", error)
+    return [each.plan.cost_after_ms for each in pool]
+
+
+def _within(found: Iterator[Alternative], seconds: float) -> Iterator[Alternative]:
+    start = time.perf_counter()
+    return itertools.takewhile(lambda _: time.perf_counter() - start < seconds, found)
+
+
+class _Contest:
+    """Plans that are timed beside the fastest so far, one after the other.
+
+    Attributes:
+        best: the fastest so far; None while that is the one that was searched.
+        measured: one for each that was built, in order.
+    """
+
+    def __init__(self, contestant: Contestant, planned: Planned, options: Options) -> None:
+        self.best: Alternative | None = None
+        self.measured: list[MeasuredPlan] = []
+        self._contestant, self._options = contestant, options
+        self._searched = self._best_lowered = self._built(planned.graph)
+        self._measure = functools.partial(
+            measure,
+            inputs=contestant.inputs,
+            limit_ms=options.measure_ms,
+            settle=registry.row(options.executor).needs_settling,
+        )
+
+    def enter(self, rival: Alternative) -> None:
+        """Build one, time it beside the fastest so far, and keep the faster of both.
+
+        It is kept where it is faster by more than the times differ among themselves, and a second time beside
+        the one that was searched: of many that are as fast as each other one is the fastest by accident.
+        """
+        try:
+            lowered = self._built(rival.graph)
+            found = self._measure(self._best_lowered, lowered, min_gain=0.0)
+            is_kept = found.is_calm and found.gain > found.spread
+            is_kept = is_kept and self._measure(self._searched, lowered, min_gain=0.0).gain > 0
+        except RlOptError as error:
+            fallback.log_traceback(error)
+            logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
+            return
+        self.measured.append(
+            MeasuredPlan(str(rival.belief), rival.plan.cost_after_ms, found.gain, found.spread, is_kept)
+        )
+        if is_kept:
+            self.best, self._best_lowered = rival, lowered
+        del lowered
+        gc.collect()  # the graph that has lost lies in cycles, with its packed weights
+
+    def _built(self, graph: _C.Graph) -> Lowered:
+        job = self._contestant.job
+        return lowered_from(write(dataclasses.replace(job.program, graph=graph)), graph, job, self._options)
