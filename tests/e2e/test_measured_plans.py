@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.agent.latency import ensemble
+from torchrlopt.agent import latency
 from torchrlopt.compile import plan_contest
 from torchrlopt.compile.backend import MAX_AUTOTUNE
-from torchrlopt.errors import AgentError, LoweringError, OptionsError
+from torchrlopt.errors import LoweringError, OptionsError
+from torchrlopt.machine.cost import MachineProfile, Price
 from torchrlopt.report import Report, Timing
 
 INTERRUPT = 100.0  # no gain
@@ -133,22 +134,13 @@ def test_ctrl_c_keeps_the_fastest_so_far(case: tuple[nn.Module, torch.Tensor], t
     assert not run(*case, **options).is_cache_hit
 
 
-def test_without_the_latency_model_prices_decide(
-    case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_on_a_machine_with_prices_of_its_own_these_decide(
+    case: tuple[nn.Module, torch.Tensor], times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone() -> Any:
-        raise AgentError("gone")
-
-    monkeypatch.setattr(plan_contest, "shipped", gone)
-    torch._dynamo.reset()
-    model, x = case
-    with caplog.at_level("WARNING", "torchrlopt"):
-        fast = torchrlopt.optimise(
-            model, (x,), executor="onnxruntime", measure_plans=3, measure_ms=20, min_gain=-10.0, cache=False
-        )
-    assert fast.report.kept == "rewritten"
-    assert "prices are used instead" in caplog.text
-    predicted = [each.predicted_ms for each in fast.report.measured_plans]
+    monkeypatch.setattr(plan_contest, "shipped", lambda profile: None)
+    report = run(*case, executor="onnxruntime", measure_plans=3, cache=False)
+    predicted = [each.predicted_ms for each in report.measured_plans]
+    assert len(predicted) == 2
     assert predicted == sorted(predicted)
 
 
@@ -185,9 +177,16 @@ def test_measured_plans_need_measurement() -> None:
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)
 
 
-def test_the_shipped_model_knows_executors_and_says_where_it_comes_from() -> None:
-    found = ensemble.shipped()
-    assert {"eager", "onnxruntime"} <= set(found.executors)
-    assert found.metadata["processors"]
-    bases = json.loads(found.metadata["bases"])
-    assert all(bases[name] >= 50 for name in found.executors)
+def test_the_shipped_factors_are_for_typical_prices_only() -> None:
+    price = Price(1, 2, "Conv", 1.0, 0.0, 1.0, 1.0, 1)
+    for name in ("eager", "onnxruntime", "openvino"):
+        found = latency.shipped(MachineProfile(name, "cpu"))
+        assert found is not None
+        assert all(0.01 < factor < 100 for factor in found.factors.values())
+        assert latency.shipped(MachineProfile(name, "cuda")) is None
+        assert latency.shipped(MachineProfile(name, "cpu", (price,))) is None
+        assert latency.shipped(MachineProfile(name, "cpu", (), {"model": {}})) is None
+    assert latency.shipped(MachineProfile("tensorrt", "cpu")) is None
+    made_of = json.loads(latency.SHIPPED.read_text())
+    assert all(count >= 50 for count in made_of["bases"].values())
+    assert made_of["threads"] == latency.THREADS

@@ -11,7 +11,7 @@ from tests.unit.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent, new_controller
-from torchrlopt.agent.latency.factors import LatencyModel, parts_of
+from torchrlopt.agent.latency import LatencyModel, parts_of
 from torchrlopt.agent.search.explorer import Found
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError

@@ -22,7 +22,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
-from torchrlopt.agent.latency.factors import LatencyModel
+from torchrlopt.agent.latency import LatencyModel
 from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
@@ -82,18 +82,7 @@ def save(path: Path, controller: Controller, library: _C.Library, extra: Mapping
     }
     if isinstance(controller, LatentController):
         metadata["substitutions"] = json.dumps(controller.names)
-    write_state(path, controller.state_dict(), metadata)
-
-
-def write_state(path: Path, state: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors and their manifest, each in one piece.
-
-    Args:
-        path: of the safetensors file.
-        state: tensors by name.
-        metadata: strings.
-    """
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in controller.state_dict().items()}
     content = save_tensors(state, metadata)
     manifest = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +100,8 @@ def load(path: Path, library: _C.Library) -> Agent:
     Raises:
         AgentError: a file is missing, damaged or no agent, or a column is gone; the message says which.
     """
-    content = verified_content(path)
-    metadata = metadata_of(path, content)
+    content = _verified_content(path)
+    metadata = _metadata(path, content)
     if metadata.get("format") != str(FORMAT):
         raise AgentError(
             "the checkpoint has another format",
@@ -154,12 +143,8 @@ def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> 
     return CandidateController(schema, SubstitutionGraphs.of(library, schema), ControllerConfig(**sizes))
 
 
-def verified_content(path: Path) -> bytes:
-    """The bytes of a file, if they are those that its manifest is about.
-
-    Raises:
-        AgentError: one of both is missing, too large or damaged.
-    """
+def _verified_content(path: Path) -> bytes:
+    """The bytes of the file, if they are those that the manifest is about."""
     try:
         manifest = json.loads(manifest_path(path).read_text(encoding="utf-8"))
         expected, size = str(manifest["sha256"]), path.stat().st_size
@@ -180,12 +165,8 @@ def verified_content(path: Path) -> bytes:
     return content
 
 
-def metadata_of(path: Path, content: bytes) -> dict[str, str]:
-    """The strings in the header of a safetensors file.
-
-    Raises:
-        AgentError: it is none.
-    """
+def _metadata(path: Path, content: bytes) -> dict[str, str]:
+    """The strings in the header of a safetensors file."""
     try:
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])

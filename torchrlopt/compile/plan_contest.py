@@ -16,14 +16,15 @@ import time
 from collections.abc import Iterator, Sequence
 
 from torchrlopt import _C
-from torchrlopt.agent.latency.ensemble import shipped
+from torchrlopt.agent.latency import THREADS, parts_of, shipped
 from torchrlopt.compile import fallback
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
 from torchrlopt.compile.progress import progress
 from torchrlopt.compile.timing import measure
-from torchrlopt.errors import AgentError, RlOptError
+from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine.cost import MachineProfile, cost_model
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
@@ -85,20 +86,16 @@ def _rivals(subject: Subject, planned: Planned, cost: _C.CostModel, options: Opt
     found = alternatives(graph, library, profile, subject.sizes, options, planned.plan)
     count = options.measure_plans - 1
     pool = list(itertools.islice(_within(found, _POOL_S), _POOL * count))
-    return worth_measuring(pool, _expected(pool, subject, options), planned.graph, cost, count)
+    return worth_measuring(pool, _expected(pool, subject, profile), planned.graph, cost, count)
 
 
-def _expected(pool: Sequence[Alternative], subject: Subject, options: Options) -> Sequence[float]:
-    """What to go by: forecasts where the executor was measured for the latency model, else prices."""
-    try:
-        if pool and subject.device.type == "cpu" and options.executor in shipped().executors:
-            graphs = [each.graph for each in pool]
-            return shipped().log_us(graphs, options.executor, subject.sizes)[0]
-    except AgentError as error:
-        if options.on_error == "raise":
-            raise
-        logger.warning("the latency model cannot be used, prices are used instead: %s", error)
-    return [each.plan.cost_after_ms for each in pool]
+def _expected(pool: Sequence[Alternative], subject: Subject, profile: MachineProfile) -> Sequence[float]:
+    """What to go by: the learned model where the prices are those of a typical machine, else the prices."""
+    learned = shipped(profile)
+    if learned is None:
+        return [each.plan.cost_after_ms for each in pool]
+    cost = cost_model(profile.executor, sizes=subject.sizes, threads=THREADS)
+    return [learned.latency_us(parts_of(each.graph, cost)) for each in pool]
 
 
 def _within(found: Iterator[Alternative], seconds: float) -> Iterator[Alternative]:

@@ -11,7 +11,7 @@ import torch
 
 from baselines.models import NAMES, build
 from torchrlopt import _C
-from torchrlopt.agent.latency.factors import LatencyModel, Parts, parts_of
+from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
 from torchrlopt.capture.job import graph_of
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.cost import machine_profile, profile_store

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +13,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from torchrlopt.agent.latency.ensemble import THREADS, LatencyEnsemble
-from torchrlopt.agent.latency.factors import LatencyModel, Parts, parts_of
-from torchrlopt.agent.latency.network import LatencyNetwork
+from torchrlopt.agent.latency import THREADS, LatencyModel, Parts, parts_of
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import cost_model
 from training.latency.dataset import Row, groups, read
 from training.latency.fit import Measured, fit, forecast
+from training.latency.network import LatencyNetwork
 from training.latency.scores import COUNTS, Group, Score, score
 
+Prepared = tuple[Sequence[Row], Measured]
 Forecast = Callable[[Sequence[Row], Measured], np.ndarray]
 
 
@@ -30,7 +31,7 @@ def main(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     test: Annotated[str, typer.Option(help="Splits that are scored, by commas.")] = "dev",
-    out: Annotated[Path | None, typer.Option(help="Where the ensemble is written.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the factors are written.")] = None,
 ) -> None:
     """Fit on training bases and score on others.
 
@@ -44,10 +45,12 @@ def main(
     prepared = [(own, Measured.of(own)) for own in together]
     training = [each for each in prepared if _split(each[0][0]) == "train"]
     executors = _executors(training)
-    ensemble = fit([measured for _, measured in training], executors, members, epochs, seed)
+    networks = fit([measured for _, measured in training], executors, members, epochs, seed)
+    factors = {name: _factors(training, name) for name in executors}
     if out is not None:
-        ensemble.save(out, _card(training, seed, epochs))
-    rivals = _rivals(training, executors, ensemble, seed)
+        found = {"executors": {name: model.as_dict() for name, model in factors.items()}}
+        out.write_text(json.dumps({**_card(training), **found}, indent=1) + "\n", encoding="utf-8")
+    rivals = _rivals(training, factors, networks, seed)
     console = Console()
     for split in test.split(","):
         for executor in executors:
@@ -58,20 +61,25 @@ def main(
                 console.print(_table(f"{split}, {executor}", chosen, rivals))
 
 
-def _card(training: Sequence[tuple[Sequence[Row], Measured]], seed: int, epochs: int) -> dict[str, object]:
-    """Where an ensemble comes from."""
+def _factors(training: Sequence[Prepared], executor: str) -> LatencyModel:
+    measured = [row for rows, _ in training for row in rows if row.executor == executor]
+    pairs = [(_parts(row), row.us) for row in measured]
+    return LatencyModel.fit([parts for parts, _ in pairs], [us for _, us in pairs])
+
+
+def _card(training: Sequence[Prepared]) -> dict[str, object]:
+    """Where factors come from."""
     measured = [rows for rows, _ in training]
     return {
         "processors": sorted({row.processor for rows in measured for row in rows}),
         "families": sorted({family for rows in measured for row in rows for family in row.families}),
         "bases": {name: sum(rows[0].executor == name for rows in measured) for name in _executors(training)},
         "graphs": sum(map(len, measured)),
-        "seed": seed,
-        "epochs": epochs,
+        "threads": THREADS,
     }
 
 
-def _executors(training: Sequence[tuple[Sequence[Row], Measured]]) -> list[str]:
+def _executors(training: Sequence[Prepared]) -> list[str]:
     return sorted({rows[0].executor for rows, _ in training})
 
 
@@ -81,24 +89,19 @@ def _split(row: Row) -> str:
 
 
 def _rivals(
-    training: Sequence[tuple[Sequence[Row], Measured]],
-    executors: Sequence[str],
-    ensemble: LatencyEnsemble,
+    training: Sequence[Prepared],
+    factors: Mapping[str, LatencyModel],
+    networks: Sequence[LatencyNetwork],
     seed: int,
 ) -> dict[str, Forecast]:
     level: dict[str, float] = {}
-    factors: dict[str, LatencyModel] = {}
-    for executor in executors:
-        own = [each for each in training if each[0][0].executor == executor]
-        ratios = [each.log_us - each.graphs.price_us.log() for _, each in own]
+    for executor in factors:
+        own = [each for rows, each in training if rows[0].executor == executor]
+        ratios = [each.log_us - each.graphs.price_us.log() for each in own]
         level[executor] = float(torch.cat(ratios).median().exp())
-        pairs = [(_parts(row), row.us) for rows, _ in own for row in rows]
-        factors[executor] = LatencyModel.fit(*zip(*pairs, strict=True))
     torch.manual_seed(seed)
-    network = LatencyNetwork(Schema.current(), executors).eval()
-    torch.nn.init.normal_(network.head[-1].weight, std=0.3)  # type: ignore[arg-type]
-    untrained = LatencyEnsemble(torch.nn.ModuleList([network]))
-    first = LatencyEnsemble(ensemble.networks[:1])
+    untrained = [LatencyNetwork(Schema.current(), tuple(factors)).eval()]
+    torch.nn.init.normal_(untrained[0].head[-1].weight, std=0.3)  # type: ignore[arg-type]
     return {
         "nothing changes": lambda rows, each: np.full(len(rows), rows[0].us),
         "any order": lambda rows, each: np.random.default_rng(seed + len(rows)).permutation(len(rows)) + 1.0,
@@ -107,9 +110,9 @@ def _rivals(
         "price, a factor for each kind": lambda rows, each: np.array(
             [factors[row.executor].latency_us(_parts(row)) for row in rows]
         ),
-        "random network": lambda rows, each: forecast(untrained, each).exp().numpy(),
-        "one network": lambda rows, each: forecast(first, each).exp().numpy(),
-        f"{len(ensemble.networks)} networks": lambda rows, each: forecast(ensemble, each).exp().numpy(),
+        "random network": lambda rows, each: forecast(untrained, each)[0].exp().numpy(),
+        "one network": lambda rows, each: forecast(networks[:1], each)[0].exp().numpy(),
+        f"{len(networks)} networks": lambda rows, each: forecast(networks, each)[0].exp().numpy(),
     }
 
 
@@ -117,9 +120,7 @@ def _parts(row: Row) -> Parts:
     return parts_of(row.graph, cost_model(row.executor, threads=THREADS))
 
 
-def _table(
-    title: str, chosen: Sequence[tuple[Sequence[Row], Measured]], rivals: dict[str, Forecast]
-) -> Table:
+def _table(title: str, chosen: Sequence[Prepared], rivals: dict[str, Forecast]) -> Table:
     table = Table(title=f"{title}: {len(chosen)} bases, {sum(len(rows) for rows, _ in chosen)} graphs")
     counts = [f"of {count}" if count < 100 else "of all" for count in COUNTS[1:]]
     for column in ("forecast", "median error", "Kendall", "gain unmeasured", *counts):

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.latency.ensemble import THREADS, LatencyEnsemble
-from torchrlopt.agent.latency.network import LatencyNetwork, PricedGraphs
+from torchrlopt.agent.latency import THREADS
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import cost_model
 from training.latency.dataset import Row
+from training.latency.network import LatencyNetwork, PricedGraphs
 from training.progress import progress_bar
 
 _GROUPS = 12  # bases of one batch
@@ -83,7 +83,7 @@ def loss_of(forecast: Tensor, target: Tensor, noise: Tensor, group: Tensor, coun
 
 def fit(
     data: Sequence[Measured], executors: Sequence[str], members: int, epochs: int, seed: int
-) -> LatencyEnsemble:
+) -> list[LatencyNetwork]:
     """Train the members of an ensemble.
 
     Args:
@@ -123,7 +123,7 @@ def fit(
                     total += float(loss.detach()) * len(batch)
                 progress.update(bar, advance=1, description=f"member {member}, loss {total / len(own):.3f}")
             found.append(network.eval())
-    return LatencyEnsemble(torch.nn.ModuleList(found))
+    return found
 
 
 def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor, Tensor]:
@@ -135,7 +135,8 @@ def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor
     return forecast, group
 
 
-def forecast(ensemble: LatencyEnsemble, each: Measured) -> Tensor:
-    """Forecasts of the logarithms of microseconds, [V]."""
-    executor = torch.full((len(each.log_us),), ensemble.executors.index(each.executor))
-    return ensemble.forecast(each.graphs, executor)[0]
+def forecast(networks: Sequence[LatencyNetwork], each: Measured) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over the ensemble, of the logarithms of microseconds, [V] and [V]."""
+    with torch.no_grad():
+        found = torch.stack([_forward(network, [each])[0] for network in networks])
+    return found.mean(0), found.std(0, correction=0)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.latency.factors import parts_of
+from torchrlopt.agent.latency import parts_of
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
 from torchrlopt.agent.search.explorer import Explorer, Found

@@ -61,7 +61,6 @@ class LatencyNetwork(nn.Module):
     def __init__(self, schema: Schema, executors: Sequence[str], width: int = 48, rounds: int = 4) -> None:
         super().__init__()
         self.schema, self.executors = schema, tuple(executors)
-        self.sizes = {"width": width, "rounds": rounds}
         self.share = schema.column("node", "cost_share")
         self.node_input = NodeInput(schema, width)
         self.edge_input = nn.Linear(schema.width("edge"), width)

@@ -1,1 +1,0 @@
-"""Learned models of how long a graph runs on an executor."""
