@@ -29,6 +29,7 @@ class Purpose(enum.IntEnum):
     LIBRARY = 14
     WORLD_MODEL_TEST = 15
     KNOWN_GRAPH = 16
+    TEST_GRAPH = 17
 
 
 def generator(*key: int) -> Generator:

@@ -17,7 +17,8 @@ Block = Callable[[Sketch, Value, Generator], Value]
 _POINTWISE = ("Relu", "Sigmoid", "Tanh", "Gelu", "Neg", "Abs", "HardSwish", "Identity")
 
 
-def _pick(rng: Generator, *choices: int) -> int:
+def pick(rng: Generator, *choices: int) -> int:
+    """One of them."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -66,14 +67,14 @@ def conv_bn_relu(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Convolutions with their normalisation and activation."""
     channels = sketch.shape(x)[1]
     for _ in range(int(rng.integers(1, 4))):
-        x = _activation(sketch, _conv_bn(sketch, x, rng, channels, _pick(rng, 1, 3, 3, 5)), rng)
+        x = _activation(sketch, _conv_bn(sketch, x, rng, channels, pick(rng, 1, 3, 3, 5)), rng)
     return x
 
 
 def residual(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Bottleneck with a shortcut, which may be a convolution itself."""
     channels = sketch.shape(x)[1]
-    inner = max(4, channels // _pick(rng, 1, 2, 4))
+    inner = max(4, channels // pick(rng, 1, 2, 4))
     y = sketch.op("Relu", _conv_bn(sketch, x, rng, inner, 1))
     y = sketch.op("Relu", _conv_bn(sketch, y, rng, inner, 3))
     y = _conv_bn(sketch, y, rng, channels, 1)
@@ -86,10 +87,10 @@ def inception(sketch: Sketch, x: Value, rng: Generator) -> Value:
     channels = sketch.shape(x)[1]
     towers = []
     for _ in range(int(rng.integers(2, 5))):
-        width = max(4, channels // _pick(rng, 1, 2, 4))
+        width = max(4, channels // pick(rng, 1, 2, 4))
         y = sketch.op("Relu", _conv_bn(sketch, x, rng, width, 1))
         if rng.random() < 0.6:
-            y = sketch.op("Relu", _conv_bn(sketch, y, rng, width, _pick(rng, 3, 5)))
+            y = sketch.op("Relu", _conv_bn(sketch, y, rng, width, pick(rng, 3, 5)))
         towers.append(y)
     if rng.random() < 0.5:
         pooled = sketch.op("AveragePool", x, kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
@@ -100,7 +101,7 @@ def inception(sketch: Sketch, x: Value, rng: Generator) -> Value:
 def squeeze_excite(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Channels weighted by what they say on average."""
     channels = sketch.shape(x)[1]
-    inner = max(4, channels // _pick(rng, 2, 4, 8))
+    inner = max(4, channels // pick(rng, 2, 4, 8))
     y = sketch.op("ReduceMean", x, axes=[2, 3], keepdims=1)
     y = sketch.op("Relu", sketch.conv(y, inner, 1, bias=True))
     gate = sketch.op(("Sigmoid", "HardSigmoid")[int(rng.integers(2))], sketch.conv(y, channels, 1, bias=True))
@@ -112,7 +113,7 @@ def reparametrised(sketch: Sketch, x: Value, rng: Generator) -> Value:
     channels = sketch.shape(x)[1]
     total = _conv_bn(sketch, x, rng, channels, 3)
     for _ in range(int(rng.integers(1, 4))):
-        total = sketch.op("Add", total, _conv_bn(sketch, x, rng, channels, _pick(rng, 1, 3)))
+        total = sketch.op("Add", total, _conv_bn(sketch, x, rng, channels, pick(rng, 1, 3)))
     if rng.random() < 0.5:
         total = sketch.op("Add", total, sketch.batch_norm(x))
     return sketch.op("Relu", total)
@@ -121,7 +122,7 @@ def reparametrised(sketch: Sketch, x: Value, rng: Generator) -> Value:
 def attention(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Self-attention in one piece per head or with reshaped heads, written out."""
     batch, length, width = sketch.shape(x)
-    heads = _pick(rng, 2, 4)
+    heads = pick(rng, 2, 4)
     inner = width // heads
     normal = sketch.layer_norm(x)
     scale = sketch.number(inner**0.5)
@@ -142,7 +143,7 @@ def attention(sketch: Sketch, x: Value, rng: Generator) -> Value:
 def heads_loop(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Attention with a loop over the heads, as it is taught."""
     width = sketch.shape(x)[2]
-    heads = _pick(rng, 2, 3, 4)
+    heads = pick(rng, 2, 3, 4)
     inner = max(4, width // heads)
     normal, scale, outs = sketch.layer_norm(x), sketch.number(inner**0.5), []
     for _ in range(heads):
@@ -155,7 +156,7 @@ def heads_loop(sketch: Sketch, x: Value, rng: Generator) -> Value:
 def gated_mlp(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Feed-forward block, with or without a gate."""
     width = sketch.shape(x)[2]
-    inner = width * _pick(rng, 1, 2, 4)
+    inner = width * pick(rng, 1, 2, 4)
     normal = sketch.layer_norm(x)
     up = sketch.linear(normal, inner)
     act = ("Gelu", "Relu", "Sigmoid")[int(rng.integers(3))]
@@ -169,7 +170,7 @@ def gated_mlp(sketch: Sketch, x: Value, rng: Generator) -> Value:
 def low_rank(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """A linear layer with an unmerged adapter, or a product of two matrices."""
     width = sketch.shape(x)[2]
-    down = sketch.linear(x, _pick(rng, 4, 8, 16), bias=False)
+    down = sketch.linear(x, pick(rng, 4, 8, 16), bias=False)
     adapter = sketch.op("Mul", sketch.linear(down, width, bias=False), sketch.number(2.0))
     if rng.random() < 0.3:
         return adapter
@@ -183,7 +184,7 @@ def linear_chain(sketch: Sketch, x: Value, rng: Generator) -> Value:
     for _ in range(int(rng.integers(1, 4))):
         y = x
         for _ in range(int(rng.integers(1, 4))):
-            inner = max(4, width * _pick(rng, 1, 2, 4) // 2)
+            inner = max(4, width * pick(rng, 1, 2, 4) // 2)
             y = sketch.linear(y, inner, bias=bool(rng.integers(2)))
         heads.append(sketch.linear(y, width, bias=bool(rng.integers(2))))
     total = heads[0]
@@ -194,7 +195,7 @@ def linear_chain(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 def experts(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """Experts in a loop, weighted and summed."""
-    width, count = sketch.shape(x)[2], _pick(rng, 2, 3, 4)
+    width, count = sketch.shape(x)[2], pick(rng, 2, 3, 4)
     gates = sketch.op("Softmax", sketch.linear(x, count))
     total: Value | None = None
     for i in range(count):
@@ -228,7 +229,7 @@ def grouped_residual(sketch: Sketch, x: Value, rng: Generator) -> Value:
     """ResNeXt's block: a grouped convolution in the bottleneck."""
     channels = sketch.shape(x)[1]
     y = sketch.op("Relu", _conv_bn(sketch, x, rng, channels, 1))
-    y = sketch.op("Relu", _conv_bn(sketch, y, rng, channels, 3, group=_pick(rng, 2, 4)))
+    y = sketch.op("Relu", _conv_bn(sketch, y, rng, channels, 3, group=pick(rng, 2, 4)))
     return sketch.op("Relu", sketch.op("Add", _conv_bn(sketch, y, rng, channels, 1), x))
 
 
@@ -239,7 +240,7 @@ def separable_cell(sketch: Sketch, x: Value, rng: Generator) -> Value:
     for _ in range(int(rng.integers(2, 4))):
         sides = []
         for _ in range(2):
-            y = sketch.conv(sketch.op("Relu", x), channels, _pick(rng, 3, 5), group=channels)
+            y = sketch.conv(sketch.op("Relu", x), channels, pick(rng, 3, 5), group=channels)
             sides.append(sketch.batch_norm(sketch.conv(y, channels, 1)))
         sums.append(sketch.op("Add", *sides))
     return sketch.conv(sketch.op("Concat", *sums, axis=1), channels, 1)

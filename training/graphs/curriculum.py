@@ -1,7 +1,8 @@
 """The curriculum: graphs by key, from single fragments to stacks of blocks, and what is kept out of training.
 
 A graph is held out if one of its families is (`HELD_OUT_FAMILIES`), or if the structure of one of its blocks
-falls into the tenth that is held out by hash.
+falls into the tenth that is held out by hash. The graphs of the test are of families of their own and of the
+held-out ones: nothing is chosen by them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from torchrlopt import _C
 from training.episodes.random_keys import generator
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS, Block
 from training.graphs.sketch import Sketch
+from training.graphs.unseen_blocks import UNSEEN_IMAGE_BLOCKS, UNSEEN_SEQUENCE_BLOCKS
 
-Split = Literal["train", "held_out"]
+Split = Literal["train", "held_out", "test"]
 HELD_OUT_PART = 10  # one structure in so many
 
 
@@ -106,7 +108,7 @@ def sample_graph(
     Args:
         *key: any number of non-negative integers.
         progress: 0 gives single blocks, half of them fragments; 1 gives stacks of up to four.
-        split: "train" or "held_out".
+        split: "train", "held_out" or "test".
         unit: [3], numbers in [0, 1) for the free parameters, of a sampler; drawn from the key if None.
         sizes: choices of the free parameters.
     """
@@ -120,19 +122,21 @@ def sample_graph(
 
 
 def _belongs(family: str, structure: str, split: Split) -> bool:
+    if split == "test":
+        return True
     held_out = family in HELD_OUT_FAMILIES or is_held_out(structure)
     return held_out == (split == "held_out")
 
 
 def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None, sizes: Sizes) -> Sample:
     is_image = rng.random() < 0.5
-    blocks, choices = (IMAGE_BLOCKS, sizes.image) if is_image else (SEQUENCE_BLOCKS, sizes.sequence)
+    blocks, choices = _blocks(is_image, split), sizes.image if is_image else sizes.sequence
     numbers = random_parameters(rng, len(choices)) if unit is None else unit
     parameters = {
         name: options[int(number * len(options))]
         for (name, options), number in zip(choices.items(), numbers, strict=True)
     }
-    names = [name for name in blocks if (name in HELD_OUT_FAMILIES) == (split == "held_out")]
+    names = list(blocks)
     depth = 1 + int(rng.random() * (1 + 3 * progress)) if progress > 0.2 else 1
     families, structures = [], []
     sketch, value = _begin(is_image, parameters)
@@ -145,6 +149,16 @@ def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None
         value = blocks[name](sketch, value, np.random.default_rng(seed))
     parameters = {**parameters, "depth": depth}
     return Sample(sketch.finish(value), tuple(families), parameters, tuple(structures))
+
+
+def _blocks(is_image: bool, split: Split) -> dict[str, Block]:
+    """The families that the graphs of a split are made of."""
+    seen = IMAGE_BLOCKS if is_image else SEQUENCE_BLOCKS
+    if split == "train":
+        return {name: block for name, block in seen.items() if name not in HELD_OUT_FAMILIES}
+    held_out = {name: block for name, block in seen.items() if name in HELD_OUT_FAMILIES}
+    unseen = UNSEEN_IMAGE_BLOCKS if is_image else UNSEEN_SEQUENCE_BLOCKS
+    return held_out if split == "held_out" else held_out | unseen
 
 
 def _begin(is_image: bool, parameters: dict[str, int]) -> tuple[Sketch, tuple[int, int]]:

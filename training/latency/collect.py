@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import torch
 import typer
@@ -37,7 +37,7 @@ from training.latency.dataset import Row, append, groups, read
 from training.latency.subjects import subject
 from training.progress import progress_bar
 
-SPLITS = ("train", "held_out", "suite")
+SPLITS: tuple[Split | Literal["suite"], ...] = ("train", "held_out", "test", "suite")
 
 _ENOUGH = 9  # calm samples of each graph
 _LEAST = 6
@@ -90,8 +90,7 @@ def _subject(base: str) -> tuple[tuple[str, ...], Source]:
     split, name = base.split()
     if split == "suite":
         return (name,), trace(*build(name))[0]
-    kind: Split = "held_out" if split == "held_out" else "train"
-    sample, source = subject(int(name), kind)
+    sample, source = subject(int(name), cast(Split, split))
     return sample.families, source
 
 

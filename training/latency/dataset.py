@@ -17,7 +17,7 @@ class Row:
     """One graph on one executor.
 
     Attributes:
-        base: what it was made of: "train 17", "held_out 3", "suite resnet18". Rows of one base and executor
+        base: what it was made of: "train 17", "test 3", "suite resnet18". Rows of one base and executor
             were measured together, the base itself first.
         families: of its blocks, or the name of the model.
         executor: what ran it.

@@ -24,7 +24,7 @@ def subject(key: int, split: Split) -> tuple[Sample, Source]:
 
     Args:
         key: from 0.
-        split: "train" or "held_out".
+        split: see `sample_graph`.
 
     Raises:
         RlOptError: it cannot be lowered or traced.

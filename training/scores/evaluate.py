@@ -55,6 +55,11 @@ def held_out_graph(number: int, seed: int = 0) -> Sample:
     return sample_graph(Purpose.HELD_OUT_GRAPH, seed, number, split="held_out")
 
 
+def unseen_graph(number: int, seed: int = 0) -> Sample:
+    """One graph of the test split, by which nothing is chosen."""
+    return sample_graph(Purpose.TEST_GRAPH, seed, number, split="test")
+
+
 def known_graph(number: int, seed: int = 0) -> Sample:
     """One graph of the families of training, by a key that training does not use."""
     return sample_graph(Purpose.KNOWN_GRAPH, seed, number)
