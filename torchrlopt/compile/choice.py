@@ -96,15 +96,19 @@ def _with_measured_plans(
     own, start = copy.deepcopy(report), time.perf_counter()
     own.executor, own.choices = found.report.executor, found.report.choices
     known_ms = sum(own.phases_ms.values())
+    own.phases_ms["other attempts"] = sum(found.report.phases_ms.values()) - known_ms
     try:
         again = attempt(dataclasses.replace(options, executor=own.executor), own)
+    except KeyboardInterrupt:
+        logger.warning("rlopt was interrupted: the searched plan is kept")
+        return found
     except passed_over(options) as error:
         fallback.log_traceback(error)
         logger.info("rlopt keeps the searched plan: %s", error)
         return found
     if again.lowered is None or not _is_faster(again, found, duel):
         found.report.measured_plans = own.measured_plans
-        _book_others(found.report, start, known_ms)
+        _add_others(found.report, (time.perf_counter() - start) * 1e3)
         return found
     return again
 
@@ -148,6 +152,10 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
     if len(names) > 1:
         _book_others(kept.report, start, known_ms)
     return kept
+
+
+def _add_others(report: Report, more_ms: float) -> None:
+    report.phases_ms["other attempts"] = report.phases_ms.get("other attempts", 0.0) + more_ms
 
 
 def _book_others(report: Report, start: float, known_ms: float) -> None:

@@ -61,16 +61,17 @@ def fastest_plan(contestant: Contestant, planned: Planned, options: Options, rep
     subject = subject_of(contestant.job)
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
-    rivals = _rivals(subject, planned, cost, options)
-    contest = _Contest(contestant, planned, options)
-    with progress("rlopt measures plans", len(rivals)) as tell:
-        try:
+    contest = _Contest(contestant, options)
+    try:
+        rivals = _rivals(subject, planned, cost, options)
+        contest.begin(planned.graph)
+        with progress("rlopt measures plans", len(rivals)) as tell:
             for rival in rivals:
                 tell(str(rival.belief))
                 contest.enter(rival)
-        except KeyboardInterrupt:
-            logger.warning("rlopt was interrupted: the fastest plan so far is kept")
-            planned = dataclasses.replace(planned, key=None)  # the next process measures them all
+    except KeyboardInterrupt:
+        logger.warning("rlopt was interrupted: the fastest plan so far is kept")
+        planned = dataclasses.replace(planned, key=None)  # the next process measures them all
     report.measured_plans = tuple(contest.measured)
     if contest.best is None:
         return planned
@@ -111,17 +112,20 @@ class _Contest:
         measured: one for each that was built, in order.
     """
 
-    def __init__(self, contestant: Contestant, planned: Planned, options: Options) -> None:
+    def __init__(self, contestant: Contestant, options: Options) -> None:
         self.best: Alternative | None = None
         self.measured: list[MeasuredPlan] = []
         self._contestant, self._options = contestant, options
-        self._searched = self._best_lowered = self._built(planned.graph)
         self._measure = functools.partial(
             measure,
             inputs=contestant.inputs,
             limit_ms=options.measure_ms,
             settle=registry.row(options.executor).needs_settling,
         )
+
+    def begin(self, searched: _C.Graph) -> None:
+        """Build the one that was searched."""
+        self._searched = self._best_lowered = self._built(searched)
 
     def enter(self, rival: Alternative) -> None:
         """Build one, time it beside the fastest so far, and keep the faster of both.
