@@ -71,3 +71,17 @@ def test_parts_of_a_computed_weight_keep_their_dtype() -> None:
     result = module(x, w)[0]
     assert result.dtype == torch.float32
     assert torch.equal(result, expected)
+
+
+def test_a_sum_that_names_its_dtype_is_widened_too() -> None:
+    def summed(graph: fx.Graph, x: fx.Node, w: fx.Node, v: fx.Node) -> fx.Node:
+        total = graph.call_function(aten.sum.dim_IntList, (w, [0], True), {"dtype": torch.float32})
+        product = graph.call_function(aten.matmul.default, (total, v))
+        return graph.call_function(aten.add.Tensor, (x, product))
+
+    x, w, v = (torch.randn(4, 4) for _ in range(3))
+    module = graph_of(summed, x, w, v)
+    compute_in_float64(module, {"x1", "x2"})
+    (result,) = module(x, w, v)
+    assert result.dtype == torch.float32
+    assert torch.equal(result, x + (w.double().sum(0, keepdim=True) @ v.double()).float())

@@ -95,6 +95,8 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
         moves_computed = node.target in MOVEMENT and not computed.isdisjoint(node.all_input_nodes)
         if node in over_weights and (is_arithmetic or moves_computed):
             wide[node] = graph.node_copy(node, widened)
+            if wide[node].kwargs.get("dtype") is not None:  # the call asks for the dtype of its operand
+                wide[node].update_kwarg("dtype", torch.float64)
             wide[node].meta["val"] = tree_map_only(torch.Tensor, as_float64, node.meta["val"])
             computed.add(node)
         else:
