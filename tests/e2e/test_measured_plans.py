@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.agent import latency
 from torchrlopt.compile import plan_contest
 from torchrlopt.compile.backend import MAX_AUTOTUNE
 from torchrlopt.errors import LoweringError, OptionsError
-from torchrlopt.machine.cost import MachineProfile, Price
 from torchrlopt.report import Report, Timing
 
 INTERRUPT = 100.0  # no gain
@@ -134,10 +132,7 @@ def test_ctrl_c_keeps_the_fastest_so_far(case: tuple[nn.Module, torch.Tensor], t
     assert not run(*case, **options).is_cache_hit
 
 
-def test_on_a_machine_with_prices_of_its_own_these_decide(
-    case: tuple[nn.Module, torch.Tensor], times: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_contest, "shipped", lambda profile: None)
+def test_the_cheapest_are_measured_first(case: tuple[nn.Module, torch.Tensor], times: list[float]) -> None:
     report = run(*case, executor="onnxruntime", measure_plans=3, cache=False)
     predicted = [each.predicted_ms for each in report.measured_plans]
     assert len(predicted) == 2
@@ -175,18 +170,3 @@ def test_measured_plans_need_measurement() -> None:
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=2, measure=False)
     with pytest.raises(OptionsError, match="out of range"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)
-
-
-def test_the_shipped_factors_are_for_typical_prices_only() -> None:
-    price = Price(1, 2, "Conv", 1.0, 0.0, 1.0, 1.0, 1)
-    for name in ("eager", "onnxruntime", "openvino"):
-        found = latency.shipped(MachineProfile(name, "cpu"))
-        assert found is not None
-        assert all(0.01 < factor < 100 for factor in found.factors.values())
-        assert latency.shipped(MachineProfile(name, "cuda")) is None
-        assert latency.shipped(MachineProfile(name, "cpu", (price,))) is None
-        assert latency.shipped(MachineProfile(name, "cpu", (), {"model": {}})) is None
-    assert latency.shipped(MachineProfile("tensorrt", "cpu")) is None
-    made_of = json.loads(latency.SHIPPED.read_text())
-    assert all(count >= 50 for count in made_of["bases"].values())
-    assert made_of["threads"] == latency.THREADS

@@ -1,74 +1,41 @@
-"""A learned model of measured latency: the cost model, corrected from measurements of whole graphs.
+"""A learned model of measured latency: the cost model, corrected from a few measurements of whole graphs.
 
 The cost model adds up prices of operators. On a device that nobody has profiled, some kinds of operators are
-dearer there than it thinks, others cheaper. One factor for each kind is fitted to measured times of graphs;
-with no measurement the factors are 1. Those of an agent, from the device that it was trained for, choose
-among the last candidates of its search. Those that come with the package say which plans to measure.
+dearer there than it thinks, others cheaper. One factor for each kind is fitted to measured times of a few
+graphs; with no measurement the factors are 1. It chooses among the last candidates of a search.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import AgentError
-from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.cost import COST_CLASSES
 
-_WITH_BIAS = 3  # operands of a fused product; one more is added to the result
+#: Kinds of operators that are told apart one by one: they take most of the time.
+_APART = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Linear", "Attention")
 _PENALTY = 1e-4  # on squared logarithms of factors, against the common one
 _ITERATIONS = 200
 
 Parts = dict[str, float]
-
-THREADS = 1  # of the kernels that the shipped factors come from, and of the prices that they are for
-SHIPPED = Path(__file__).parent / "shipped" / "latency.json"
-
-
-def shipped(profile: MachineProfile) -> LatencyModel | None:
-    """The factors that come with the package, on the prices of `cost_model(..., threads=THREADS)`.
-
-    Args:
-        profile: what is known of the machine.
-
-    Returns:
-        None where the machine's own prices are known, and for what was not measured: other executors, GPUs.
-    """
-    is_typical = not profile.prices and profile.probe is None
-    return _shipped().get(profile.executor) if is_typical and profile.device_type == "cpu" else None
-
-
-@functools.cache
-def _shipped() -> dict[str, LatencyModel]:
-    given = json.loads(SHIPPED.read_text(encoding="utf-8"))
-    return {name: LatencyModel.from_dict(each) for name, each in given["executors"].items()}
 
 
 def parts_of(graph: _C.Graph, cost: _C.CostModel) -> Parts:
     """Predicted microseconds of a run by kind of operator."""
     parts: Parts = {}
     for id_ in graph.topological_order():
+        op = str(graph.node(id_)["op"])
+        kind = op if op in _APART else COST_CLASSES[op]
         us = float(cost.node(graph, id_)["time_us"])
         if us > 0:
-            kind = _kind_of(graph.node(id_))
             parts[kind] = parts.get(kind, 0.0) + us
     return parts
-
-
-def _kind_of(node: Mapping[str, Any]) -> str:
-    """The operator, with what its kernel does besides: an activation, the addition of another operand."""
-    op = str(node["op"])
-    if not op.startswith("Fused"):
-        return op
-    activation = str(node["attrs"].get("activation", ""))
-    return f"{op} {activation}{'+' if len(node['inputs']) > _WITH_BIAS else ''}"
 
 
 @dataclasses.dataclass(frozen=True)

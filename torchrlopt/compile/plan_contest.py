@@ -1,8 +1,8 @@
 """Which plan is the fastest on this machine: a few are built and timed, beside the one that was searched.
 
-The learned model of latency decides which ones: those that it thinks fastest of the ones that differ by more
-than a timing could miss. The winner is what the rest of the attempt checks, times against the original, and
-remembers.
+Prices decide which ones: the cheapest that differ by more than a timing could miss. Learned models of latency
+foretold the winner no better (docs/training.md). The winner is what the rest of the attempt checks, times
+against the original, and remembers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import gc
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torchrlopt import _C
-from torchrlopt.agent.latency import THREADS, parts_of, shipped
 from torchrlopt.compile import fallback
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
 from torchrlopt.compile.progress import progress
@@ -24,7 +23,6 @@ from torchrlopt.compile.timing import measure
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.machine.cost import MachineProfile, cost_model
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
@@ -35,7 +33,7 @@ from torchrlopt.substitutions import load_library
 logger = logging.getLogger("torchrlopt")
 
 _POOL = 4
-"""The plans that are measured are the best of so many times as many,"""
+"""The plans that are measured are the cheapest of so many times as many,"""
 _POOL_S = 3.0
 """or of those that are made within so many seconds."""
 
@@ -86,17 +84,8 @@ def _rivals(subject: Subject, planned: Planned, cost: _C.CostModel, options: Opt
     profile = profile_for(options, subject.device)
     found = alternatives(graph, library, profile, subject.sizes, options, planned.plan)
     count = options.measure_plans - 1
-    pool = list(itertools.islice(_within(found, _POOL_S), _POOL * count))
-    return worth_measuring(pool, _expected(pool, subject, profile), planned.graph, cost, count)
-
-
-def _expected(pool: Sequence[Alternative], subject: Subject, profile: MachineProfile) -> Sequence[float]:
-    """What to go by: the learned model where the prices are those of a typical machine, else the prices."""
-    learned = shipped(profile)
-    if learned is None:
-        return [each.plan.cost_after_ms for each in pool]
-    cost = cost_model(profile.executor, sizes=subject.sizes, threads=THREADS)
-    return [learned.latency_us(parts_of(each.graph, cost)) for each in pool]
+    pool = itertools.islice(_within(found, _POOL_S), _POOL * count)
+    return worth_measuring(pool, planned.graph, cost, count)
 
 
 def _within(found: Iterator[Alternative], seconds: float) -> Iterator[Alternative]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchrlopt import _C
 from torchrlopt.machine.cost import MachineProfile
@@ -150,29 +150,24 @@ def alternatives(
 
 
 def worth_measuring(
-    found: Sequence[Alternative],
-    expected: Sequence[float],
-    kept: _C.Graph,
-    cost: _C.CostModel,
-    count: int,
+    found: Iterable[Alternative], kept: _C.Graph, cost: _C.CostModel, count: int
 ) -> list[Alternative]:
-    """The best ones that differ from each other, and from what is kept, by more than a timing can miss.
+    """The cheapest ones that differ from each other, and from what is kept, by more than a timing can miss.
 
     Args:
         found: any order.
-        expected: of each; the least is the best.
         kept: the graph that they compete with.
         cost: prices, by which it is seen how much they differ.
         count: how many at most.
     """
     chosen: list[Alternative] = []
     known = [_Spent.of(kept, cost)]
-    for place in sorted(range(len(found)), key=lambda place: expected[place]):
+    for each in sorted(found, key=lambda each: each.plan.cost_after_ms):
         if len(chosen) == count:
             break
-        spent = _Spent.of(found[place].graph, cost)
+        spent = _Spent.of(each.graph, cost)
         if all(spent.distance(other) >= _LEAST_CHANGE for other in known):
-            chosen.append(found[place])
+            chosen.append(each)
             known.append(spent)
     return chosen
 

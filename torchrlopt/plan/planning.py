@@ -325,7 +325,7 @@ def versions(executors: Sequence[str]) -> dict[str, str]:
 def _installation() -> str:
     """Changes whenever a file of the package does."""
     folder = Path(__file__).parents[1]
-    files = sorted(path for end in ("py", "so", "txt", "json") for path in folder.rglob(f"*.{end}"))
+    files = sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}"))
     stats = [(str(path.relative_to(folder)), path.stat()) for path in files]
     return make_key({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats})
 

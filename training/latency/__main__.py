@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from torchrlopt.agent.latency import THREADS, LatencyModel, Parts, parts_of
+from torchrlopt.agent.latency import LatencyModel, Parts, parts_of
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import cost_model
 from training.latency.dataset import Row, groups, read
@@ -31,7 +30,6 @@ def main(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     test: Annotated[str, typer.Option(help="Splits that are scored, by commas.")] = "dev",
-    out: Annotated[Path | None, typer.Option(help="Where the factors are written.")] = None,
 ) -> None:
     """Fit on training bases and score on others.
 
@@ -47,9 +45,6 @@ def main(
     executors = _executors(training)
     networks = fit([measured for _, measured in training], executors, members, epochs, seed)
     factors = {name: _factors(training, name) for name in executors}
-    if out is not None:
-        found = {"executors": {name: model.as_dict() for name, model in factors.items()}}
-        out.write_text(json.dumps({**_card(training), **found}, indent=1) + "\n", encoding="utf-8")
     rivals = _rivals(training, factors, networks, seed)
     console = Console()
     for split in test.split(","):
@@ -65,18 +60,6 @@ def _factors(training: Sequence[Prepared], executor: str) -> LatencyModel:
     measured = [row for rows, _ in training for row in rows if row.executor == executor]
     pairs = [(_parts(row), row.us) for row in measured]
     return LatencyModel.fit([parts for parts, _ in pairs], [us for _, us in pairs])
-
-
-def _card(training: Sequence[Prepared]) -> dict[str, object]:
-    """Where factors come from."""
-    measured = [rows for rows, _ in training]
-    return {
-        "processors": sorted({row.processor for rows in measured for row in rows}),
-        "families": sorted({family for rows in measured for row in rows for family in row.families}),
-        "bases": {name: sum(rows[0].executor == name for rows in measured) for name in _executors(training)},
-        "graphs": sum(map(len, measured)),
-        "threads": THREADS,
-    }
 
 
 def _executors(training: Sequence[Prepared]) -> list[str]:
@@ -117,7 +100,7 @@ def _rivals(
 
 
 def _parts(row: Row) -> Parts:
-    return parts_of(row.graph, cost_model(row.executor, threads=THREADS))
+    return parts_of(row.graph, cost_model(row.executor, threads=row.threads))
 
 
 def _table(title: str, chosen: Sequence[Prepared], rivals: dict[str, Forecast]) -> Table:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.latency import THREADS
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import cost_model
 from training.latency.dataset import Row
@@ -46,7 +45,7 @@ class Measured:
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Measured:
         """Rows of one base and executor, measured by as many threads as the prices are for."""
-        cost = cost_model(rows[0].executor, threads=THREADS)
+        cost = cost_model(rows[0].executor, threads=rows[0].threads)
         return cls(
             rows[0].base,
             rows[0].executor,
