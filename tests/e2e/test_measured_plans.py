@@ -97,7 +97,7 @@ def test_a_plan_that_is_faster_twice_is_used_and_remembered(
     assert not again.measured_plans
 
 
-@pytest.mark.parametrize("gains", [[0.5, -0.1], [0.04], [-0.2]])
+@pytest.mark.parametrize("gains", [[0.5, -0.1], [0.5, 0.01], [0.04], [-0.2]])
 def test_a_plan_that_was_lucky_once_is_not(
     gains: list[float], case: tuple[nn.Module, torch.Tensor], times: list[float]
 ) -> None:

@@ -27,7 +27,7 @@ from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
 from torchrlopt.plan.planning import Planned, Subject, profile_for, tell_plan
-from torchrlopt.report import MeasuredPlan, Report
+from torchrlopt.report import MeasuredPlan, Report, Timing
 from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
@@ -36,6 +36,10 @@ _POOL = 4
 """The plans that are measured are the cheapest of so many times as many,"""
 _POOL_S = 3.0
 """or of those that are made within so many seconds."""
+
+
+_LEAST_GAIN = 0.02
+"""One graph that is built twice may differ by as much: its weights lie elsewhere in memory."""
 
 
 def is_contested(planned: Planned, options: Options) -> bool:
@@ -119,14 +123,14 @@ class _Contest:
     def enter(self, rival: Alternative) -> None:
         """Build one, time it beside the fastest so far, and keep the faster of both.
 
-        It is kept where it is faster by more than the times differ among themselves, and a second time beside
-        the one that was searched: of many that are as fast as each other one is the fastest by accident.
+        It is kept where it is plainly faster, and a second time beside the one that was searched: of many
+        that are as fast as each other one is the fastest by accident.
         """
         try:
             lowered = self._built(rival.graph)
-            found = self._measure(self._best_lowered, lowered, min_gain=0.0)
-            is_kept = found.is_calm and found.gain > found.spread
-            is_kept = is_kept and self._measure(self._searched, lowered, min_gain=0.0).gain > 0
+            found = self._measure(self._best_lowered, lowered, min_gain=_LEAST_GAIN)
+            is_kept = _is_plain(found)
+            is_kept = is_kept and _is_plain(self._measure(self._searched, lowered, min_gain=_LEAST_GAIN))
         except RlOptError as error:
             fallback.log_traceback(error)
             logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
@@ -142,3 +146,7 @@ class _Contest:
     def _built(self, graph: _C.Graph) -> Lowered:
         job = self._contestant.job
         return lowered_from(write(dataclasses.replace(job.program, graph=graph)), graph, job, self._options)
+
+
+def _is_plain(found: Timing) -> bool:
+    return found.is_calm and found.gain > max(_LEAST_GAIN, found.spread)
