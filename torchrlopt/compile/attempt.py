@@ -92,8 +92,15 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     if folder is not None:
         with timed(report, "save"):
             _save(job, model, report.records[0].draw(), folder)
-    with timed(report, "check"):
-        is_kept = _check(contestant, lowered, planned, options, report)
+    if options.verify:
+        with timed(report, "check"):
+            report.numerical_error = _verify(contestant, lowered, planned, options)
+            report.checked_sets = 1
+    report.weight_sets = 1
+    if options.measure and planned.timing is None:
+        with timed(report, "timing"):
+            _measure(contestant, lowered, planned, options)
+    is_kept = planned.settle(options, report)
     return Attempt(lowered if is_kept else None, report)
 
 
@@ -103,27 +110,18 @@ def subject_of(job: Job) -> Subject:
     return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
 
 
-def _check(
-    contestant: Contestant, lowered: Lowered, planned: Planned, options: Options, report: Report
-) -> bool:
-    """Right and fast enough? Raises VerificationError where it is wrong."""
-    row = registry.row(options.executor)
-    if options.verify:
-        report.numerical_error = _verify(contestant, lowered, planned, options)
-        report.checked_sets = 1
-    report.weight_sets = 1
-    if options.measure and planned.timing is None:
-        planned.is_stored = False
-        planned.timing = timing.measure(
-            contestant.original,
-            lowered,
-            contestant.inputs,
-            options.measure_ms,
-            options.min_gain,
-            settle=row.needs_settling,
-            is_warm=options.verify,
-        )
-    return planned.settle(options, report)
+def _measure(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> None:
+    """Time the rewritten graph against the original; `planned` is told."""
+    planned.is_stored = False
+    planned.timing = timing.measure(
+        contestant.original,
+        lowered,
+        contestant.inputs,
+        options.measure_ms,
+        options.min_gain,
+        settle=registry.row(options.executor).needs_settling,
+        is_warm=options.verify,
+    )
 
 
 def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> float:
