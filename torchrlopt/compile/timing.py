@@ -69,8 +69,8 @@ def measure(
         min_gain: the gain that the verdict is about.
         settle: rest and call each once more before its time is taken, and take longer times. Threads of one
             runtime spin for milliseconds after its call, and would slow another one down.
-        is_warm: both have nothing left to do that is not to be timed: `after` has been called on these inputs,
-            and of `before` the code has been generated, and its operators have been called.
+        is_warm: both have nothing left to do that is not to be timed: `after` has been called on these
+            inputs, and of `before` the code has been generated, and its operators have been called.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs())
     start = time.perf_counter()
