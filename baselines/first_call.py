@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -30,7 +30,7 @@ BASE, STORED = "aot_eager", "stored"
 WAYS = ("eager", BASE, *OPTIONS)
 _USUAL = ("eager", BASE, "default", STORED)
 CSV_COLUMNS = (
-    "model", "way", "threads", "run", "wall_s", "cpu_s", "peak_mb", "calls_peak_mb", "kept", "phases_ms",
+    "model", "way", "threads", "batch", "run", "wall_s", "cpu_s", "peak_mb", "calls_peak_mb", "kept", "phases_ms",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ class First:
         model: its name.
         way: one of `WAYS`.
         threads: of PyTorch.
+        batch: of the inputs.
         run: from 1.
         wall_s: from the import of torchrlopt, or of Dynamo, to the end of the call, in seconds.
         cpu_s: the processor time of the process meanwhile, all threads, in seconds.
@@ -54,6 +55,7 @@ class First:
     model: str
     way: str
     threads: int
+    batch: int
     run: int
     wall_s: float
     cpu_s: float
@@ -67,7 +69,7 @@ class First:
         calls = "" if self.calls_peak_mb is None else f"{self.calls_peak_mb:.1f}"
         phases = json.dumps({name: round(ms) for name, ms in self.phases_ms.items()})
         figures = (f"{self.wall_s:.3f}", f"{self.cpu_s:.3f}", f"{self.peak_mb:.1f}", calls)
-        return (self.model, self.way, self.threads, self.run, *figures, self.kept, phases)
+        return (self.model, self.way, self.threads, self.batch, self.run, *figures, self.kept, phases)
 
 
 def main(
@@ -77,6 +79,7 @@ def main(
     ] = ",".join(_USUAL),
     runs: Annotated[int, typer.Option(min=1, help="First calls of each way, in turn.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     csv: CsvFile = None,
 ) -> None:
     """Measure first calls, each in a process of its own, all ways in turn.
@@ -90,7 +93,7 @@ def main(
     """
     named, chosen = choose(models, NAMES, "model"), choose(ways, WAYS, "way")
     console = terminal.console()
-    console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
+    console.print(f"{terminal.machine()}; {threads} threads, batch {batch}", highlight=False)
     found: list[First] = []
     with terminal.progress(console) as progress:
         task = progress.add_task("", total=len(named) * runs * len(chosen))
@@ -99,7 +102,7 @@ def main(
                 for run in range(1, runs + 1):
                     for way in chosen:
                         progress.update(task, description=f"{model}: {way}")
-                        found.append(measure(model, way, threads, run, Path(kept)))
+                        found.append(measure(model, way, threads, batch, run, Path(kept)))
                         progress.advance(task)
                         if csv is not None:
                             csv_files.write(csv, CSV_COLUMNS, [each.cells() for each in found])
@@ -109,13 +112,14 @@ def main(
         console.print(phases)
 
 
-def measure(model: str, way: str, threads: int, run: int, kept: Path) -> First:
+def measure(model: str, way: str, threads: int, batch: int, run: int, kept: Path) -> First:
     """One first call.
 
     Args:
         model: one of `NAMES`.
         way: one of `WAYS`.
         threads: of PyTorch.
+        batch: of the inputs.
         run: its number.
         kept: the store of plans of the way "stored"; it is filled where it is empty.
 
@@ -124,21 +128,21 @@ def measure(model: str, way: str, threads: int, run: int, kept: Path) -> First:
     """
     if way != STORED:
         with tempfile.TemporaryDirectory() as fresh:
-            return First(model, way, threads, run, **_ask(model, way, threads, Path(fresh)))
+            return First(model, way, threads, batch, run, **_ask(model, way, threads, batch, Path(fresh)))
     if not any(kept.iterdir()):
-        _ask(model, way, threads, kept)
-    return First(model, way, threads, run, **_ask(model, way, threads, kept))
+        _ask(model, way, threads, batch, kept)
+    return First(model, way, threads, batch, run, **_ask(model, way, threads, batch, kept))
 
 
-def _ask(model: str, way: str, threads: int, store: Path) -> dict[str, object]:
-    command = [sys.executable, "-m", "baselines.shared.cold_call", model, way, str(threads)]
+def _ask(model: str, way: str, threads: int, batch: int, store: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "baselines.shared.cold_call", model, way, str(threads), str(batch)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TORCHRLOPT_CACHE_DIR": str(store)}
     # An installed package has its bytecode beside it: what the first process compiles is kept.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{model}, {way}: {done.stderr.strip()[-500:]}")
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 

@@ -1,4 +1,4 @@
-"""One first call in its process: `python -m baselines.shared.cold_call MODEL WAY THREADS` prints JSON.
+"""One first call in its process: `python -m baselines.shared.cold_call MODEL WAY THREADS BATCH` prints JSON.
 
 What is imported here, or by the model, is not part of the first call, so that is next to nothing.
 """
@@ -30,9 +30,9 @@ _CALLS = 2
 
 def main() -> None:
     """The cost of the first call of the model that the command line names, in the way that it names."""
-    name, way, threads = sys.argv[1:]
+    name, way, threads, batch = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    model, inputs = build(name)
+    model, inputs = build(name, int(batch))
     with torch.no_grad():
         for _ in range(_CALLS):
             model(*inputs)

@@ -22,7 +22,7 @@ app.command()(first_call.main)
 
 
 def first(way: str, run: int, wall_s: float, cpu_s: float) -> First:
-    return First("m", way, 1, run, wall_s, cpu_s, 100.0, None, "eager" if way == "default" else "")
+    return First("m", way, 1, 1, run, wall_s, cpu_s, 100.0, None, "eager" if way == "default" else "")
 
 
 def test_first_calls_beside_those_of_aot_eager(tmp_path: Path) -> None:
@@ -60,9 +60,21 @@ def test_beyond_is_of_the_same_round() -> None:
 
 
 def test_cells() -> None:
-    row = First("m", "default", 2, 3, 1.23456, 2.0, 100.04, 99.96, "eager", {"plan": 1.6})
-    assert row.cells() == ("m", "default", 2, 3, "1.235", "2.000", "100.0", "100.0", "eager", '{"plan": 2}')
-    assert first("eager", 1, 1.0, 1.0).cells()[7] == ""
+    row = First("m", "default", 2, 4, 3, 1.23456, 2.0, 100.04, 99.96, "eager", {"plan": 1.6})
+    assert row.cells() == (
+        "m",
+        "default",
+        2,
+        4,
+        3,
+        "1.235",
+        "2.000",
+        "100.0",
+        "100.0",
+        "eager",
+        '{"plan": 2}',
+    )
+    assert first("eager", 1, 1.0, 1.0).cells()[8] == ""
 
 
 def test_the_peak_begins_anew() -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import onnx_ir
 
 from torchrlopt.capture.job import Job
+from torchrlopt.capture.reduced import reduced_inputs
 from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.compile import check, timing
 from torchrlopt.compile.artefacts import tell_graphs
@@ -133,7 +134,8 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
     traced, inputs = contestant.job.traced, contestant.inputs()
     aten = traced.aten
     if planned.verified is None:
-        fresh = random_inputs(inputs, traced.static, options.seed)
+        smaller = reduced_inputs(aten, inputs, traced.static)  # the user's own sizes come below
+        fresh = random_inputs(inputs if smaller is None else smaller, traced.static, options.seed)
         # Other executors and frozen weights bind the result to these weights: the check is with these, then.
         row = registry.row(options.executor)
         holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
