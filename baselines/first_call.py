@@ -30,7 +30,8 @@ BASE, STORED = "aot_eager", "stored"
 WAYS = ("eager", BASE, *OPTIONS)
 _USUAL = ("eager", BASE, "default", STORED)
 CSV_COLUMNS = (
-    "model", "way", "threads", "batch", "run", "wall_s", "cpu_s", "peak_mb", "calls_peak_mb", "kept", "phases_ms",
+    "model", "way", "threads", "batch", "run",
+    "wall_s", "cpu_s", "peak_mb", "calls_peak_mb", "kept", "phases_ms",
 )  # fmt: skip
 
 
@@ -70,6 +71,18 @@ class First:
         phases = json.dumps({name: round(ms) for name, ms in self.phases_ms.items()})
         figures = (f"{self.wall_s:.3f}", f"{self.cpu_s:.3f}", f"{self.peak_mb:.1f}", calls)
         return (self.model, self.way, self.threads, self.batch, self.run, *figures, self.kept, phases)
+
+
+def read_csv(path: Path) -> list[First]:
+    """The first calls of a file that `main` wrote."""
+    found = []
+    for row in csv_files.read(path, CSV_COLUMNS):
+        calls = float(row["calls_peak_mb"]) if row["calls_peak_mb"] else None
+        numbers = (int(row[name]) for name in ("threads", "batch", "run"))
+        figures = (float(row[name]) for name in ("wall_s", "cpu_s", "peak_mb"))
+        phases = json.loads(row["phases_ms"])
+        found.append(First(row["model"], row["way"], *numbers, *figures, calls, row["kept"], phases))
+    return found
 
 
 def main(

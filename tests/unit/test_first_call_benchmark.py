@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from baselines import first_call
 from baselines.first_call import First
+from baselines.shared import csv_files
 from baselines.shared.memory import peak_mb, reset_peak
 
 app = typer.Typer()
@@ -75,6 +76,16 @@ def test_cells() -> None:
         '{"plan": 2}',
     )
     assert first("eager", 1, 1.0, 1.0).cells()[8] == ""
+
+
+def test_a_file_says_what_was_measured(tmp_path: Path) -> None:
+    file = tmp_path / "first.csv"
+    rows = [
+        First("m", "default", 2, 4, 3, 1.5, 2.0, 100.0, 99.5, "eager", {"plan": 2}),
+        first("eager", 1, 1, 1),
+    ]
+    csv_files.write(file, first_call.CSV_COLUMNS, [each.cells() for each in rows])
+    assert first_call.read_csv(file) == rows
 
 
 def test_the_peak_begins_anew() -> None:

@@ -6,14 +6,17 @@ as much of it as one of the user's whole batch, and takes a fraction of its time
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import sympy
 import torch
 
 _SIZES = (4, 6, 8, 16)
 """Batches that are tried, for what a graph asks of its sizes, such as to be even."""
+
+
+_Sizes = dict[Any, int]
+"""What symbols stand for."""
 
 
 def reduced_inputs(
@@ -34,8 +37,8 @@ def reduced_inputs(
         _symbols_of(fake) for at, fake in enumerate(fakes) if at in static and isinstance(fake, torch.Tensor)
     ):
         return None
-    sizes: dict[sympy.Symbol, int] = {}
-    batches: dict[sympy.Symbol, torch.SymInt] = {}
+    sizes: _Sizes = {}
+    batches: dict[Any, torch.SymInt] = {}
     for fake, example in zip(fakes, inputs, strict=True):
         if isinstance(fake, torch.Tensor):
             for number, (dim, size) in enumerate(zip(fake.shape, example.shape, strict=True)):
@@ -56,32 +59,35 @@ def _symbols_of(fake: torch.Tensor) -> bool:
     return any(isinstance(dim, torch.SymInt) for dim in fake.shape)
 
 
-def _is_allowed(shape_env: Any, sizes: Mapping[sympy.Symbol, int]) -> bool:
+def _is_allowed(shape_env: Any, sizes: _Sizes) -> bool:
     """Whether these sizes keep to what was asked while the graph was traced."""
     for symbol, size in sizes.items():
         span = shape_env.var_to_range.get(symbol)
         if span is not None and not span.lower <= size <= span.upper:
             return False
     asked = (guard.expr for guard in shape_env.guards)
-    return all(_valued(expression, sizes) == sympy.true for expression in asked)
+    return all(expression.subs(sizes) == True for expression in asked)  # noqa: E712  # sympy's true
 
 
-def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: Mapping[sympy.Symbol, int]) -> list[Any] | None:
+def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: _Sizes) -> list[Any] | None:
     """The inputs in these sizes; None where one of them is not a part of what there is."""
     cut: list[Any] = []
     for fake, example in zip(fakes, inputs, strict=True):
         if not isinstance(fake, torch.Tensor):
-            number = _number(fake, sizes)
-            cut.append(example if number is None else number)
+            number = _number(fake, sizes) if isinstance(fake, torch.SymInt) else example
+            if number is None:
+                return None
+            cut.append(number)
             continue
         if not any(isinstance(each, torch.SymInt) for each in (*fake.shape, *fake.stride())):
             cut.append(example)
             continue
-        shape = [_number(each, sizes) for each in fake.shape]
-        strides = [_number(each, sizes) for each in fake.stride()]
-        if any(
-            size is None or not 0 < size <= old for size, old in zip(shape, example.shape, strict=True)
-        ) or any(stride is None or stride < 0 for stride in strides):
+        known = [_number(each, sizes) for each in (*fake.shape, *fake.stride())]
+        numbers = [each for each in known if each is not None]
+        if len(numbers) < len(known):
+            return None
+        shape, strides = numbers[: fake.dim()], numbers[fake.dim() :]
+        if not all(0 < size <= old for size, old in zip(shape, example.shape, strict=True)):
             return None
         part = example.detach()[tuple(slice(size) for size in shape)]
         held = torch.empty_strided(shape, strides, dtype=example.dtype, device=example.device)
@@ -91,14 +97,9 @@ def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: Mapping[sympy.Symbo
     return cut
 
 
-def _number(value: Any, sizes: Mapping[sympy.Symbol, int]) -> int | None:
+def _number(value: Any, sizes: _Sizes) -> int | None:
     """The value of a size or a stride; None where it hangs on something else."""
     if not isinstance(value, torch.SymInt):
         return value if isinstance(value, int) else None
-    found = _valued(value.node.expr, sizes)
+    found = value.node.expr.subs(sizes)
     return int(found) if found.is_Integer else None
-
-
-def _valued(expression: sympy.Basic, sizes: Mapping[sympy.Symbol, int]) -> sympy.Basic:
-    """The expression for these sizes."""
-    return expression.xreplace({symbol: sympy.Integer(size) for symbol, size in sizes.items()})

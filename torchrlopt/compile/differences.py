@@ -52,7 +52,7 @@ def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         tensors: real ones. Those with the strides of the first are not copied as a whole, if it is dense.
     """
     first = tensors[0]
-    order = sorted(range(first.dim()), key=lambda at: -first.stride(at))
+    order = sorted(range(first.dim()), key=first.stride, reverse=True)
     flat = [each.detach().permute(order).reshape(-1) for each in tensors]
     for start in range(0, first.numel(), _PIECE):
         yield tuple(each[start : start + _PIECE].double() for each in flat)
