@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import onnx_ir
 
 from torchrlopt.capture.job import Job
-from torchrlopt.capture.reduced import reduced_inputs
-from torchrlopt.capture.sampling import random_inputs
+from torchrlopt.capture.sampling import random_inputs, reduced_inputs
 from torchrlopt.compile import check, timing
 from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.compile.readable import ReadableNames

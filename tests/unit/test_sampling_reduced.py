@@ -1,4 +1,4 @@
-"""Inputs of a smaller batch for the check: torchrlopt/capture/reduced.py."""
+"""Inputs of a smaller batch for the check: torchrlopt/capture/sampling.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchrlopt.capture.reduced import reduced_inputs
+from torchrlopt.capture.sampling import reduced_inputs
 from torchrlopt.capture.trace import Traced, trace
 from torchrlopt.compile import check
 from torchrlopt.compile.memory import MEMORY
