@@ -60,4 +60,9 @@ def agent_names() -> tuple[str, ...]:
 
 def module_of(name: str) -> Any:
     """The module that makes the searcher of that name, imported now."""
-    return importlib.import_module(next(row.module for row in ROWS if row.name == name))
+    return importlib.import_module(module_name(name))
+
+
+def module_name(name: str) -> str:
+    """The name of that module."""
+    return next(row.module for row in ROWS if row.name == name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import resource
 import sys
 import time
 import traceback
@@ -24,6 +23,7 @@ from baselines.errors import one_line
 from baselines.peers.case import Case
 from baselines.peers.peer import Peer
 from baselines.peers.registry import make_peer
+from baselines.shared.memory import peak_mb
 
 #: Rest before a round: the previous peer's threads may spin for some 20 ms before they sleep.
 _REST_S = 0.05
@@ -31,18 +31,6 @@ _REST_S = 0.05
 _NUM_WARM_UP = 2
 #: A round has at least and at most so many timed calls.
 _MIN_CALLS, _MAX_CALLS = 3, 200
-
-
-def peak_mb() -> float:
-    """Largest resident size of this process since it started, in MB of 10^6 bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # ru_maxrss would do, but Linux lets a child begin with its parent's.
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e6
 
 
 def device_peak_mb() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import torchrlopt
-from baselines import agent_gap, fidelity, overhead, search_gap
+from baselines import agent_gap, fidelity, first_call, overhead, search_gap
 from baselines.models import NAMES as MODELS
 from baselines.search_gap import Point
 from baselines.shared import csv_files
@@ -272,6 +273,23 @@ def test_what_calls_cost() -> None:
             *beyond,
             f"{100 * more / call:.2f} %",
         ]
+
+
+def test_first_calls() -> None:
+    """Medians of processor seconds and of MB, from the raw numbers."""
+    found = first_call.read_csv(RESULTS / "first_call.csv")
+    (_, *rows), *_ = _section(MEASURING, "First calls").tables
+    ways = list(dict.fromkeys((each.model, each.way) for each in found))
+    assert [(model, way.strip("`")) for model, way, *_ in rows] == ways
+    for (model, way), (_, _, *cells) in zip(ways, rows, strict=True):
+        mine = [each for each in found if (each.model, each.way) == (model, way)]
+        more = [cpu_s for _, cpu_s in first_call.beyond(found, model, way)]
+        assert cells == [
+            f"{statistics.median(each.cpu_s for each in mine):.1f}",
+            f"{statistics.median(more):.1f}" if way in first_call.OPTIONS else "",
+            f"{statistics.median(each.peak_mb for each in mine):.0f}",
+            f"{statistics.median(each.calls_peak_mb or 0 for each in mine):.0f}",
+        ], (model, way)
 
 
 # ---- prices and plans

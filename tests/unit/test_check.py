@@ -244,6 +244,8 @@ def test_outputs_that_are_not_close_are_compared_in_float64() -> None:
         confirmed(x * 3.001, x)
     with pytest.raises(VerificationError, match="NaN"):
         confirmed(torch.where(x > 1, torch.nan, x * 3), x)
+    with pytest.raises(VerificationError, match="NaN or infinite"):  # where the original overflows
+        confirmed(torch.full_like(x, 5.0), torch.full_like(x, 2e38))
     with pytest.raises(VerificationError, match="strides"):
         confirmed((x * 3).reshape(5, 10), x)
     x[3] = torch.nan

@@ -13,13 +13,18 @@ from typing import Any
 
 import torch
 
+from torchrlopt import searcher_table
 from torchrlopt.api.optimised import Optimised, optimised
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.loading import load
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 from torchrlopt.storage.plan_file import SavedPlan
 
 _BACKEND = 'torch.compile(function, backend="rlopt")'
+
+_OF_TORCH = ("torch._dynamo.backends.common",)
+_OURS = ("torchrlopt.api.shortcut", "torchrlopt.compile.backend")
 
 
 def optimise(
@@ -47,6 +52,8 @@ def optimise(
         RlOptError: a stage failed and `on_error="raise"`.
     """
     checked = Options.from_dict(options)
+    if isinstance(model, torch.nn.Module):
+        _load(checked)
     result = optimised(_original(model), checked)
     if example_inputs is not None:
         args, kwargs = arguments(example_inputs)
@@ -86,6 +93,12 @@ def load_plan(path: str | Path) -> SavedPlan:
         SearchError: there is no such file, it is damaged, or of another format.
     """
     return SavedPlan.load(path)
+
+
+def _load(options: Options) -> None:
+    """Import what compiling takes; torch's own compiler is what every backend waits for."""
+    load("imports of torch", _OF_TORCH)
+    load("imports", (*_OURS, searcher_table.module_name(options.searcher)))
 
 
 def _original(model: torch.nn.Module) -> torch.nn.Module:

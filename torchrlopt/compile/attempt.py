@@ -15,7 +15,7 @@ from typing import NamedTuple
 import onnx_ir
 
 from torchrlopt.capture.job import Job
-from torchrlopt.capture.sampling import random_inputs
+from torchrlopt.capture.sampling import random_inputs, reduced_inputs
 from torchrlopt.compile import check, timing
 from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
@@ -74,32 +74,30 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     if folder is not None:
         with timed(report, "save"):
             _save(job, model, report.records[0].draw(), folder)
-    with timed(report, "check"):
-        is_kept = _check(contestant, lowered, planned, options, report)
+    if options.verify:
+        with timed(report, "check"):
+            report.numerical_error = _verify(contestant, lowered, planned, options)
+            report.checked_sets = 1
+    report.weight_sets = 1
+    if options.measure and planned.timing is None:
+        with timed(report, "timing"):
+            _measure(contestant, lowered, planned, options)
+    is_kept = planned.settle(options, report)
     return Attempt(lowered if is_kept else None, report)
 
 
-def _check(
-    contestant: Contestant, lowered: Lowered, planned: Planned, options: Options, report: Report
-) -> bool:
-    """Right and fast enough? Raises VerificationError where it is wrong."""
-    row = registry.row(options.executor)
-    if options.verify:
-        report.numerical_error = _verify(contestant, lowered, planned, options)
-        report.checked_sets = 1
-    report.weight_sets = 1
-    if options.measure and planned.timing is None:
-        planned.is_stored = False
-        planned.timing = timing.measure(
-            contestant.original,
-            lowered,
-            contestant.inputs,
-            options.measure_ms,
-            options.min_gain,
-            settle=row.needs_settling,
-            is_warm=options.verify,
-        )
-    return planned.settle(options, report)
+def _measure(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> None:
+    """Time the rewritten graph against the original; `planned` is told."""
+    planned.is_stored = False
+    planned.timing = timing.measure(
+        contestant.original,
+        lowered,
+        contestant.inputs,
+        options.measure_ms,
+        options.min_gain,
+        settle=registry.row(options.executor).needs_settling,
+        is_warm=options.verify,
+    )
 
 
 def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> float:
@@ -111,7 +109,8 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
     traced, inputs = contestant.job.traced, contestant.inputs()
     aten = traced.aten
     if planned.verified is None:
-        fresh = random_inputs(inputs, traced.static, options.seed)
+        smaller = reduced_inputs(aten, inputs, traced.static)  # the user's own sizes come below
+        fresh = random_inputs(inputs if smaller is None else smaller, traced.static, options.seed)
         # Other executors and frozen weights bind the result to these weights: the check is with these, then.
         row = registry.row(options.executor)
         holds_for_all = options.weights != "frozen" and row.holds_for_all_weights

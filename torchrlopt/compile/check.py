@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrlopt.compile import differences
 from torchrlopt.compile.float64 import float64_reference
 from torchrlopt.compile.sharing import overlaps
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
@@ -166,35 +167,37 @@ def _compare_floats(
     if old.is_complex():
         reference, old, new = (torch.view_as_real(x.resolve_conj()) for x in (reference, old, new))
     tolerance = _tolerance(old.dtype, place)
-    ref, old, new = (x.detach().double() for x in (reference, old, new))
-    finite = old.isfinite()
-    if not torch.equal(old[~finite].nan_to_num(), new[~finite].nan_to_num()) or not torch.equal(
-        finite, new.isfinite()
-    ):
-        raise VerificationError("NaN or infinite elements differ", where=place)
-    # where the original itself overflows or the reference does not, there is nothing to compare with
-    usable = finite & ref.isfinite()
-    if not bool(usable.any()):
+    scale = 1.0 if tolerance is TOLERANCES[torch.float64] else 0.0
+    of_old, of_new = differences.Errors(), differences.Errors()
+    for ref, before, after in differences.pieces(reference, old, new):
+        finite = before.isfinite()
+        if not torch.equal(before[~finite].nan_to_num(), after[~finite].nan_to_num()) or not torch.equal(
+            finite, after.isfinite()
+        ):
+            raise VerificationError("NaN or infinite elements differ", where=place)
+        # where the original itself overflows or the reference does not, there is nothing to compare with
+        usable = finite & ref.isfinite()
+        if bool(usable.any()):
+            ref, before, after = ref[usable], before[usable], after[usable]
+            scale = max(scale, float(ref.abs().max()))
+            of_old.add((before - ref).abs())
+            of_new.add((after - ref).abs())
+    if of_old.count == 0:
         return 0.0, Own()
-    ref, old, new = ref[usable], old[usable], new[usable]
-    scale = float(ref.abs().max())
-    if tolerance is TOLERANCES[torch.float64]:
-        scale = max(scale, 1.0)
-    old_error, new_error = (old - ref).abs(), (new - ref).abs()
-    old_rmse, new_rmse = (float(e.square().mean().sqrt()) for e in (old_error, new_error))
-    factor = tolerance.rmse_factor_of(ref.numel())
+    old_rmse, new_rmse = of_old.rmse, of_new.rmse
+    factor = tolerance.rmse_factor_of(of_old.count)
     rmse_limit = max(factor * old_rmse, tolerance.rmse_floor * scale)
-    max_limit = max(tolerance.max_factor * float(old_error.max()), tolerance.max_floor * scale)
-    if new_rmse > rmse_limit or float(new_error.max()) > max_limit:
+    max_limit = max(tolerance.max_factor * of_old.largest, tolerance.max_floor * scale)
+    if new_rmse > rmse_limit or of_new.largest > max_limit:
         raise VerificationError(
             "the rewritten graph computes other numbers",
             where=place,
             expected=f"RMSE to float64 at most {rmse_limit:.3g}, maximum error at most {max_limit:.3g}",
-            got=f"RMSE {new_rmse:.3g}, maximum error {float(new_error.max()):.3g}",
+            got=f"RMSE {new_rmse:.3g}, maximum error {of_new.largest:.3g}",
             todo="report this graph: a substitution or the lowering is wrong",
         )
     error = factor * new_rmse / rmse_limit if rmse_limit > 0 else 0.0
-    return error, Own(old_rmse / scale, float(old_error.max()) / scale) if scale > 0 else Own()
+    return error, Own(old_rmse / scale, of_old.largest / scale) if scale > 0 else Own()
 
 
 def verify(
@@ -299,18 +302,20 @@ def _is_close(old: Any, new: Any, own: Own) -> bool:
     tolerance = TOLERANCES.get(old.dtype)
     if tolerance is None or old.numel() == 0:
         return old.numel() == 0 or (not old.is_floating_point() and torch.equal(old, new))
-    wide_old, wide_new = old.detach().double(), new.detach().double()
-    difference = (wide_new - wide_old).abs()
-    scale = float(wide_old.abs().max())
-    rmse = float(difference.square().mean().sqrt())
+    scale, difference = 0.0, differences.Errors()
+    for wide_old, wide_new in differences.pieces(old, new):
+        found = (wide_new - wide_old).abs()
+        if not bool(found.isfinite().all()):
+            return False
+        scale = max(scale, float(wide_old.abs().max()))
+        difference.add(found)
+    rmse = difference.rmse
     # The known error may be that of other weights, for which the graph loses more: float64, then.
     known_rmse = min(own.rmse, _MOST_KNOWN * tolerance.rmse_floor)
     known_largest = min(own.largest, _MOST_KNOWN * tolerance.max_floor)
-    # comparisons with NaN are false
     return (
         rmse <= max(tolerance.rmse_floor / 2, tolerance.rmse_factor * known_rmse) * scale
-        and float(difference.max())
-        <= max(tolerance.max_floor / 2, tolerance.max_factor * known_largest) * scale
+        and difference.largest <= max(tolerance.max_floor / 2, tolerance.max_factor * known_largest) * scale
     )
 
 

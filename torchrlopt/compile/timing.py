@@ -3,7 +3,8 @@
 Other processes, and quotas, make a call of several threads many times slower at the barriers between them,
 and one graph more than the other: seven times as fast was once measured for a graph that is one and a half
 times as fast. So each sample is taken with how long the process had to wait for processors; those in which it
-had to are left out as long as there are others, and of the rest the quick ones count.
+had to are left out as long as there are others, and of the rest the quick ones count. Where there is one
+thread, no barrier waits for it: the time for which it was held up is subtracted.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def measure(
         min_gain: the gain that the verdict is about.
         settle: rest and call each once more before its time is taken, and take longer times. Threads of one
             runtime spin for milliseconds after its call, and would slow another one down.
-        is_warm: `after` has been called on these inputs: it has nothing left to do that is not to be timed.
+        is_warm: both have nothing left to do that is not to be timed: `after` has been called on these
+            inputs, and of `before` the code has been generated, and its operators have been called.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs())
     start = time.perf_counter()
@@ -77,11 +79,15 @@ def measure(
         if not is_warm:
             after(*inputs())  # evaluates expressions over these weights, which is not to be timed
         block_ms = _SETTLED_MS if settle else _BLOCK_MS
-        rough_ms = _sample(before, inputs, 1, cuda).ms
+        first = _sample(before, inputs, 1, cuda)
+        rough_ms = first.ms
         if rough_ms < block_ms:  # else each call is timed by itself, however long the other one takes
             rough_ms = max(rough_ms, _sample(after, inputs, 1, cuda).ms)
         repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
-        for number in range(_MOST_ROUNDS):
+        if first.ms >= block_ms and is_warm and not settle:  # it was a sample like all others
+            samples[0].append(first)
+            samples[1].append(_sample(after, inputs, 1, cuda))
+        for number in range(len(samples[0]), _MOST_ROUNDS):
             if is_over(samples, (time.perf_counter() - start) * 1e3 / limit_ms, min_gain):
                 break
             for which in (0, 1) if number % 2 == 0 else (1, 0):
@@ -166,16 +172,19 @@ def _is_plain(times: tuple[list[float], list[float]], min_gain: float) -> bool:
 
 
 def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
-    """Mean wall time of one call over `repeats` calls."""
+    """Mean wall time of one call over `repeats` calls; in one thread without that in which it was held up."""
     arguments = [inputs() for _ in range(repeats)]
     if cuda:
         torch.cuda.synchronize()
-    waited = contention.waited_ns()
+    is_alone = torch.get_num_threads() == 1 and not cuda
+    own, waited = contention.own_waited_ns() if is_alone else 0, contention.waited_ns()
     start = time.perf_counter_ns()
     for each in arguments:
         call(*each)
     if cuda:
         torch.cuda.synchronize()
-    wall = max(1, time.perf_counter_ns() - start)  # a clock may be coarse
+    wall = time.perf_counter_ns() - start
     waited = contention.waited_ns() - waited
-    return Sample(wall / repeats / 1e6, contention.is_calm(waited, wall))
+    own = contention.own_waited_ns() - own if is_alone else 0
+    wall = max(1, wall - own)  # a clock may be coarse
+    return Sample(wall / repeats / 1e6, contention.is_calm(waited - own, wall))

@@ -18,7 +18,7 @@ from torchrlopt.executors.eager.finiteness import Guard, are_finite, with_answer
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.kept_heap import on_heap
-from torchrlopt.executors.lowering.lazy_code import forward_of
+from torchrlopt.executors.lowering.lazy_code import forward_of, seldom_called
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
 from torchrlopt.executors.registry import Bound, Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -67,7 +67,7 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     split, guard = program.parts, program.guard
     names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
     is_fixed = [at >= len(split.inputs) or name in static for at, name in enumerate(names)]
-    prologue = forward_of(split.prologue)
+    prologue = forward_of(split.prologue) if options.weights == "live" else seldom_called(split.prologue)
     cache = PrologueCache(
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )

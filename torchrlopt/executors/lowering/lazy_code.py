@@ -6,6 +6,7 @@ ResNet-50, six times on the way to a callable, of which two are run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,3 +25,20 @@ def forward_of(module: fx.GraphModule) -> Callable[..., Any]:
     _LazyGraphModule.force_recompile(module)
     forward: Callable[..., Any] = module.forward
     return forward
+
+
+def seldom_called(module: fx.GraphModule) -> Callable[..., Any]:
+    """A function that does what the module does, whose graph changes no more; mostly it is called once.
+
+    The first call interprets the graph, which takes less time than to generate code. Later ones generate it.
+    """
+    calls = itertools.count()
+
+    def run(*args: Any) -> Any:
+        if next(calls) > 0:
+            return forward_of(module)(*args)
+        interpreter = fx.Interpreter(module)
+        interpreter.extra_traceback = False  # errors are told as they are
+        return interpreter.run(*args)
+
+    return run
