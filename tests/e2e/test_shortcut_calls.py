@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import threading
 import weakref
@@ -359,7 +360,7 @@ def test_threads_that_call_while_another_changes_the_model() -> None:
     for caller in callers:
         caller.start()
     for step in range(300):
-        model.a = layers[step % 2]
+        model.a = copy.deepcopy(layers[step % 2])  # which is gone with the next step
         gc.collect(0)
     is_over.set()
     for caller in callers:
