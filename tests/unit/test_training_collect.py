@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,15 +18,17 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
-from torchrlopt.agent.rollout import Rollout
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Plan
+from training.collectors.data_hash import data_hash
 from training.config import CHOICES, Config, meanings
 from training.dream_trainer import DreamTrainer
+from training.episodes import latent_task
 from training.episodes import random_keys as keys
-from training.episodes.collect import Collector
+from training.episodes.candidate_task import state_of
+from training.episodes.play import Key
 from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
 from training.graphs.samplers import SAMPLERS, draw_sample
@@ -47,16 +48,9 @@ from training.train import add_arguments, config_of, trainer_of
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
 
 
-def data_hash(rollouts: Sequence[Rollout]) -> str:
-    """SHA-256 of everything that was collected: equal for any number of workers."""
-    digest = hashlib.sha256()
-    for rollout in rollouts:
-        for tensor in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.values, rollout.active):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        for state in rollout.states:
-            digest.update(state.nodes.numpy().tobytes())
-            digest.update(state.candidates.numpy().tobytes())
-    return digest.hexdigest()
+def collected(trainer: RealTrainer | DreamTrainer, state: bytes, keys: Sequence[Key]) -> str:
+    with trainer.collector as collector:
+        return data_hash(collector.collect(state, keys))
 
 
 def same_weights(one: RealTrainer, other: RealTrainer) -> bool:
@@ -166,7 +160,7 @@ def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
 def test_every_sampler_collects(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, sampler="heterogeneous", groups=3)
     trainer = RealTrainer(config, tmp_path)
-    hashes = [data_hash(Collector(config).collect(trainer.controller, trainer.keys())) for _ in range(2)]
+    hashes = [collected(trainer, state_of(trainer.controller), trainer.keys()) for _ in range(2)]
     assert hashes[0] == hashes[1]
 
 
@@ -222,15 +216,28 @@ def test_best_so_far_forgives_a_detour() -> None:
     assert rewards == pytest.approx([0.0, 0.4])
 
 
+WORKERS = {"in_process": 1, "threads": 2, "processes": 2}
+
+
 @pytest.mark.slow
-def test_data_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    hashes = []
-    for workers in (1, 2):
-        config = dataclasses.replace(SMALL, workers=workers, groups=3)
-        trainer = RealTrainer(config, tmp_path / str(workers))
-        with Collector(config) as collector:
-            hashes.append(data_hash(collector.collect(trainer.controller, trainer.keys())))
-    assert hashes[0] == hashes[1]
+def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in WORKERS.items():
+        config = dataclasses.replace(SMALL, workers=workers, collector=kind, groups=3)
+        trainer = RealTrainer(config, tmp_path / kind)
+        hashes[kind] = collected(trainer, state_of(trainer.controller), trainer.keys())
+    assert len(set(hashes.values())) == 1, hashes
+
+
+@pytest.mark.slow
+def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in WORKERS.items():
+        config = Config.of_row("wm", groups=3, max_steps=3, workers=workers, collector=kind)
+        trainer = DreamTrainer(config, tmp_path / kind)
+        keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
+        hashes[kind] = collected(trainer, latent_task.state_of(trainer.controller), keys)
+    assert len(set(hashes.values())) == 1, hashes
 
 
 @pytest.mark.parametrize("row", ["mf", "plan"])
@@ -353,7 +360,7 @@ def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> No
     assert (dream.row, dream.encoder, dream.groups, dream.rollouts) == ("wm_plus", "graph_network", 16, 5)
 
 
-@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder"])
+@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder", "collector"])
 def test_a_name_that_is_none_is_refused_with_those_that_are(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
