@@ -12,7 +12,7 @@ from torchrlopt.agent.networks.encoder import ENCODERS
 from torchrlopt.env import REWARDS
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import KINDS
-from training.graphs.samplers import SAMPLERS
+from training.samplers import SAMPLERS
 
 #: The rows, each with the arguments that are other than the defaults of `Config` there. A world model learns
 #: more from two episodes of each of sixteen graphs than from eight of each of four.
@@ -41,12 +41,12 @@ class Config:
         minutes: wall-clock limit, 0 for none.
         workers: that play the real episodes; the data depend neither on their number nor on their kind.
         collector: kind of the workers; "auto" is this process for one, and processes for more.
-        ray: address of the cluster that the workers of "ray" run on; if empty, a Ray of its own is begun here.
+        ray: address of the cluster that the workers of "ray" run on; if empty, a Ray is begun here for them.
         groups: graphs per update.
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
         reward: a name in `torchrlopt.env.REWARDS`.
-        sampler: of the graphs' free parameters, a name in `training.graphs.samplers.SAMPLERS`.
+        sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
         width: of node and graph embeddings.

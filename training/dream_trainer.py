@@ -21,9 +21,10 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel, total
+from training.collectors.worker import state_of
 from training.config import Config
 from training.device.prices import Prices
-from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask, state_of
+from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask
 from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
 from training.learning import ppo

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,24 @@ class Numbers:
     death: Path | None = None
     always: bool = False
 
-    def load(self, state: bytes) -> Callable[[int], dict[str, Any]]:
-        weights = torch.tensor(list(state), dtype=torch.float32)
+    def player(self) -> NumbersPlayer:
+        return NumbersPlayer(self)
 
-        def play(key: int) -> dict[str, Any]:
-            if key < 0:
-                raise OfTaskError(key)
-            if self.death is not None and key == DEADLY and (self.always or not self.death.exists()):
-                self.death.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            drawn = torch.from_numpy(generator(7, key).random((64, len(state)), dtype="float32"))
-            return {"key": key, "product": drawn @ weights, "turned": drawn.T[:3]}
 
-        return play
+class NumbersPlayer:
+    def __init__(self, task: Numbers) -> None:
+        self._task = task
+        self._weights = torch.zeros(0)
+
+    def load(self, state: bytes) -> None:
+        self._weights = torch.tensor(list(state), dtype=torch.float32)
+
+    def play(self, key: int) -> dict[str, Any]:
+        if key < 0:
+            raise OfTaskError(key)
+        task = self._task
+        if task.death is not None and key == DEADLY and (task.always or not task.death.exists()):
+            task.death.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        drawn = torch.from_numpy(generator(7, key).random((64, len(self._weights)), dtype="float32"))
+        return {"key": key, "product": drawn @ self._weights, "turned": drawn.T[:3]}

@@ -22,6 +22,7 @@ from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Plan
+from training.collectors import worker
 from training.collectors.data_hash import data_hash
 from training.config import CHOICES, Config, meanings
 from training.dream_trainer import DreamTrainer
@@ -31,10 +32,11 @@ from training.episodes.candidate_task import state_of
 from training.episodes.play import Key
 from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
-from training.graphs.samplers import SAMPLERS, draw_sample
+from training.graphs.samplers import draw_sample
 from training.learning.pyg import with_meta_layers
 from training.real_trainer import RealTrainer
 from training.run import STATE
+from training.samplers import SAMPLERS, Place
 from training.scores.evaluate import (
     Score,
     held_out_graphs,
@@ -119,30 +121,18 @@ def test_graphs_grow_with_progress() -> None:
     assert depth(1.0) > 1.8
 
 
-def test_a_latin_hypercube_covers_every_parameter_evenly() -> None:
-    numbers = graphs.latin_hypercube(0, 10, 3)
-    assert np.array_equal(np.sort((numbers * 10).astype(int), axis=0), np.arange(10)[:, None].repeat(3, 1))
-    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
-    assert given.parameters["batch"] == 1
-    assert given.parameters["width"] in (64, 256)
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_samplers_depend_on_their_key_only(sampler: str) -> None:
+def test_graphs_of_samplers_depend_on_their_key_only(sampler: str) -> None:
     def draw(group: int, update: int = 3) -> graphs.Sample:
         # Wide graphs are what this policy is least sure of.
-        return draw_sample(sampler, (0, update, group), (1, update, group), 1.0, 6, lambda g: len(g.text()))
+        place = Place(0, update, group, 6)
+        return draw_sample(sampler, place, (1, update, group), 1.0, lambda g: len(g.text()))
 
     assert draw(1).graph.text() == draw(1).graph.text()
     samples = [draw(group) for group in range(6)]
     assert len({sample.graph.text() for sample in samples}) > 4
     if sampler == "latin_hypercube":
         assert {sample.parameters["batch"] for sample in samples} == {1, 2, 4}
-
-
-def test_an_unknown_sampler_is_refused() -> None:
-    with pytest.raises(ValueError, match="latin_hypercube"):
-        draw_sample("sobol", (0, 0, 0), (1,), 1.0, 1, lambda g: 0.0)
 
 
 def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
@@ -152,9 +142,15 @@ def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
         seen.append(COST.total(graph)["time_us"])
         return seen[-1]
 
-    sample = draw_sample("uncertainty", (0, 1, 0), (1, 1, 0), 0.0, 1, entropy)
+    sample = draw_sample("uncertainty", Place(0, 1, 0, 1), (1, 1, 0), 0.0, entropy)
     assert len(seen) == 4
     assert COST.total(sample.graph)["time_us"] == max(seen)
+
+
+def test_numbers_of_a_sampler_are_the_free_parameters() -> None:
+    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
+    assert given.parameters["batch"] == 1
+    assert given.parameters["width"] in (64, 256)
 
 
 def test_every_sampler_collects(tmp_path: Path) -> None:
@@ -236,7 +232,7 @@ def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -
         config = Config.of_row("wm", groups=3, max_steps=3, workers=workers, collector=kind)
         trainer = DreamTrainer(config, tmp_path / kind)
         keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
-        hashes[kind] = collected(trainer, latent_task.state_of(trainer.controller), keys)
+        hashes[kind] = collected(trainer, worker.state_of(trainer.controller), keys)
     assert len(set(hashes.values())) == 1, hashes
 
 

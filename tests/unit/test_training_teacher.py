@@ -78,8 +78,9 @@ def test_groups_without_composites_speak_of_the_whole_library() -> None:
         == len(library_of(key, dataclasses.replace(config, primitives_share=0)))
     )
     controller = new_controller(LIBRARY, controller_config(config))
-    play = CandidateTask(config).load(state_of(controller))
-    played = [play(Key(5, 0, group)) for group in range(4)]
+    player = CandidateTask(config).player()
+    player.load(state_of(controller))
+    played = [player.play(Key(5, 0, group)) for group in range(4)]
     seen: set[str] = set()
     for rollout in played:
         for states in rollout.states if rollout is not None else ():

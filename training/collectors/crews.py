@@ -96,14 +96,14 @@ class _ThreadSeat(Seat):
         self._executor = ThreadPoolExecutor(1)
         self._one_loads = one_loads
         # Made in the thread itself: the number of threads of torch is kept by thread.
-        self._worker = self._executor.submit(Worker, task)
+        self._worker = self._executor.submit(self._alone, Worker, task)
+
+    def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self._one_loads:
+            return function(*arguments)
 
     def load(self, state: Any) -> Future[None]:
-        def load() -> None:
-            with self._one_loads:
-                self._worker.result().load(state)
-
-        return self._executor.submit(load)
+        return self._executor.submit(lambda: self._alone(self._worker.result().load, state))
 
     def play(self, keys: Sequence[Any]) -> Future[bytes]:
         return self._executor.submit(lambda: self._worker.result().play(keys))

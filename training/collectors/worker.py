@@ -1,31 +1,40 @@
 """The contract of collection, from the side of a worker: what it plays depends on (state, key) only.
 
-A task is sent to a worker once. Before each collection the worker is given the whole state of what plays
-(weights and buffers, as bytes); then it is given keys. It keeps no random numbers and no episode from one key
-to the next, so that who plays a key changes nothing, and a key that was lost is simply played again.
+A task is sent to a worker once, which makes a player of it. Before each collection the player is given the
+whole state of what plays (weights and buffers, as bytes); then it is given keys. It keeps no random numbers
+and no episode from one key to the next, so that who plays a key changes nothing, and a key that was lost is
+simply played again.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+class Player(Protocol):
+    """Plays the episodes of keys; only one thread uses it."""
+
+    def load(self, state: bytes) -> None:
+        """Play with this state from now on; nothing is left of the one before."""
+        ...
+
+    def play(self, key: Any) -> Any:
+        """What is collected under a key; it depends on the key and the state that was loaded only."""
+        ...
 
 
 class Task(Protocol):
     """What workers do. It travels to other processes, so `pickle` must take it."""
 
-    def load(self, state: bytes) -> Callable[[Any], Any]:
-        """What plays the episodes of a key with this state.
-
-        Of the function that is given back, results must depend on the key only. Calls of `load` never
-        overlap in one process; those of what they give back may.
-        """
+    def player(self) -> Player:
+        """A player for one worker. In one process, players are not made nor loaded at the same time."""
         ...
 
 
@@ -38,17 +47,15 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         torch.set_num_threads(1)
-        self._task = task
-        self._play: Callable[[Any], Any] | None = None
+        self._player = task.player()
 
     def load(self, state: bytes) -> None:
-        """Play with this state from now on."""
-        self._play = self._task.load(state)
+        """See `Player`."""
+        self._player.load(state)
 
     def play(self, keys: Sequence[Any]) -> bytes:
         """The results of some keys, in their order, `packed`; `load` has to come first."""
-        assert self._play is not None
-        return packed([self._play(key) for key in keys])
+        return packed([self._player.play(key) for key in keys])
 
 
 class _Packer(pickle.Pickler):
@@ -74,6 +81,16 @@ def packed(results: Any) -> bytes:
     memory = io.BytesIO()
     _Packer(memory, protocol=5).dump(results)
     return memory.getvalue()
+
+
+def state_of(module: nn.Module) -> bytes:
+    """Weights and buffers, for `Player.load`."""
+    return packed(dict(module.state_dict()))
+
+
+def state_from(state: bytes) -> dict[str, Tensor]:
+    """The inverse of `state_of`."""
+    return dict(unpacked(state))
 
 
 def unpacked(results: bytes) -> Any:

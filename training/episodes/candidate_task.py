@@ -7,8 +7,6 @@ see do not depend on how many workers there are.
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Callable
 
 import torch
 
@@ -18,6 +16,8 @@ from torchrlopt.agent.networks.candidate_controller import CandidateController, 
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
+from training.collectors import worker
+from training.collectors.worker import packed, state_from, unpacked
 from training.config import Config
 from training.device.prices import Prices, cost_of
 from training.episodes.play import CandidateChooser, Key, play_group
@@ -31,9 +31,7 @@ def controller_config(config: Config) -> ControllerConfig:
 
 def state_of(controller: CandidateController) -> bytes:
     """Everything that a worker needs to play like this controller, buffers included."""
-    memory = io.BytesIO()
-    torch.save({"schema": controller.schema.to_json(), "state": controller.state_dict()}, memory)
-    return memory.getvalue()
+    return packed((controller.schema.to_json(), worker.state_of(controller)))
 
 
 def library_of(key: Key, config: Config) -> _C.Library:
@@ -54,20 +52,36 @@ class CandidateTask:
     config: Config
     prices: Prices = dataclasses.field(default_factory=Prices)
 
-    def load(self, state: bytes) -> Callable[[Key], Rollout | None]:
-        """A controller with these weights, and the groups that it plays."""
-        library, cost, config = load_library(), cost_of(self.prices), self.config
-        given = torch.load(io.BytesIO(state), weights_only=True)
-        schema = Schema.from_json(given["schema"])
-        controller = new_controller(library, controller_config(config), schema=schema)
-        controller.load_state_dict(given["state"])
-        controller.eval()  # embeddings of substitutions are computed once; nothing else changes
+    def player(self) -> CandidatePlayer:
+        """See `Task`."""
+        return CandidatePlayer(self)
 
-        def play(key: Key) -> Rollout | None:
-            usable = library_of(key, config)
-            rows = None
-            if usable is not library:
-                rows = torch.tensor([library.find(name) for name in usable.names])
-            return play_group(CandidateChooser(controller, rows), usable, cost, key, config)
 
-        return play
+class CandidatePlayer:
+    """See `training.collectors.worker.Player`.
+
+    Args:
+        task: whose episodes it plays.
+    """
+
+    def __init__(self, task: CandidateTask) -> None:
+        self._config = task.config
+        self._library, self._cost = load_library(), cost_of(task.prices)
+        self._controller: CandidateController | None = None
+
+    def load(self, state: bytes) -> None:
+        """A controller with this schema and these weights."""
+        schema, weights = unpacked(state)
+        sizes = controller_config(self._config)
+        controller = new_controller(self._library, sizes, schema=Schema.from_json(schema))
+        controller.load_state_dict(state_from(weights))
+        self._controller = controller.eval()  # embeddings of substitutions are computed once; no other change
+
+    def play(self, key: Key) -> Rollout | None:
+        """The group of a key."""
+        assert self._controller is not None
+        usable = library_of(key, self._config)
+        rows = None
+        if usable is not self._library:
+            rows = torch.tensor([self._library.find(name) for name in usable.names])
+        return play_group(CandidateChooser(self._controller, rows), usable, self._cost, key, self._config)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +16,7 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.latent_controller import Choices, LatentChooser, LatentConfig, LatentController
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.substitutions import load_library
+from training.collectors.worker import state_from
 from training.config import Config
 from training.device.prices import Prices, cost_of
 from training.episodes.play import Key, play_group
@@ -26,13 +25,6 @@ from training.learning.world_data import UniformPolicy, sequences
 #: Who plays the groups of a key: the policy; the uniform policy, seen by the networks; or the uniform policy
 #: before there are any, with observations as its states.
 POLICY, RANDOM, WATCHED = WAYS = ("policy", "random", "watched")
-
-
-def state_of(controller: LatentController) -> bytes:
-    """Everything that a worker needs to play like this controller, buffers included."""
-    memory = io.BytesIO()
-    torch.save(controller.state_dict(), memory)
-    return memory.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,21 +71,38 @@ class LatentTask:
     sizes: LatentConfig
     graph: str | None = None
 
-    def load(self, state: bytes) -> Callable[[Key], LatentEpisodes | None]:
-        """A controller with these weights, and the groups that it plays."""
-        library, cost = load_library(), cost_of(self.prices)
-        graph = None if self.graph is None else _C.parse_graph(self.graph)
-        controller = LatentController(Schema.current(), self.sizes, library.names)
-        controller.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
-        controller.eval()
+    def player(self) -> LatentPlayer:
+        """See `Task`."""
+        return LatentPlayer(self)
 
-        def play(key: Key) -> LatentEpisodes | None:
-            if key.way == WATCHED:
-                rollout = play_group(Watcher(len(library)), library, cost, key, self.config, graph)
-                return None if rollout is None else LatentEpisodes(rollout, None)
-            policy = UniformPolicy() if key.way == RANDOM else controller.policy
-            chooser = LatentChooser(controller.encoder, controller.model, policy)
-            rollout = play_group(chooser, library, cost, key, self.config, graph)
-            return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
 
-        return play
+class LatentPlayer:
+    """See `training.collectors.worker.Player`.
+
+    Args:
+        task: whose episodes it plays.
+    """
+
+    def __init__(self, task: LatentTask) -> None:
+        self._config = task.config
+        self._library, self._cost = load_library(), cost_of(task.prices)
+        self._graph = None if task.graph is None else _C.parse_graph(task.graph)
+        self._controller = LatentController(Schema.current(), task.sizes, self._library.names).eval()
+
+    def load(self, state: bytes) -> None:
+        """All weights and buffers."""
+        self._controller.load_state_dict(state_from(state))
+
+    def play(self, key: Key) -> LatentEpisodes | None:
+        """The group of a key."""
+        if key.way == WATCHED:
+            rollout = self._group(Watcher(len(self._library)), key)
+            return None if rollout is None else LatentEpisodes(rollout, None)
+        controller = self._controller
+        policy = UniformPolicy() if key.way == RANDOM else controller.policy
+        chooser = LatentChooser(controller.encoder, controller.model, policy)
+        rollout = self._group(chooser, key)
+        return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
+
+    def _group(self, chooser: Any, key: Key) -> Rollout | None:
+        return play_group(chooser, self._library, self._cost, key, self._config, self._graph)

@@ -19,6 +19,7 @@ from training.config import Config
 from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
+from training.samplers import Place
 
 MAX_WALK = 8
 GREEDY_EXPANSIONS = 200
@@ -118,10 +119,9 @@ def play_group(
     if graph is None:
         graph = draw_sample(
             config.sampler,
-            (key.seed, key.update, key.group),
+            Place(key.seed, key.update, key.group, config.groups),
             key.numbers(Purpose.GRAPH),
             key.progress,
-            config.groups,
             lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
         ).graph
     env = _C.VecRewriteEnv(
