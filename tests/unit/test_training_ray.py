@@ -10,6 +10,11 @@ import pytest
 from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
+from training.config import Config
+from training.episodes.candidate_task import state_of
+from training.learn_to_optimise.episodes import DriverTask
+from training.learn_to_optimise.training_run import Spec, Workers, train
+from training.real_trainer import RealTrainer
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -45,6 +50,22 @@ def test_an_actor_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     with Collector(Numbers(tmp_path / "died"), "ray", 2, share=2) as collector:
         assert data_hash(collector.collect(STATE, KEYS)) == expected()
         assert collector.replaced == 1
+
+
+def test_real_episodes_of_actors_are_those_of_one_process(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in (("in_process", 1), ("ray", 2)):
+        config = Config(row="mf", groups=3, rollouts=3, max_steps=3, workers=workers, collector=kind)
+        trainer = RealTrainer(config, tmp_path / kind)
+        with trainer.collector as collector:
+            hashes[kind] = data_hash(collector.collect(state_of(trainer.controller), trainer.keys()))
+    assert hashes["in_process"] == hashes["ray"]
+
+
+def test_a_run_does_not_depend_on_ray() -> None:
+    spec = Spec(DriverTask("ackley", "uncertainty"), 0, 10)
+    alone, apart = train(spec), train(spec, Workers("ray", 2))
+    assert (alone.data, alone.weights, alone.errors) == (apart.data, apart.weights, apart.errors)
 
 
 def test_what_the_task_raises_reaches_the_learner() -> None:

@@ -22,7 +22,9 @@ def main(
     share: Annotated[
         float | None, typer.Option(min=0.001, max=1.0, help="Another share of the paper's steps.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting, with seeds 0, 1, ...")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each setting, with seeds 0, 1, ... [3, quick: 1]")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for CSV, PNG and REPORT.md.")] = Path("runs/reproduce"),
     jobs: Annotated[
         int, typer.Option(min=1, help="Runs at the same time; those that are timed run alone.")
@@ -40,6 +42,6 @@ def main(
         raise typer.BadParameter(f"there is no {', '.join(unknown)}; there are: all, {known}")
     if collector not in KINDS:
         raise typer.BadParameter(f"there is no collector {collector}; there are: {', '.join(KINDS)}")
-    scale = Scale(share if share is not None else 1.0 if full else 0.01, seeds)
+    scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1))
     reproduce(names, scale, Workplace(out, jobs, collector, ray))
     typer.echo(out / "REPORT.md")

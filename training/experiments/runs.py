@@ -31,7 +31,7 @@ class Scale:
 
     def steps(self, of_paper: int) -> int:
         """Training steps in place of those of the paper."""
-        return max(20, round(self.share * of_paper))
+        return max(10, round(self.share * of_paper))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -121,8 +121,9 @@ def _words(
     ]
     if cpu_share < ALONE:
         said.append(
-            f"- The machine had other work: at the worst, the run in one process had a core for {cpu_share:.0%}"
-            " of its time. So these times say nothing of what more workers gain; the hashes hold all the same."
+            f"- The machine had other work: at the worst, the run in one process had a core for "
+            f"{cpu_share:.0%} of its time. So these times say nothing of what more workers gain; the hashes "
+            "hold all the same."
         )
     return said
 
