@@ -32,8 +32,9 @@ def test_everything_is_reproduced_and_goes_on_where_it_was_left(tmp_path: Path) 
     first = reproduce(tmp_path, "fig6.3", "table6.2")
     assert "## fig6.3" in first
     assert "## table6.1" not in first
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.json")}
     report = reproduce(tmp_path, "all")
+    assert all("--share 0.001 --seeds 1` on" in each for each in report.split("\n## ")[1:])
     assert all(path.stat().st_mtime_ns == when for path, when in made.items()), "no run is made twice"
     for name in EXPERIMENTS:
         assert f"## {name}" in report
