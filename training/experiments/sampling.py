@@ -89,10 +89,10 @@ class Comparison:
                 ((sampler, *(_interval(values) for values in pair)) for sampler, pair in ends.items()),
             ),
             "",
-            *self._words(ends),
+            *self._words(ends, scale.share),
         ]
 
-    def _words(self, ends: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    def _words(self, ends: Mapping[str, tuple[np.ndarray, np.ndarray]], share: float) -> list[str]:
         said = []
         for end, name, column in ((0, "first", 0), (1, "last", 2)):
             theirs = sorted(SAMPLERS, key=lambda each: self.theirs[each][column])
@@ -109,6 +109,17 @@ class Comparison:
             said.append(
                 f"  Seed by seed, the difference is more than its interval {rest}; "
                 f"{_claim(ends, end, self.theirs, column)}"
+            )
+            their_means = [self.theirs[each][column] for each in SAMPLERS]
+            our_means = [float(ends[each][end].mean()) for each in SAMPLERS]
+            said.append(
+                f"  The errors are {min(their_means):.3g} to {max(their_means):.3g} there and "
+                f"{min(our_means):.3g} to {max(our_means):.3g} here."
+            )
+        if share < 1:
+            said.append(
+                f"- Our runs are {share:.3g} as long as theirs, so our last steps are not those of runs that "
+                "have converged."
             )
         zero = self._error_of_constant()
         said.append(
