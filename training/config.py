@@ -11,7 +11,8 @@ from typing import Any
 from torchrlopt.agent.networks.encoder import ENCODERS
 from torchrlopt.env import REWARDS
 from torchrlopt.errors import OptionsError
-from training.graphs.samplers import SAMPLERS
+from training.collectors.collector import KINDS
+from training.samplers import SAMPLERS
 
 #: The rows, each with the arguments that are other than the defaults of `Config` there. A world model learns
 #: more from two episodes of each of sixteen graphs than from eight of each of four.
@@ -24,6 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "reward": tuple(REWARDS),
     "sampler": SAMPLERS,
     "encoder": tuple(ENCODERS),
+    "collector": KINDS,
 }
 
 
@@ -37,12 +39,14 @@ class Config:
         seed: of everything that is drawn.
         updates: optimiser phases; the run may end earlier by `minutes`.
         minutes: wall-clock limit, 0 for none.
-        workers: processes that collect for "mf" and "plan"; the data do not depend on it.
+        workers: that play the real episodes; the data depend neither on their number nor on their kind.
+        collector: kind of the workers; "auto" is this process for one, and processes for more.
+        ray: address of the cluster that the workers of "ray" run on; if empty, a Ray is begun here for them.
         groups: graphs per update.
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
         reward: a name in `torchrlopt.env.REWARDS`.
-        sampler: of the graphs' free parameters, a name in `training.graphs.samplers.SAMPLERS`.
+        sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
         width: of node and graph embeddings.
@@ -72,7 +76,7 @@ class Config:
         model_batches: most minibatches of that, so that a round does not take longer the more is recorded.
 
     Raises:
-        OptionsError: there is no row, reward, sampler or encoder of that name.
+        OptionsError: there is no row, reward, sampler, encoder or collector of that name.
     """
 
     row: str = "plan"
@@ -80,6 +84,8 @@ class Config:
     updates: int = 1000
     minutes: float = 0.0
     workers: int = 1
+    collector: str = "auto"
+    ray: str = ""
     groups: int = 4
     rollouts: int = 8
     max_steps: int = 30
@@ -139,7 +145,7 @@ class Config:
         Raises:
             ValueError: an argument differs that is not just how long or by how many the run is done.
         """
-        free = ("updates", "minutes", "workers")
+        free = ("updates", "minutes", "workers", "collector", "ray")
         mine, its = dataclasses.asdict(self), dataclasses.asdict(stored)
         changed = [name for name in mine if mine[name] != its[name] and name not in free]
         if changed:

@@ -8,6 +8,7 @@ The encoder is trained first, on what random play saw, and frozen. Imagination m
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,26 @@ from torchrlopt import _C
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import MODELS, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel, total
+from training.collectors.worker import state_of
 from training.config import Config
-from training.device.prices import Prices, cost_of
-from training.episodes.play import Key, play_group
+from training.device.prices import Prices
+from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask
+from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
 from training.learning import ppo
 from training.learning.encoder_training import train_encoder
 from training.learning.pyg import with_meta_layers
-from training.learning.world_data import Replay, UniformPolicy, join, sequences
+from training.learning.world_data import Replay, join
 from training.run import Run, summary
 from training.scores.world_model_scores import model_scores
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
+ENCODER_KEYS = 10**6  # updates of these keys are not those of any other collection
+ENCODER_ROUNDS = 3
 
 
 def fit(
@@ -92,7 +97,6 @@ class DreamTrainer(Run):
         graph: _C.Graph | None = None,
     ) -> None:
         super().__init__(config, folder, prices)
-        self.graph = graph
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -109,6 +113,8 @@ class DreamTrainer(Run):
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay = Replay()
+        text = None if graph is None else graph.text()
+        self.collector = self.collector_of(LatentTask(config, self.prices, sizes, text))
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:
@@ -120,31 +126,34 @@ class DreamTrainer(Run):
             "replay": self.replay,
         }
 
-    def collect(self, update: int, *, is_random: bool) -> tuple[list[Rollout], list[Sequences]]:
-        """Real episodes of an update, by the policy or at random."""
+    def collect(self, update: int, way: str, progress: float | None = None) -> list[LatentEpisodes]:
+        """Real episodes of an update.
+
+        Args:
+            update: its number.
+            way: who plays, see `training.episodes.latent_task.WAYS`.
+            progress: of the curriculum; what the number of the update says if None.
+        """
         config = self.config
-        progress = min(1.0, update / max(1, config.warm_up))
-        rollouts, seen = [], []
-        for group in range(config.groups):
-            policy = UniformPolicy() if is_random else self.policy
-            chooser = LatentChooser(self.encoder, self.model, policy)
-            key = Key(config.seed, update, group, progress)
-            cost = cost_of(self.prices)
-            rollout = play_group(chooser, self.library, cost, key, config, graph=self.graph)
-            if rollout is not None:
-                rollouts.append(rollout)
-                seen.append(sequences(chooser, rollout))
-                self.real_steps += rollout.num_steps
-        return rollouts, seen
+        if progress is None:
+            progress = min(1.0, update / max(1, config.warm_up))
+        keys = [Key(config.seed, update, group, progress, way=way) for group in range(config.groups)]
+        played = self.collector.collect(state_of(self.controller), keys)
+        episodes = [each for each in played if each is not None]
+        self.real_steps += sum(each.rollout.num_steps for each in episodes)
+        return episodes
 
     def begin(self) -> dict[str, float]:
         """Train the encoder on what random play sees, then freeze it, and fill the replay."""
         generator = torch.Generator().manual_seed(torch_seed(Purpose.ENCODER, self.config.seed))
-        logs, self.real_steps = train_encoder(
-            self.encoder, self.rules, self.library, self.config, generator, self.graph, cost_of(self.prices)
-        )
+        watched = [
+            each.rollout
+            for number in range(ENCODER_ROUNDS)
+            for each in self.collect(ENCODER_KEYS + number, WATCHED, number / ENCODER_ROUNDS)
+        ]
+        logs = train_encoder(self.encoder, len(self.library), watched, self.config, generator)
         for update in range(RANDOM_UPDATES):
-            self.replay.add(self.collect(update, is_random=True)[1])
+            self.replay.add(seen_in(self.collect(update, RANDOM)))
         self.model.fit_scales(self.replay.joined())
         self.update = RANDOM_UPDATES
         return logs
@@ -174,7 +183,9 @@ class DreamTrainer(Run):
         """One round: real episodes, the model, the controller."""
         begin = time.perf_counter()
         config = self.config
-        rollouts, seen = self.collect(self.update, is_random=False)
+        episodes = self.collect(self.update, POLICY)
+        rollouts, seen = [each.rollout for each in episodes], seen_in(episodes)
+        middle = time.perf_counter()
         generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL, config.seed, self.update))
         # Scored before the model has learnt from these episodes.
         scores = model_scores(self.model, join(seen), generator) if seen else {}
@@ -205,4 +216,10 @@ class DreamTrainer(Run):
             "imagined_per_second": (self.imagined_steps - before) / max(dreaming, 1e-9),
         }
         model_losses = {f"model_{name}": value for name, value in losses.items()}
-        return {**logs, **model_losses, **scores, **summary(rollouts), **counts}
+        seconds = {**self.collection_seconds(), "learn_seconds": time.perf_counter() - middle}
+        return {**logs, **model_losses, **scores, **summary(rollouts), **counts, **seconds}
+
+
+def seen_in(episodes: Sequence[LatentEpisodes]) -> list[Sequences]:
+    """What the world model saw in episodes that its networks were there for."""
+    return [each.seen for each in episodes if each.seen is not None]

@@ -20,7 +20,7 @@ from torchrlopt.errors import AgentError
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices
-from training.episodes.collect import Collector, controller_config
+from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, torch_seed
 from training.learning import distil, ppo
@@ -66,7 +66,7 @@ class RealTrainer(Run):
         if start is not None:
             self.controller.load_state_dict(start.controller.state_dict())
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
-        self.collector = Collector(config, self.prices)
+        self.collector = self.collector_of(CandidateTask(config, self.prices))
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:
@@ -75,15 +75,17 @@ class RealTrainer(Run):
 
     def keys(self) -> list[Key]:
         """Of the groups of the next collection."""
-        progress = min(1.0, self.update / max(1, self.config.warm_up))
-        return [Key(self.config.seed, self.update, group, progress) for group in range(self.config.groups)]
+        config = self.config
+        progress = min(1.0, self.update / max(1, config.warm_up))
+        temperature = 1.0 if config.row == "mf" else config.temperature
+        return [Key(config.seed, self.update, group, progress, temperature) for group in range(config.groups)]
 
     def step(self) -> dict[str, float]:
         """Collect and learn once; losses and scores by name."""
         begin = time.perf_counter()
         is_ppo = self.config.row == "mf"
-        temperature = 1.0 if is_ppo else self.config.temperature
-        rollouts = self.collector.collect(self.controller, self.keys(), temperature)
+        played = self.collector.collect(state_of(self.controller), self.keys())
+        rollouts = [rollout for rollout in played if rollout is not None]
         middle = time.perf_counter()
         logs: dict[str, float] = {}
         if rollouts:
@@ -99,15 +101,10 @@ class RealTrainer(Run):
         return {
             **logs,
             **summary(rollouts),
-            "collect_seconds": middle - begin,
+            **self.collection_seconds(),
             "learn_seconds": time.perf_counter() - middle,
             "real_steps": float(self.real_steps),
         }
-
-    def run(self) -> None:
-        """See `Run`; the processes that collect end with it."""
-        with self.collector:
-            super().run()
 
 
 def new_networks(config: Config, schema: Schema | None = None) -> CandidateController:

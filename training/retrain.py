@@ -39,7 +39,7 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device import measure
 from training.device.prices import Prices, cost_of, prices_of
-from training.episodes.collect import controller_config
+from training.episodes.candidate_task import controller_config
 from training.real_trainer import RealTrainer, why_not_from
 from training.run import Run, claim
 from training.scores import report

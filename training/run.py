@@ -22,6 +22,8 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.errors import OptionsError
 from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
+from training.collectors.collector import Collector
+from training.collectors.worker import Task
 from training.config import Config
 from training.device.prices import Prices
 from training.graphs.curriculum import manifest
@@ -36,7 +38,7 @@ SAVE_SECONDS = 60.0
 class Run(abc.ABC):
     """What the runs of all rows share: updates, saving, continuing, exporting.
 
-    A subclass makes its networks in its constructor and calls `open` at the end of it.
+    A subclass makes its networks and its `collector` in its constructor and calls `open` at the end of it.
 
     Args:
         config: all arguments.
@@ -50,6 +52,7 @@ class Run(abc.ABC):
     #: The rows that this class trains.
     rows: ClassVar[tuple[str, ...]]
     controller: Controller
+    collector: Collector
 
     def __init__(self, config: Config, folder: Path, prices: Prices | None = None) -> None:
         if config.row not in self.rows:
@@ -65,6 +68,18 @@ class Run(abc.ABC):
         self.library: _C.Library = load_library()
         self.update = self.real_steps = self.imagined_steps = 0
         self.seconds = 0.0
+
+    def collector_of(self, task: Task) -> Collector:
+        """The workers that the configuration asks for."""
+        return Collector(task, self.config.collector, self.config.workers, self.config.ray)
+
+    def collection_seconds(self) -> dict[str, float]:
+        """What the last collection took, for the log; the data do not depend on it."""
+        collector = self.collector
+        return {
+            "broadcast_seconds": collector.broadcast_seconds,
+            "collect_seconds": collector.collect_seconds,
+        }
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
@@ -146,12 +161,15 @@ class Run(abc.ABC):
         return path
 
     def run(self) -> None:
-        """Train until updates or minutes are used up, with a bar and TensorBoard; save now and then."""
+        """Train until updates or minutes are used up, with a bar and TensorBoard; save now and then.
+
+        The workers that collect are let go in the end.
+        """
         # Imported here: it takes a second, and tests of the rest do not need it.
         from torch.utils.tensorboard import SummaryWriter
 
         begin = last_save = time.perf_counter()
-        with SummaryWriter(str(self.folder)) as writer, progress_bar() as progress:
+        with self.collector, SummaryWriter(str(self.folder)) as writer, progress_bar() as progress:
             bar = progress.add_task(f"{self.config.row}: preparing", total=1.0)
             if self.update == 0:
                 self.begin()

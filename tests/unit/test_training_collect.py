@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,21 +18,25 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
-from torchrlopt.agent.rollout import Rollout
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Plan
+from training.collectors import worker
+from training.collectors.data_hash import data_hash
 from training.config import CHOICES, Config, meanings
 from training.dream_trainer import DreamTrainer
+from training.episodes import latent_task
 from training.episodes import random_keys as keys
-from training.episodes.collect import Collector
+from training.episodes.candidate_task import state_of
+from training.episodes.play import Key
 from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
-from training.graphs.samplers import SAMPLERS, draw_sample
+from training.graphs.samplers import draw_sample
 from training.learning.pyg import with_meta_layers
 from training.real_trainer import RealTrainer
 from training.run import STATE
+from training.samplers import SAMPLERS, Place
 from training.scores.evaluate import (
     Score,
     held_out_graphs,
@@ -47,16 +50,9 @@ from training.train import add_arguments, config_of, trainer_of
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
 
 
-def data_hash(rollouts: Sequence[Rollout]) -> str:
-    """SHA-256 of everything that was collected: equal for any number of workers."""
-    digest = hashlib.sha256()
-    for rollout in rollouts:
-        for tensor in (rollout.actions, rollout.log_probs, rollout.rewards, rollout.values, rollout.active):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        for state in rollout.states:
-            digest.update(state.nodes.numpy().tobytes())
-            digest.update(state.candidates.numpy().tobytes())
-    return digest.hexdigest()
+def collected(trainer: RealTrainer | DreamTrainer, state: bytes, keys: Sequence[Key]) -> str:
+    with trainer.collector as collector:
+        return data_hash(collector.collect(state, keys))
 
 
 def same_weights(one: RealTrainer, other: RealTrainer) -> bool:
@@ -125,30 +121,18 @@ def test_graphs_grow_with_progress() -> None:
     assert depth(1.0) > 1.8
 
 
-def test_a_latin_hypercube_covers_every_parameter_evenly() -> None:
-    numbers = graphs.latin_hypercube(0, 10, 3)
-    assert np.array_equal(np.sort((numbers * 10).astype(int), axis=0), np.arange(10)[:, None].repeat(3, 1))
-    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
-    assert given.parameters["batch"] == 1
-    assert given.parameters["width"] in (64, 256)
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_samplers_depend_on_their_key_only(sampler: str) -> None:
+def test_graphs_of_samplers_depend_on_their_key_only(sampler: str) -> None:
     def draw(group: int, update: int = 3) -> graphs.Sample:
         # Wide graphs are what this policy is least sure of.
-        return draw_sample(sampler, (0, update, group), (1, update, group), 1.0, 6, lambda g: len(g.text()))
+        place = Place(0, update, group, 6)
+        return draw_sample(sampler, place, (1, update, group), 1.0, lambda g: len(g.text()))
 
     assert draw(1).graph.text() == draw(1).graph.text()
     samples = [draw(group) for group in range(6)]
     assert len({sample.graph.text() for sample in samples}) > 4
     if sampler == "latin_hypercube":
         assert {sample.parameters["batch"] for sample in samples} == {1, 2, 4}
-
-
-def test_an_unknown_sampler_is_refused() -> None:
-    with pytest.raises(ValueError, match="latin_hypercube"):
-        draw_sample("sobol", (0, 0, 0), (1,), 1.0, 1, lambda g: 0.0)
 
 
 def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
@@ -158,15 +142,21 @@ def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
         seen.append(COST.total(graph)["time_us"])
         return seen[-1]
 
-    sample = draw_sample("uncertainty", (0, 1, 0), (1, 1, 0), 0.0, 1, entropy)
+    sample = draw_sample("uncertainty", Place(0, 1, 0, 1), (1, 1, 0), 0.0, entropy)
     assert len(seen) == 4
     assert COST.total(sample.graph)["time_us"] == max(seen)
+
+
+def test_numbers_of_a_sampler_are_the_free_parameters() -> None:
+    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
+    assert given.parameters["batch"] == 1
+    assert given.parameters["width"] in (64, 256)
 
 
 def test_every_sampler_collects(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, sampler="heterogeneous", groups=3)
     trainer = RealTrainer(config, tmp_path)
-    hashes = [data_hash(Collector(config).collect(trainer.controller, trainer.keys())) for _ in range(2)]
+    hashes = [collected(trainer, state_of(trainer.controller), trainer.keys()) for _ in range(2)]
     assert hashes[0] == hashes[1]
 
 
@@ -222,15 +212,28 @@ def test_best_so_far_forgives_a_detour() -> None:
     assert rewards == pytest.approx([0.0, 0.4])
 
 
+WORKERS = {"in_process": 1, "threads": 2, "processes": 2}
+
+
 @pytest.mark.slow
-def test_data_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    hashes = []
-    for workers in (1, 2):
-        config = dataclasses.replace(SMALL, workers=workers, groups=3)
-        trainer = RealTrainer(config, tmp_path / str(workers))
-        with Collector(config) as collector:
-            hashes.append(data_hash(collector.collect(trainer.controller, trainer.keys())))
-    assert hashes[0] == hashes[1]
+def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in WORKERS.items():
+        config = dataclasses.replace(SMALL, workers=workers, collector=kind, groups=3)
+        trainer = RealTrainer(config, tmp_path / kind)
+        hashes[kind] = collected(trainer, state_of(trainer.controller), trainer.keys())
+    assert len(set(hashes.values())) == 1, hashes
+
+
+@pytest.mark.slow
+def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in WORKERS.items():
+        config = Config.of_row("wm", groups=3, max_steps=3, workers=workers, collector=kind)
+        trainer = DreamTrainer(config, tmp_path / kind)
+        keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
+        hashes[kind] = collected(trainer, worker.state_of(trainer.controller), keys)
+    assert len(set(hashes.values())) == 1, hashes
 
 
 @pytest.mark.parametrize("row", ["mf", "plan"])
@@ -353,7 +356,7 @@ def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> No
     assert (dream.row, dream.encoder, dream.groups, dream.rollouts) == ("wm_plus", "graph_network", 16, 5)
 
 
-@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder"])
+@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder", "collector"])
 def test_a_name_that_is_none_is_refused_with_those_that_are(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,8 @@ from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.agent.world.latent_controller import Choices
 from training.config import Config
-from training.dream_trainer import DreamTrainer, fit
+from training.dream_trainer import DreamTrainer, fit, seen_in
+from training.episodes.latent_task import RANDOM
 from training.episodes.random_keys import gumbel_of
 from training.learning.world_data import UniformPolicy, join
 from training.run import read_log
@@ -105,7 +106,8 @@ def test_a_round_of_real_and_imagined_episodes(
 
 def test_recorded_episodes_are_those_that_were_played(tmp_path: Path) -> None:
     trainer = DreamTrainer(SMALL, tmp_path, graph=GRAPHS[0])
-    rollouts, seen = trainer.collect(0, is_random=True)
+    episodes = trainer.collect(0, RANDOM)
+    rollouts, seen = [each.rollout for each in episodes], seen_in(episodes)
     joined = join(seen)
     assert joined.valid.sum() == sum(rollout.num_steps for rollout in rollouts) == trainer.real_steps
     first = rollouts[0]

@@ -14,8 +14,7 @@ from torchrlopt import _C
 from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.substitutions import is_composite
 from training.config import Config
-from training.device.prices import Prices
-from training.episodes.collect import collect_groups, controller_config, library_of, weights_of
+from training.episodes.candidate_task import CandidateTask, controller_config, library_of, state_of
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.episodes.search_teacher import best_steps
 from training.learning.distil import lessons_of
@@ -79,10 +78,12 @@ def test_groups_without_composites_speak_of_the_whole_library() -> None:
         == len(library_of(key, dataclasses.replace(config, primitives_share=0)))
     )
     controller = new_controller(LIBRARY, controller_config(config))
-    keys = [Key(5, 0, group) for group in range(4)]
+    player = CandidateTask(config).player()
+    player.load(state_of(controller))
+    played = [player.play(Key(5, 0, group)) for group in range(4)]
     seen: set[str] = set()
-    for rollout in collect_groups(weights_of(controller), keys, config, 1.0, Prices()):
-        for states in rollout.states:
+    for rollout in played:
+        for states in rollout.states if rollout is not None else ():
             seen |= {LIBRARY.names[row] for row in states.substitutions.unique().tolist()}
     assert seen
     assert not any(is_composite(LIBRARY, name) for name in seen)

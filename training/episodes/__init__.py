@@ -1,1 +1,1 @@
-"""Episodes to learn from: played, collected by processes, shown by a search; all drawn by key."""
+"""Episodes to learn from: played, as tasks of collectors, shown by a search; all drawn by key."""

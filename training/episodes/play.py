@@ -19,6 +19,7 @@ from training.config import Config
 from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
+from training.samplers import Place
 
 MAX_WALK = 8
 GREEDY_EXPANSIONS = 200
@@ -33,12 +34,16 @@ class Key:
         update: number of the collection.
         group: number of the graph in it.
         progress: of the curriculum, 0 to 1.
+        temperature: of the policy's noise.
+        way: who plays, where there is a choice; see `training.episodes.latent_task.WAYS`.
     """
 
     seed: int
     update: int
     group: int
     progress: float = 1.0
+    temperature: float = 1.0
+    way: str = "policy"
 
     def numbers(self, purpose: Purpose, *more: int) -> tuple[int, ...]:
         """The whole key of random numbers for a purpose."""
@@ -99,7 +104,6 @@ def play_group(
     cost: _C.CostModel,
     key: Key,
     config: Config,
-    temperature: float = 1.0,
     graph: _C.Graph | None = None,
 ) -> Rollout | None:
     """The episodes of one group; None where there is nothing to do in the graph.
@@ -110,16 +114,14 @@ def play_group(
         cost: prices.
         key: of graph, start and noise.
         config: rollouts, max_steps, reward.
-        temperature: of the policy's noise.
         graph: to play on; None for that of the key.
     """
     if graph is None:
         graph = draw_sample(
             config.sampler,
-            (key.seed, key.update, key.group),
+            Place(key.seed, key.update, key.group, config.groups),
             key.numbers(Purpose.GRAPH),
             key.progress,
-            config.groups,
             lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
         ).graph
     env = _C.VecRewriteEnv(
@@ -137,7 +139,7 @@ def play_group(
         seed = torch_seed(*key.numbers(Purpose.TEACHER))
         steps = best_steps(env.graph(0), library, cost, config.teacher_expansions, config.max_steps - 1, seed)
         shown = [(library.find(name), location) for name, location in steps]
-    return play(env, chooser, key, config, temperature, shown)
+    return play(env, chooser, key, config, shown)
 
 
 def play(
@@ -145,7 +147,6 @@ def play(
     chooser: Any,
     key: Key,
     config: Config,
-    temperature: float = 1.0,
     shown: Sequence[tuple[int, int]] | None = None,
 ) -> Rollout | None:
     """All episodes of an environment that was just reset; see `play_group`.
@@ -153,9 +154,8 @@ def play(
     Args:
         env: whose episodes have begun.
         chooser: what plays.
-        key: of the noise.
+        key: of the noise and its temperature.
         config: reward.
-        temperature: of the policy's noise.
         shown: (substitution, location) of the steps that the first episode takes whatever the policy says;
             then it stops.
     """
@@ -163,7 +163,7 @@ def play(
     first = before = env.outcomes()
     if before[0, OUTCOMES["terminated"]]:
         return None
-    draw = gumbel([generator(*key.numbers(Purpose.EPISODE, i)) for i in range(count)], temperature)
+    draw = gumbel([generator(*key.numbers(Purpose.EPISODE, i)) for i in range(count)], key.temperature)
     reward_of = REWARDS[config.reward]
     builder = RolloutBuilder(count)
     step = 0

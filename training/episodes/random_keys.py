@@ -29,7 +29,9 @@ class Purpose(enum.IntEnum):
     LIBRARY = 14
     WORLD_MODEL_TEST = 15
     KNOWN_GRAPH = 16
-    TEST_GRAPH = 17
+    NETWORKS = 17
+    GROUND_TRUTH = 18
+    TEST_GRAPH = 19
 
 
 def generator(*key: int) -> Generator:
@@ -55,6 +57,16 @@ def gumbel(generators: Sequence[Generator], temperature: float = 1.0) -> Draw:
             each.gumbel(scale=temperature, size=size) for each, size in zip(generators, sizes, strict=True)
         ]
         return torch.from_numpy(np.concatenate(drawn).astype(np.float32))
+
+    return draw
+
+
+def normal(generators: Sequence[Generator]) -> Draw:
+    """Standard normal noise, otherwise like `gumbel`, for policies over continuous actions."""
+
+    def draw(sizes: Sequence[int]) -> Tensor:
+        drawn = [each.standard_normal(size) for each, size in zip(generators, sizes, strict=True)]
+        return torch.from_numpy(np.concatenate(drawn))
 
     return draw
 

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
-from scipy.stats import qmc
 
 from torchrlopt import _C
 from training.episodes.random_keys import generator
@@ -86,16 +85,6 @@ def is_held_out(structure: str) -> bool:
     return int(structure, 16) % HELD_OUT_PART == 0
 
 
-def random_parameters(rng: Generator, count: int) -> np.ndarray:
-    """Independent numbers in [0, 1), [count]."""
-    return rng.random(count)
-
-
-def latin_hypercube(seed: int, num_samples: int, count: int) -> np.ndarray:
-    """Numbers in [0, 1) that cover each parameter evenly, [num_samples, count] (`scipy.stats.qmc`)."""
-    return qmc.LatinHypercube(count, rng=np.random.default_rng(seed)).random(num_samples)
-
-
 def sample_graph(
     *key: int,
     progress: float = 1.0,
@@ -131,7 +120,7 @@ def _belongs(family: str, structure: str, split: Split) -> bool:
 def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None, sizes: Sizes) -> Sample:
     is_image = rng.random() < 0.5
     blocks, choices = _blocks(is_image, split), sizes.image if is_image else sizes.sequence
-    numbers = random_parameters(rng, len(choices)) if unit is None else unit
+    numbers = rng.random(len(choices)) if unit is None else unit
     parameters = {
         name: options[int(number * len(options))]
         for (name, options), number in zip(choices.items(), numbers, strict=True)

@@ -1,8 +1,4 @@
-"""Samplers of the free parameters of graphs: batch, size or length, width.
-
-What they draw depends on the key and, for "uncertainty", on the policy's weights, so that data are the same
-for any number of workers; for the same reason "heterogeneous" gives each group a sampler, not each worker.
-"""
+"""The graph of a group, its free parameters (batch, size or length, width) drawn by a sampler."""
 
 from __future__ import annotations
 
@@ -13,10 +9,9 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import Observation, observe
-from training.episodes.random_keys import Purpose, generator, torch_seed
-from training.graphs.curriculum import Sample, latin_hypercube, sample_graph
+from training.graphs.curriculum import Sample, sample_graph
+from training.samplers import Place, draw_points
 
-SAMPLERS = ("random", "latin_hypercube", "uncertainty", "heterogeneous")
 NUM_PARAMETERS = 3
 POOL = 4  # graphs of which the most uncertain is taken
 
@@ -26,40 +21,31 @@ Entropy = Callable[[Observation], float]
 
 def draw_sample(
     sampler: str,
-    key: tuple[int, int, int],
+    place: Place,
     graph_key: tuple[int, ...],
     progress: float,
-    num_groups: int,
     entropy: Callable[[_C.Graph], float],
 ) -> Sample:
     """The graph of a group.
 
     Args:
-        sampler: one of `SAMPLERS`.
-        key: seed, update and group.
+        sampler: one of `training.samplers.SAMPLERS`.
+        place: of the group.
         graph_key: of blocks and depth, as for `sample_graph`.
         progress: of the curriculum.
-        num_groups: of an update; a Latin hypercube covers so many.
         entropy: of the policy on a graph, asked by "uncertainty" only.
 
     Raises:
         ValueError: no such sampler.
     """
-    if sampler not in SAMPLERS:
-        raise ValueError(f"no sampler {sampler!r}; choose one of: {', '.join(SAMPLERS)}")
-    seed, update, group = key
-    if sampler == "heterogeneous":
-        sampler = SAMPLERS[group % 3]
-    if sampler == "random":
-        return sample_graph(*graph_key, progress=progress)
-    if sampler == "latin_hypercube":
-        units = latin_hypercube(
-            torch_seed(Purpose.SAMPLER_HYPERCUBE, seed, update), num_groups, NUM_PARAMETERS
-        )
-        return sample_graph(*graph_key, progress=progress, unit=units[group])
-    rng = generator(Purpose.SAMPLER_POOL, *key)
-    pool = [sample_graph(*graph_key, progress=progress, unit=rng.random(NUM_PARAMETERS)) for _ in range(POOL)]
-    return pool[int(np.argmax([entropy(sample.graph) for sample in pool]))]
+
+    def graph_of(unit: np.ndarray) -> Sample:
+        return sample_graph(*graph_key, progress=progress, unit=unit)
+
+    def doubt(units: np.ndarray) -> np.ndarray:
+        return np.array([entropy(graph_of(unit).graph) for unit in units])
+
+    return graph_of(draw_points(sampler, place, NUM_PARAMETERS, doubt, POOL)[0])
 
 
 def entropy_on(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, of: Entropy) -> float:

@@ -7,42 +7,21 @@ predict the same of the next graph, so the embedding holds what it needs.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import Decision, Draw
 from torchrlopt.agent.networks.encoder import mlp
 from torchrlopt.agent.networks.ragged import segment_max
-from torchrlopt.agent.networks.two_stage_controller import LatentState
 from torchrlopt.agent.observation import Observation, collate
+from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.latent_controller import Choices
 from training.config import Config
-from training.episodes.play import Key, play_group
 from training.learning.ppo import descend, mean_of, minibatches
-from training.learning.world_data import UniformPolicy
 
-ENCODER_KEYS = 10**6  # updates of these keys are not those of any collection
-ENCODER_ROUNDS = 3
 ENCODER_EPOCHS = 6
-
-
-class _Watcher:
-    """Chooses at random among legal substitutions and locations; the observations become the states."""
-
-    def __init__(self, num_substitutions: int) -> None:
-        self.has_macros = False
-        self._count = num_substitutions
-
-    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
-        """See `training.episodes.play.CandidateChooser`."""
-        choices = Choices(seen, self._count)
-        state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
-        actions, told = UniformPolicy().act(state, draw)
-        return seen, actions, choices.rows_of(actions), told
 
 
 class _Questions(nn.Module):
@@ -69,42 +48,30 @@ class _Questions(nn.Module):
 
 def train_encoder(
     encoder: nn.Module,
-    rules: Tensor,
-    library: _C.Library,
+    num_substitutions: int,
+    rollouts: Sequence[Rollout],
     config: Config,
     generator: torch.Generator,
-    graph: _C.Graph | None = None,
-    cost: _C.CostModel | None = None,
-) -> tuple[dict[str, float], int]:
+) -> dict[str, float]:
     """Train an encoder in place on random play, and freeze it.
 
     Args:
         encoder: one of `torchrlopt.agent.networks.encoder.ENCODERS`.
-        rules: [S, D]; only their number counts.
-        library: the substitutions.
-        config: groups, rollouts, max_steps, seed.
+        num_substitutions: S.
+        rollouts: random play whose states are observations.
+        config: sizes of minibatches, seed.
         generator: of the order of minibatches.
-        graph: to play on; None for the curriculum.
-        cost: prices; of the default device if None.
 
     Returns:
-        Means of the loss in the first and the last epoch, and the number of real steps.
+        Means of the loss in the first and the last epoch.
     """
     states: list[Observation] = []
-    real_steps = 0
-    for update in range(ENCODER_ROUNDS):
-        for group in range(config.groups):
-            key = Key(config.seed, ENCODER_KEYS + update, group, update / ENCODER_ROUNDS)
-            watcher = _Watcher(len(rules))
-            rollout = play_group(watcher, library, cost or _C.CostModel(), key, config, graph=graph)
-            if rollout is None:
-                continue
-            real_steps += rollout.num_steps
-            for batch, active in zip(rollout.states, rollout.active, strict=True):
-                states += [batch.episode(row) for row in torch.nonzero(active)[:, 0].tolist()]
+    for rollout in rollouts:
+        for batch, active in zip(rollout.states, rollout.active, strict=True):
+            states += [batch.episode(row) for row in torch.nonzero(active)[:, 0].tolist()]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        questions = _Questions(int(encoder.width), len(rules))
+        questions = _Questions(int(encoder.width), num_substitutions)
     both = nn.ModuleList([encoder, questions])
     encoder.requires_grad_(True)
     optimiser = torch.optim.Adam(both.parameters(), 2e-3)
@@ -118,4 +85,4 @@ def train_encoder(
             logs.append({"loss": float(loss.detach())})
         epochs.append(mean_of(logs)["loss"])
     encoder.requires_grad_(False)
-    return {"first_loss": epochs[0], "last_loss": epochs[-1]}, real_steps
+    return {"first_loss": epochs[0], "last_loss": epochs[-1]}

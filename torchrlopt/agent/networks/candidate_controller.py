@@ -35,8 +35,8 @@ class Decision:
     Attributes:
         log_prob: [B].
         entropy: [B], of the distribution over legal actions.
-        value: [B], expected further improvement as a fraction of the first cost.
-        value_logits: [B, K], of the bins of `ValueHead`.
+        value: [B], expected return; of graphs, the further improvement as a fraction of the first cost.
+        value_logits: [B, K], what `Value.loss` takes; of graphs, the bins of `ValueHead`.
     """
 
     log_prob: Tensor
@@ -45,10 +45,21 @@ class Decision:
     value_logits: Tensor
 
 
+class Value(Protocol):
+    """How a policy's estimate of the return is learnt."""
+
+    def loss(self, logits: Tensor, values: Tensor) -> Tensor:
+        """Of each estimate [B, K], given what came out [B]: [B]."""
+        ...
+
+
 class Policy(Protocol):
     """Chooses among legal actions. What a state is, each policy says for itself."""
 
-    value: ValueHead
+    @property
+    def value(self) -> Value:
+        """The head that estimates returns."""
+        ...
 
     def collate(self, states: Sequence[Any]) -> Any:
         """Several states as one batch."""

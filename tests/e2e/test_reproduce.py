@@ -1,0 +1,83 @@
+"""The papers' experiments by one command: training/reproduce.py and training/experiments/."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from training.experiments import sampling
+from training.experiments.command import main
+from training.experiments.runs import Scale
+from training.experiments.table import EXPERIMENTS
+
+APP = typer.Typer(add_completion=False)
+APP.command()(main)
+
+
+def reproduce(out: Path, *arguments: str) -> str:
+    options = ["--share", "0.001", "--seeds", "1", "--collector", "threads", "--out", str(out)]
+    result = CliRunner().invoke(APP, [*arguments, *options])
+    assert result.exit_code == 0, result.output
+    return (out / "REPORT.md").read_text(encoding="utf-8")
+
+
+def test_everything_is_reproduced_and_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    first = reproduce(tmp_path, "fig6.3", "table6.2")
+    assert "## fig6.3" in first
+    assert "## table6.1" not in first
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.json")}
+    report = reproduce(tmp_path, "all")
+    assert all("--share 0.001 --seeds 1` on" in each for each in report.split("\n## ")[1:])
+    assert all(path.stat().st_mtime_ns == when for path, when in made.items()), "no run is made twice"
+    for name in EXPERIMENTS:
+        assert f"## {name}" in report
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        rows = list(csv.DictReader((tmp_path / f"{name}.csv").open(encoding="utf-8")))
+        assert len(rows) > 3
+    assert "DIFFER" not in report
+    assert "| NO |" not in report
+    curves = list(csv.DictReader((tmp_path / "fig6.3.csv").open(encoding="utf-8")))
+    assert all(row["sequential"] == row["distributed"] for row in curves)
+    hashes = list(csv.DictReader((tmp_path / "table6.1.csv").open(encoding="utf-8")))
+    for function in ("sphere", "ackley", "rosenbrock"):
+        assert len({row["data_sha256"] for row in hashes if row["function"] == function}) == 1
+    assert re.search(r"\| 4 \| .* \| yes \| 8259 \| 3.67 \| 3.64 \|", report), (
+        "the thesis's values beside ours"
+    )
+
+
+def test_a_difference_would_be_told(tmp_path: Path) -> None:
+    reproduce(tmp_path, "fig6.3")
+    path = next(each for each in (tmp_path / "runs").iterdir() if "threads3" in each.name)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    found["outcome"]["errors"][-1] += 1e-12
+    path.write_text(json.dumps(found), encoding="utf-8")
+    assert "THE CURVES DIFFER" in reproduce(tmp_path, "fig6.3")
+
+
+@pytest.mark.parametrize("wrong", [["table9.9"], ["all", "--collector", "cluster"]])
+def test_what_is_not_there_is_refused_with_what_is(wrong: list[str]) -> None:
+    result = CliRunner().invoke(APP, wrong)
+    assert result.exit_code == 2
+    assert "there are:" in result.output
+
+
+def test_scales_are_shares_of_the_papers_steps() -> None:
+    assert Scale(1.0, 3).steps(5000) == 5000
+    assert Scale(0.01, 3).steps(5000) == 50
+    assert Scale(0.0001, 3).steps(5000) == 10
+
+
+def test_intervals_are_students() -> None:
+    values = np.array([1.0, 2.0, 3.0])
+    assert sampling._half_width(values) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    assert sampling._differ(values, values + np.array([1.0, 1.1, 0.9]))
+    assert not sampling._differ(values, values + np.array([1.0, -1.1, 0.9]))
+    assert not sampling._differ(values[:1], values[:1] + 1), "one run tells nothing"

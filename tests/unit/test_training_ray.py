@@ -1,0 +1,73 @@
+"""Workers that are actors of Ray: training/collectors/ray_crew.py. Ray is the extra `ray`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
+from training.collectors.collector import Collector
+from training.collectors.data_hash import data_hash
+from training.config import Config
+from training.episodes.candidate_task import state_of
+from training.learn_to_optimise.episodes import DriverTask
+from training.learn_to_optimise.training_run import Spec, Workers, train
+from training.real_trainer import RealTrainer
+
+ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+pytestmark = pytest.mark.slow
+
+KEYS = [5, 0, DEADLY, 9, 1, 2, 7]
+STATE = bytes(range(40))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_ray() -> Iterator[None]:
+    """Beginning takes seconds, so that all tests share one."""
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def expected() -> str:
+    player = Numbers().player()
+    player.load(STATE)
+    return data_hash([player.play(key) for key in KEYS])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_data_of_actors_are_those_of_one_process(workers: int) -> None:
+    with Collector(Numbers(), "ray", workers) as collector:
+        collector.collect(STATE[::-1], KEYS)
+        assert data_hash(collector.collect(STATE, KEYS)) == expected()
+        assert collector.replaced == 0
+
+
+def test_an_actor_that_is_killed_changes_nothing(tmp_path: Path) -> None:
+    with Collector(Numbers(tmp_path / "died"), "ray", 2, share=2) as collector:
+        assert data_hash(collector.collect(STATE, KEYS)) == expected()
+        assert collector.replaced == 1
+
+
+def test_real_episodes_of_actors_are_those_of_one_process(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in (("in_process", 1), ("ray", 2)):
+        config = Config(row="mf", groups=3, rollouts=3, max_steps=3, workers=workers, collector=kind)
+        trainer = RealTrainer(config, tmp_path / kind)
+        with trainer.collector as collector:
+            hashes[kind] = data_hash(collector.collect(state_of(trainer.controller), trainer.keys()))
+    assert hashes["in_process"] == hashes["ray"]
+
+
+def test_a_run_does_not_depend_on_ray() -> None:
+    spec = Spec(DriverTask("ackley", "uncertainty"), 0, 10)
+    alone, apart = train(spec), train(spec, Workers("ray", 2))
+    assert (alone.data, alone.weights, alone.errors) == (apart.data, apart.weights, apart.errors)
+
+
+def test_what_the_task_raises_reaches_the_learner() -> None:
+    with Collector(Numbers(), "ray", 2) as collector, pytest.raises(OfTaskError):
+        collector.collect(STATE, [1, -4, 2])

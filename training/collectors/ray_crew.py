@@ -1,0 +1,63 @@
+"""Workers that are actors of Ray (extra `ray`), on this machine or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import ray
+from ray.exceptions import ObjectLostError, RayActorError
+
+from training.collectors.crews import Crew, Seat
+from training.collectors.worker import Task, Worker
+
+
+class _RaySeat(Seat):
+    def __init__(self, task: Any) -> None:
+        self._actor = ray.remote(num_cpus=1)(Worker).remote(task)
+
+    def load(self, state: Any) -> Future[None]:
+        return self._actor.load.remote(state).future()
+
+    def play(self, keys: Sequence[Any]) -> Future[bytes]:
+        return self._actor.play.remote(keys).future()
+
+    def close(self) -> None:
+        ray.kill(self._actor)
+
+
+class RayActors(Crew):
+    """Actors of Ray, one processor each.
+
+    Ray is begun by the first crew, and ended by it if it was not there before.
+
+    Args:
+        task: what they do.
+        workers: processors that a local Ray is given.
+        address: of a cluster whose machines have this repository and its requirements, as `ray.init` takes
+            it; a Ray of its own on this machine if empty.
+    """
+
+    lost = (RayActorError, ObjectLostError)
+
+    def __init__(self, task: Task, workers: int, address: str = "") -> None:
+        super().__init__(task)
+        self._is_own = not ray.is_initialized()
+        if self._is_own:
+            here = {} if address else {"num_cpus": workers, "include_dashboard": False}
+            ray.init(address=address or "local", log_to_driver=False, **here)
+        self._shared_task = ray.put(task)
+
+    def hire(self) -> Seat:
+        """See `Crew`."""
+        return _RaySeat(self._shared_task)
+
+    def share(self, state: bytes) -> Any:
+        """Into Ray's store, once for all workers of a machine."""
+        return ray.put(state)
+
+    def close(self) -> None:
+        """See `Crew`."""
+        if self._is_own:
+            ray.shutdown()

@@ -1,0 +1,87 @@
+"""What workers do for the rows "mf" and "plan": real episodes of a `CandidateController`.
+
+The episodes of one graph are always played together, under one key, so that the batches that the networks
+see do not depend on how many workers there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from torchrlopt import _C
+from torchrlopt.agent.checkpoint import new_controller
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
+from torchrlopt.agent.observation import Schema
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.substitutions import load_library
+from training.collectors import worker
+from training.collectors.worker import packed, state_from, unpacked
+from training.config import Config
+from training.device.prices import Prices, cost_of
+from training.episodes.play import CandidateChooser, Key, play_group
+from training.episodes.random_keys import Purpose, generator
+
+
+def controller_config(config: Config) -> ControllerConfig:
+    """Sizes of the networks of a run."""
+    return ControllerConfig(encoder=config.encoder, width=config.width, rounds=config.rounds)
+
+
+def state_of(controller: CandidateController) -> bytes:
+    """Everything that a worker needs to play like this controller, buffers included."""
+    return packed((controller.schema.to_json(), worker.state_of(controller)))
+
+
+def library_of(key: Key, config: Config) -> _C.Library:
+    """The substitutions that a group may use: all of them, or the primitives only; drawn by key."""
+    drawn = generator(*key.numbers(Purpose.LIBRARY)).random()
+    return load_library(primitives_only=bool(drawn < config.primitives_share))
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateTask:
+    """See `training.collectors.worker.Task`; its results are rollouts, None where a graph offers nothing.
+
+    Attributes:
+        config: everything that episodes depend on.
+        prices: of the device.
+    """
+
+    config: Config
+    prices: Prices = dataclasses.field(default_factory=Prices)
+
+    def player(self) -> CandidatePlayer:
+        """See `Task`."""
+        return CandidatePlayer(self)
+
+
+class CandidatePlayer:
+    """See `training.collectors.worker.Player`.
+
+    Args:
+        task: whose episodes it plays.
+    """
+
+    def __init__(self, task: CandidateTask) -> None:
+        self._config = task.config
+        self._library, self._cost = load_library(), cost_of(task.prices)
+        self._controller: CandidateController | None = None
+
+    def load(self, state: bytes) -> None:
+        """A controller with this schema and these weights."""
+        schema, weights = unpacked(state)
+        sizes = controller_config(self._config)
+        controller = new_controller(self._library, sizes, schema=Schema.from_json(schema))
+        controller.load_state_dict(state_from(weights))
+        self._controller = controller.eval()  # embeddings of substitutions are computed once; no other change
+
+    def play(self, key: Key) -> Rollout | None:
+        """The group of a key."""
+        assert self._controller is not None
+        usable = library_of(key, self._config)
+        rows = None
+        if usable is not self._library:
+            rows = torch.tensor([self._library.find(name) for name in usable.names])
+        return play_group(CandidateChooser(self._controller, rows), usable, self._cost, key, self._config)

@@ -1,0 +1,108 @@
+"""What workers do for the rows "wm" and "wm_plus": real episodes that a world model learns from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw
+from torchrlopt.agent.networks.two_stage_controller import LatentState
+from torchrlopt.agent.observation import Observation, Schema
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.world.latent_controller import Choices, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.substitutions import load_library
+from training.collectors.worker import state_from
+from training.config import Config
+from training.device.prices import Prices, cost_of
+from training.episodes.play import Key, play_group
+from training.learning.world_data import UniformPolicy, sequences
+
+#: Who plays the groups of a key: the policy; the uniform policy, seen by the networks; or the uniform policy
+#: before there are any, with observations as its states.
+POLICY, RANDOM, WATCHED = WAYS = ("policy", "random", "watched")
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentEpisodes:
+    """The episodes of a group.
+
+    Attributes:
+        rollout: for scores; of watched episodes, with the observations.
+        seen: what the world model saw; None of watched episodes.
+    """
+
+    rollout: Rollout
+    seen: Sequences | None
+
+
+class Watcher:
+    """Chooses at random among legal substitutions and locations; the observations become the states."""
+
+    def __init__(self, num_substitutions: int) -> None:
+        self.has_macros = False
+        self._count = num_substitutions
+
+    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
+        """See `training.episodes.play.CandidateChooser`."""
+        choices = Choices(seen, self._count)
+        state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
+        actions, told = UniformPolicy().act(state, draw)
+        return seen, actions, choices.rows_of(actions), told
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentTask:
+    """See `training.collectors.worker.Task`; its results are `LatentEpisodes`, None where there are none.
+
+    Attributes:
+        config: everything that episodes depend on.
+        prices: of the device.
+        sizes: of the networks.
+        graph: text of the graph to play on; None for the curriculum.
+    """
+
+    config: Config
+    prices: Prices
+    sizes: LatentConfig
+    graph: str | None = None
+
+    def player(self) -> LatentPlayer:
+        """See `Task`."""
+        return LatentPlayer(self)
+
+
+class LatentPlayer:
+    """See `training.collectors.worker.Player`.
+
+    Args:
+        task: whose episodes it plays.
+    """
+
+    def __init__(self, task: LatentTask) -> None:
+        self._config = task.config
+        self._library, self._cost = load_library(), cost_of(task.prices)
+        self._graph = None if task.graph is None else _C.parse_graph(task.graph)
+        self._controller = LatentController(Schema.current(), task.sizes, self._library.names).eval()
+
+    def load(self, state: bytes) -> None:
+        """All weights and buffers."""
+        self._controller.load_state_dict(state_from(state))
+
+    def play(self, key: Key) -> LatentEpisodes | None:
+        """The group of a key."""
+        if key.way == WATCHED:
+            rollout = self._group(Watcher(len(self._library)), key)
+            return None if rollout is None else LatentEpisodes(rollout, None)
+        controller = self._controller
+        policy = UniformPolicy() if key.way == RANDOM else controller.policy
+        chooser = LatentChooser(controller.encoder, controller.model, policy)
+        rollout = self._group(chooser, key)
+        return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
+
+    def _group(self, chooser: Any, key: Key) -> Rollout | None:
+        return play_group(chooser, self._library, self._cost, key, self._config, self._graph)

@@ -1,0 +1,63 @@
+"""What an experiment is: an entry of the table of everything that can be reproduced."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from training.experiments.runs import Finished, Run, Scale, Workplace
+
+Cell = str | float | int
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What an experiment has to report of.
+
+    Attributes:
+        finished: its runs.
+        scale: of them.
+        place: where they were made.
+    """
+
+    finished: Mapping[Run, Finished]
+    scale: Scale
+    place: Workplace
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper.
+
+    Attributes:
+        title: of its section in the report.
+        source: where in which paper.
+        runs: that it needs.
+        report: writes its CSV and PNG into a folder; the lines of its section.
+    """
+
+    title: str
+    source: str
+    runs: Callable[[Scale, Workplace], list[Run]]
+    report: Callable[[Results, Path], list[str]]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
+    """Lines of a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    return [*lines, *("| " + " | ".join(map(shown, row)) + " |" for row in rows)]
+
+
+def shown(cell: Cell) -> str:
+    """Numbers with three digits that count."""
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Six digits of each number."""
+    lines = [",".join(header)]
+    lines += [
+        ",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row) for row in rows
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
