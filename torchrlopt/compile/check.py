@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrlopt.capture.sharing import overlaps
 from torchrlopt.compile.float64 import float64_reference
-from torchrlopt.compile.sharing import overlaps
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 
 Callee = Callable[..., Sequence[Any]]

@@ -26,13 +26,13 @@ def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
             found.append(None)
             continue
         others = by_storage.setdefault(tensor.untyped_storage().data_ptr(), [])
-        found.append(next((name for name, other in others if _overlap(tensor, other)), None))
+        found.append(next((name for name, other in others if overlap(tensor, other)), None))
         others.append((f"output {index}", tensor))
     return found
 
 
-def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether tensors of one storage have bytes in common."""
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether tensors of one storage have bytes in common. They may be without data."""
     (first_a, last_a), (first_b, last_b) = _bytes(a), _bytes(b)
     if last_a <= first_b or last_b <= first_a:
         return False
