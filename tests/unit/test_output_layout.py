@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchrlopt.capture.views import is_apart
+from torchrlopt.capture.sharing import is_apart
 from torchrlopt.compile import backend
 
 OPTIONS: dict[str, Any] = {"on_error": "raise", "measure": False, "cache": False, "prices": "typical"}

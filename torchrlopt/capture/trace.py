@@ -20,8 +20,8 @@ import torch
 from torchrlopt.capture import aot
 from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
 from torchrlopt.capture.effects import effect_before_tracing
+from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
-from torchrlopt.capture.views import with_bases
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
 
@@ -52,7 +52,7 @@ class Traced:
         names: of the inputs in the user's words, such as "encoder.weight"; empty where they are not known.
         autocast: what the caller had on, see `aot.autocast_state`. Its casts are in the ATen graph; where
             there are none, as in a model that has the dtype already, the original takes time to see that.
-        num_added: how many outputs at the end nobody is given, see `views.with_bases`.
+        num_added: how many outputs at the end nobody is given, see `sharing.with_bases`.
     """
 
     aten: torch.fx.GraphModule

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.capture.views import base_of, hint, is_apart
+from torchrlopt.capture.sharing import base_of, hint, is_apart
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.lowering.converters.emitter import Emitter, aten
 from torchrlopt.executors.lowering.fx_values import dim_key
