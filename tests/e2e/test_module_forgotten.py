@@ -54,6 +54,36 @@ def test_an_optimised_model(executor: str, weights: str) -> None:
     assert known_backends() == backends
 
 
+class Failing(Branches):
+    """Ends between two graphs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        torch._dynamo.graph_break()
+        if y.shape[0] == 5:
+            raise ValueError("no five rows")
+        return y + 1
+
+
+@pytest.mark.parametrize("on_error", ["fallback", "raise"])
+@pytest.mark.parametrize(("keywords", "error"), [({}, ValueError), ({"y": 1}, TypeError)])
+def test_a_model_whose_first_call_fails(
+    keywords: dict[str, int], error: type[Exception], on_error: str
+) -> None:
+    gc.collect()
+    names, backends = dynamos_globals(), known_backends()
+    model = build(Failing)
+    fast = torchrlopt.optimise(model, **{**QUICK, "on_error": on_error})
+    with pytest.raises(error):
+        fast(torch.randn(5, 16), **keywords)
+    alive = [weakref.ref(each) for each in (model, fast, model.a.weight.untyped_storage())]
+    del model, fast
+    gc.collect()
+    assert not any(reference() is not None for reference in alive)
+    assert dynamos_globals() == names
+    assert known_backends() == backends
+
+
 def test_a_model_that_was_explained() -> None:
     gc.collect()
     backends, names = known_backends(), dynamos_globals()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,19 +126,26 @@ def test_a_graph_with_effects_other_than_assertions_is_left_alone() -> None:
     assert [name for name, _ in _noted(lambda: optimised(torch.randn(4)))] == ["once"]
 
 
-def test_a_model_with_an_assertion_is_rewritten_and_still_asserts() -> None:
+@pytest.mark.parametrize("words", [("the sum must be positive",), ()])
+def test_a_model_with_an_assertion_is_rewritten_and_still_asserts(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            torch._assert_async(x.sum() > 0, "the sum must be positive")
+            torch._assert_async(x.sum() > 0, *words)
             return torch.relu(torch.relu(x))
 
     torch._dynamo.reset()
-    x = torch.rand(4) + 1
-    optimised = torchrlopt.optimise(Model().eval(), x, executor="eager", measure=False, on_error="raise")
+    x, model = torch.rand(4) + 1, Model().eval()
+    with pytest.raises(RuntimeError) as plain:
+        model(-x)
+    optimised = torchrlopt.optimise(model, x, executor="eager", measure=False, on_error="raise")
     assert optimised.report.kept == "rewritten"
-    torch.testing.assert_close(optimised(x), x)
-    with pytest.raises(RuntimeError, match="the sum must be positive"):
-        optimised(-x)
+    torchrlopt.save(optimised, tmp_path / "model.pt2", x)
+    for each in (optimised, torchrlopt.load(tmp_path / "model.pt2")):
+        torch.testing.assert_close(each(x), x)
+        with pytest.raises(RuntimeError, match=re.escape(str(plain.value))):
+            each(-x)
 
 
 def test_an_assertion_on_a_gpu_is_left_alone() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from torchrlopt.capture.sharing import is_apart
 from torchrlopt.compile import backend
-from torchrlopt.executors.lowering.output_layout import is_apart
 
 OPTIONS: dict[str, Any] = {"on_error": "raise", "measure": False, "cache": False, "prices": "typical"}
 

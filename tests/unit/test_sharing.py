@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchrlopt
-from torchrlopt.compile.sharing import overlaps
+from torchrlopt.capture.sharing import overlaps
 
 
 def views(draw: random.Random) -> list[torch.Tensor]:

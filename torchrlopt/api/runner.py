@@ -17,10 +17,11 @@ from torchrlopt.api.first_call import FirstCall
 from torchrlopt.api.gradients import is_differentiated
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
-from torchrlopt.report import Report
+from torchrlopt.report import Report, Timing
 
 if TYPE_CHECKING:
     from torchrlopt.api.shortcut import Shortcuts
+    from torchrlopt.api.trial import Trial
 
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
@@ -51,6 +52,7 @@ class Runner:
         self._compiled, self._shortcuts = _compiled(original, options, weakref.ref(self))
         self._is_fresh = True
         self._left_alone: set[tuple[Any, ...]] = set()
+        self._trial: Trial | None = None
 
     @property
     def has_varying_sizes(self) -> bool:
@@ -74,6 +76,12 @@ class Runner:
             or (self._left_alone and _kind(args, kwargs) in self._left_alone)
         ):
             return self.original.forward(*args, **kwargs)
+        trial = self._trial
+        if trial is not None:
+            if trial.takes(_kind(args, kwargs)):
+                return self._call_in_turn(trial, args, kwargs)
+            if trial.is_given_up:
+                self._trial = None
         records = torch.is_grad_enabled()
         if records:
             torch._C._set_grad_enabled(False)  # without the object that `no_grad` makes
@@ -133,27 +141,57 @@ class Runner:
             WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
         elif is_over and self.options.measure:
             self._weigh(args, kwargs)
+        elif self.options.measure:
+            self._try(args, kwargs)
         return outputs
 
     def _weigh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Go back to the original for calls like this one, where they are not faster as a whole."""
         from torchrlopt.api import whole_call  # heavy
-        from torchrlopt.compile.backend import save_report
-        from torchrlopt.compile.fallback import warn_of
 
         (report,) = self.reports
         if not whole_call.is_doubtful(report):
             return
         timing = whole_call.time_calls(self.original.forward, self, args, kwargs, report, self.options)
         if timing.gain < self.options.min_gain:
-            self._left_alone.add(_kind(args, kwargs))
-            self.reports[0] = whole_call.with_original(report, timing, self.options)
+            self._leave_alone(_kind(args, kwargs), 1, timing)
+
+    def _leave_alone(self, kind: tuple[Any, ...], num_reports: int, timing: Timing) -> None:
+        """Run the original for calls of a kind from now on; the first reports say why."""
+        from torchrlopt.api import whole_call  # heavy
+        from torchrlopt.compile.backend import save_report
+        from torchrlopt.compile.fallback import warn_of
+
+        self._left_alone.add(kind)
+        for at, report in enumerate(self.reports[:num_reports]):
+            self.reports[at] = whole_call.with_original(report, timing, self.options)
             try:
-                save_report(self.reports[0], self.options)
+                save_report(self.reports[at], self.options)
             except OSError as error:
                 if self.options.on_error == "raise":
                     raise
                 warn_of(error)
+
+    def _try(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """After a call that must not be repeated: time later ones like it, where that decides something."""
+        from torchrlopt.api.trial import Trial, needs_trial  # heavy
+
+        if needs_trial(self.reports):
+            self._trial = Trial(_kind(args, kwargs), len(self.reports), self.options)
+
+    def _call_in_turn(self, trial: Trial, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call by the original or by the compiled code; the last one of the trial decides."""
+        with torch.no_grad():
+            outputs, timing = trial.call(
+                lambda: self.original.forward(*args, **kwargs),
+                lambda: self._call_slowly(args, kwargs),
+                (args, kwargs),
+            )
+        if timing is not None:
+            self._trial = None
+            if timing.gain < self.options.min_gain:
+                self._leave_alone(trial.kind, trial.num_reports, timing)
+        return outputs
 
 
 def _is_traced() -> bool:

@@ -6,7 +6,7 @@ Those take some 10 to 100 microseconds of every call, which a small model may no
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch.utils._pytree import tree_leaves
@@ -26,6 +26,16 @@ def is_doubtful(report: Report) -> bool:
     if before_ms is None or after_ms is None or before_ms > _LONG_MS:
         return False
     return report.kept == "original" or before_ms - after_ms < _LARGE_MS
+
+
+def is_decided_by_graphs(reports: Iterable[Report]) -> bool:
+    """Whether graphs save so much, or take so long, that what is around them does not matter."""
+    before_ms = saved_ms = 0.0
+    for report in reports:
+        before_ms += report.measured_before_ms or 0.0
+        if report.kept == "rewritten" and report.measured_before_ms and report.measured_after_ms:
+            saved_ms += report.measured_before_ms - report.measured_after_ms
+    return before_ms > _LONG_MS or saved_ms >= _LARGE_MS
 
 
 def time_calls(

@@ -31,6 +31,7 @@ from torch._prims_common import clone_preserve_strides
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchrlopt.capture.effects import KEPT
 from torchrlopt.capture.fast_paths import PARTS
 from torchrlopt.errors import CaptureError
 
@@ -122,7 +123,10 @@ def trace(
 
     try:
         compiler = aot_autograd(
-            fw_compiler=training, bw_compiler=boxed, inference_compiler=inference, decompositions=PARTS
+            fw_compiler=training,
+            bw_compiler=boxed,
+            inference_compiler=inference,
+            decompositions=PARTS | KEPT,
         )
         run: Callable[..., Any] = compiler(gm, example_inputs)
         return run

@@ -8,6 +8,9 @@ drops it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 _ASSERTIONS = frozenset(
@@ -21,6 +24,15 @@ _ASSERTIONS = frozenset(
         "sym_constrain_range_for_size",
     }
 )
+
+
+def _assert_with_words(condition: torch.Tensor) -> None:
+    torch.ops.aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
+
+
+KEPT: dict[Any, Callable[..., Any]] = {torch.ops.aten._assert_async.default: _assert_with_words}
+"""Decompositions into calls that torch does not take for dead, as it does an assertion without a message.
+The message is the one that the operator has without."""
 
 
 def has_effect(node: torch.fx.Node) -> bool:

@@ -17,6 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._pytree import tree_leaves
 
 from torchrlopt.capture.aten import reason_to_leave_alone
+from torchrlopt.capture.effects import KEPT
 from torchrlopt.capture.fast_paths import PARTS
 from torchrlopt.capture.trace import Traced
 from torchrlopt.capture.whole import whole_operators
@@ -61,7 +62,7 @@ def export(
     try:
         with torch.no_grad(), whole_operators():
             plain = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
-            program = plain.run_decompositions(PARTS)
+            program = plain.run_decompositions(PARTS | KEPT)
     except Exception as error:  # of many types
         raise CaptureError(
             "torch.export refuses the model",

@@ -20,6 +20,7 @@ import torch
 from torchrlopt.capture import aot
 from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
 from torchrlopt.capture.effects import effect_before_tracing
+from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
@@ -41,7 +42,8 @@ class Traced:
     """One inference graph with the real inputs that it was traced for.
 
     Attributes:
-        aten: the functional ATen graph that AOTAutograd hands to its inference compiler; nobody changes it.
+        aten: the functional ATen graph that AOTAutograd hands to its inference compiler, with more outputs
+            where some share memory; nobody changes it.
         inputs: its inputs in order: tensors (weights among them), and ints for symbolic sizes.
         static: positions of the weights.
         mutated: positions of the inputs that AOTAutograd writes to after a call.
@@ -50,6 +52,7 @@ class Traced:
         names: of the inputs in the user's words, such as "encoder.weight"; empty where they are not known.
         autocast: what the caller had on, see `aot.autocast_state`. Its casts are in the ATen graph; where
             there are none, as in a model that has the dtype already, the original takes time to see that.
+        num_added: how many outputs at the end nobody is given, see `sharing.with_bases`.
     """
 
     aten: torch.fx.GraphModule
@@ -59,11 +62,13 @@ class Traced:
     num_lifted: int
     names: tuple[str, ...] = ()
     autocast: tuple[str, ...] = ()
+    num_added: int = 0
 
     @functools.cached_property
     def content(self) -> str:
         """The content key of the graph, see `aten.content_key`, with the autocast of the caller."""
-        return " ".join([content_key(self.aten, self.static), *self.autocast])
+        added = [f"+{self.num_added}"] if self.num_added else []
+        return " ".join([content_key(self.aten, self.static), *added, *self.autocast])
 
     @functools.cached_property
     def device(self) -> torch.device:
@@ -128,7 +133,10 @@ def trace(
                 leave(reason)
                 return None
             names = input_names(gm, len(weights))
-            return answer(Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast))
+            aten, num_added = with_bases(aten)
+            return answer(
+                Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast, num_added)
+            )
 
         try:
             return aot.trace(
@@ -207,6 +215,9 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        # What takes keywords of any name may go through them in their order, which Dynamo guards only where
+        # the function that it compiles does so itself, and by `keys`, not by iterating over the dict.
+        list(kwargs.keys())
         return model(*args, **kwargs)
 
     name = f"optimised_{next(_serial)}"

@@ -20,9 +20,9 @@ from torchrlopt.capture.folding import fold
 from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
 from torchrlopt.capture.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
 from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opaque_name
+from torchrlopt.capture.translate.by_exporter import translate_by_exporter
 from torchrlopt.capture.translate.contraction import linear, transposed_weight_gemm
 from torchrlopt.capture.translate.table import TABLE, SymScalar, Target, bind
-from torchrlopt.capture.translate_by_exporter import translate_by_exporter
 from torchrlopt.errors import CaptureError
 
 _log = logging.getLogger(__name__)

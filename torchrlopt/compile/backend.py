@@ -278,7 +278,7 @@ def _answer(
     def note(error: Exception, args: Sequence[Any]) -> None:
         note_failure(aten, args, static, options, report, error)
 
-    compiled = Compiled(lowered, aten, report, options.on_error, options.verify, note)
+    compiled = Compiled(lowered, aten, report, options.on_error, options.verify, note, traced.num_added)
     MEMORY.keep(outcome.key, compiled)
     return compiled
 

@@ -78,7 +78,7 @@ class BoundCompiled(BoundGraph):
                 logger.debug("a call failed and is made once more", exc_info=True)
                 self._call = outputs = None  # `Compiled` knows what to do where it fails again
             if outputs is not None:
-                return outputs
+                return self._compiled.returned(outputs)
         args = self._filled(values)
         if args is None:
             return None

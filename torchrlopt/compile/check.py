@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrlopt.capture.sharing import overlaps
 from torchrlopt.compile import differences
 from torchrlopt.compile.float64 import float64_reference
-from torchrlopt.compile.sharing import overlaps
+from torchrlopt.compile.precision import computed_in
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 
 Callee = Callable[..., Sequence[Any]]
@@ -47,6 +48,19 @@ class Tolerance:
         thousand times: twice for 20 elements, five times for four.
         """
         return max(self.rmse_factor, min(self.max_factor, math.exp(3.1 / math.sqrt(count))))
+
+    def of_work_in(self, dtype: torch.dtype | None) -> Tolerance:
+        """That of numbers that were computed in a coarser dtype; its floors go no further than float32's."""
+        work = TOLERANCES.get(dtype) if dtype is not None else None
+        if work is None or work.rmse_floor <= self.rmse_floor:
+            return self
+        float32 = TOLERANCES[torch.float32]
+        return Tolerance(
+            max(self.rmse_factor, work.rmse_factor),
+            max(self.max_factor, work.max_factor),
+            max(self.max_floor, min(work.max_floor, float32.max_floor)),
+            max(self.rmse_floor, min(work.rmse_floor, float32.rmse_floor)),
+        )
 
 
 def _in_units_of_eps(dtype: torch.dtype, rmse_factor: float, max_floor: float = 8) -> Tolerance:
@@ -97,7 +111,11 @@ class Errors(NamedTuple):
 
 
 def compare(
-    reference: Sequence[Any], original: Sequence[Any], rewritten: Sequence[Any], where: str = "outputs"
+    reference: Sequence[Any],
+    original: Sequence[Any],
+    rewritten: Sequence[Any],
+    where: str = "outputs",
+    work: Sequence[torch.dtype | None] = (),
 ) -> Errors:
     """Compare the outputs of the rewritten graph with those of the original.
 
@@ -106,6 +124,7 @@ def compare(
         original: outputs of the original graph in its own dtypes.
         rewritten: outputs of the rewritten graph.
         where: what is compared, for the message.
+        work: what each output was computed in, see `computed_in`; empty where that is not known.
 
     Raises:
         VerificationError: a structure, an integer or an error beyond `TOLERANCES`.
@@ -115,6 +134,7 @@ def compare(
             "the number of outputs differs", where=where, expected=len(original), got=len(rewritten)
         )
     worst, own = 0.0, [Own()] * len(original)
+    known = work if len(work) == len(original) else [None] * len(original)
     for index, (ref, old, new) in enumerate(zip(reference, original, rewritten, strict=True)):
         place = f"{where}, output {index}"
         if not isinstance(old, torch.Tensor):
@@ -125,7 +145,7 @@ def compare(
         if old.numel() == 0:
             continue
         if old.is_floating_point() or old.is_complex():
-            error, own[index] = _compare_floats(ref, old, new, place)
+            error, own[index] = _compare_floats(ref, old, new, place, known[index])
             worst = max(worst, error)
         elif not torch.equal(old, new):
             count = int((old != new).sum())
@@ -161,12 +181,12 @@ def _tolerance(dtype: torch.dtype, place: str) -> Tolerance:
 
 
 def _compare_floats(
-    reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor, place: str
+    reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor, place: str, work: torch.dtype | None
 ) -> tuple[float, Own]:
     """The error of `new` as a multiple of that of `old`, and that; raises VerificationError beyond it."""
     if old.is_complex():
         reference, old, new = (torch.view_as_real(x.resolve_conj()) for x in (reference, old, new))
-    tolerance = _tolerance(old.dtype, place)
+    tolerance = _tolerance(old.dtype, place).of_work_in(work)
     scale = 1.0 if tolerance is TOLERANCES[torch.float64] else 0.0
     of_old, of_new = differences.Errors(), differences.Errors()
     for ref, before, after in differences.pieces(reference, old, new):
@@ -220,11 +240,13 @@ class Standard(NamedTuple):
         original: outputs of the original.
         reference: outputs in float64.
         sharing: see `overlaps`.
+        work: see `computed_in`.
     """
 
     original: tuple[Any, ...]
     reference: tuple[Any, ...]
     sharing: list[str | None]
+    work: tuple[torch.dtype | None, ...]
 
 
 def standard(
@@ -233,14 +255,14 @@ def standard(
     """Run the original and the float64 reference; raises UnsupportedError where that cannot be."""
     with _refused(where):
         old = tuple(original(*inputs))
-        return Standard(old, float64_reference(aten, inputs), overlaps(old, inputs))
+        return Standard(old, float64_reference(aten, inputs), overlaps(old, inputs), computed_in(aten))
 
 
 def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], where: str = "") -> Errors:
     """Compare a callable with what is known to be right for these inputs; see `verify`."""
     new = run(rewritten, inputs, where)
     _compare_sharing(known.sharing, new, inputs, where)
-    return compare(known.reference, known.original, new, where or "outputs")
+    return compare(known.reference, known.original, new, where or "outputs", known.work)
 
 
 def confirm(
@@ -274,11 +296,12 @@ def confirm(
         old = tuple(original(*inputs))
     _compare_sharing(overlaps(old, inputs), new, inputs, where)
     known = own if len(own) == len(old) else [Own()] * len(old)
-    if len(old) == len(new) and all(map(_is_close, old, new, known)):
+    work = computed_in(aten)
+    if len(old) == len(new) and all(map(_is_close, old, new, known, work)):
         return
     with _refused(where):
         reference = float64_reference(aten, inputs)
-    compare(reference, old, new, where)
+    compare(reference, old, new, where, work)
 
 
 @contextmanager
@@ -293,7 +316,7 @@ def _refused(where: str) -> Iterator[None]:
         ) from error
 
 
-def _is_close(old: Any, new: Any, own: Own) -> bool:
+def _is_close(old: Any, new: Any, own: Own, work: torch.dtype | None) -> bool:
     """Within half the floor of the tolerance, or the known error. Equal bits are; NaN is not."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return type(old) is type(new) and bool(old == new)
@@ -302,6 +325,7 @@ def _is_close(old: Any, new: Any, own: Own) -> bool:
     tolerance = TOLERANCES.get(old.dtype)
     if tolerance is None or old.numel() == 0:
         return old.numel() == 0 or (not old.is_floating_point() and torch.equal(old, new))
+    tolerance = tolerance.of_work_in(work)
     scale, difference = 0.0, differences.Errors()
     for wide_old, wide_new in differences.pieces(old, new):
         found = (wide_new - wide_old).abs()

@@ -46,6 +46,7 @@ class Compiled:
         on_error: "fallback" goes on with the original when a call fails, "raise" raises.
         verify: whether calls with new weights are compared with the original.
         note: told of an error in a call that is not the caller's, with the arguments.
+        num_added: outputs at the end that no caller gets.
     """
 
     _boxed_call = True
@@ -58,6 +59,7 @@ class Compiled:
         on_error: OnError = "fallback",
         verify: bool = True,
         note: Callable[[Exception, Sequence[Any]], None] = lambda error, args: None,
+        num_added: int = 0,
     ) -> None:
         self.lowered: Lowered | None = lowered
         self.report = report
@@ -65,6 +67,7 @@ class Compiled:
         self._on_error = on_error
         self._verify = verify
         self._note = note
+        self._num_added = num_added
         self._evaluations = _evaluations(lowered)
         self._lock = threading.Lock()
 
@@ -90,9 +93,14 @@ class Compiled:
                     self._note(error, args)
                     raise
                 outputs = self._run_original(error, args)
+        outputs = self.returned(outputs)
         if RECORDING.calls is not None:
             RECORDING.calls.append((self, tuple(args), outputs))
         return outputs
+
+    def returned(self, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Of the outputs of the graph those that the caller gets."""
+        return outputs[: -self._num_added] if self._num_added else outputs
 
     def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:
         """The original's outputs. The rewritten graph is called no more, unless these weights are to blame.

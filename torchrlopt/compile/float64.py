@@ -13,7 +13,7 @@ from torchrlopt.executors.weights.widening import MOVEMENT
 aten = torch.ops.aten
 
 # A pad brings a number of its own, which would be rounded.
-_MOVES = (MOVEMENT - {aten.constant_pad_nd.default}) | {
+MOVES = (MOVEMENT - {aten.constant_pad_nd.default}) | {
     aten.embedding.default,
     aten.gather.default,
     aten.index.Tensor,
@@ -35,7 +35,7 @@ class _Float64(torch.fx.Interpreter):
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         assert callable(n.target)
-        if n.target in _MOVES and not any(map(_is_wide, tree_leaves((args, kwargs)))):
+        if n.target in MOVES and not any(map(_is_wide, tree_leaves((args, kwargs)))):
             return n.target(*args, **kwargs)
         try:
             return n.target(*tree_map(_widened, args), **tree_map(_widened, kwargs))

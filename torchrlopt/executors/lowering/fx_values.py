@@ -75,11 +75,6 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     return bound
 
 
-def gives_new_memory(node: fx.Node) -> bool:
-    """True for a call of a function that says of itself that none of its results shares memory."""
-    return getattr(node.target, "gives_new_memory", False) is True
-
-
 def only_user(node: fx.Node) -> fx.Node | None:
     """The single node that reads this one, None when there are none or several."""
     return next(iter(node.users)) if len(node.users) == 1 else None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from torchrlopt.capture.sharing import base_of, hint, is_apart
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.lowering.converters.emitter import Emitter, aten
-from torchrlopt.executors.lowering.fx_values import dim_key, gives_new_memory
+from torchrlopt.executors.lowering.fx_values import dim_key
 from torchrlopt.executors.lowering.symbols import number_of
 
 
@@ -56,18 +57,25 @@ class OutputEmitter:
             results: by the original output nodes, the present nodes with the values.
         """
         # What others are views of comes first.
-        order = sorted(results, key=lambda source: _base(source) is not source)
+        order = sorted(results, key=lambda source: base_of(source) is not source)
         return {source: self._matched(results[source], source) for source in order}
 
     def _matched(self, node: fx.Node, source: fx.Node) -> fx.Node:
         if not isinstance(source.meta.get("val"), torch.Tensor):
             return node
-        theirs = _base(source)
+        theirs = base_of(source)
         whole = self._returned.get(theirs)
-        if whole is not None and theirs is not source and _base(node) is not _base(whole):
-            node = self._viewed(source, theirs, whole) or node
+        if whole is not None and theirs is not source:
+            view = self._viewed(source, theirs, whole)
+            if view is None:
+                raise UnsupportedError(
+                    "outputs share memory, and what their views are made with is not known here",
+                    where=source.name,
+                )
+            self._returned[source] = view
+            return view
         node = with_layout(self._emitter, node, source.meta["val"])
-        mine = _base(node)
+        mine = base_of(node)
         # A caller may write to an output: it must not reach an input, a constant or another output by that.
         if mine in self._inputs:
             shares = theirs.op == "placeholder" and theirs.name == mine.name
@@ -75,7 +83,9 @@ class OutputEmitter:
             shares = theirs.op == "get_attr"
         else:
             shares = self._owners.setdefault(mine, theirs) is theirs
-        node = node if shares else self._emitter.op(aten.clone.default, node)
+        if not shares:  # a copy may lie otherwise in memory
+            copied = self._emitter.op(aten.clone.default, node)
+            node = with_layout(self._emitter, copied, source.meta["val"])
         self._returned[source] = node
         return node
 
@@ -84,7 +94,7 @@ class OutputEmitter:
 
         Whoever writes to such an output writes to the input.
         """
-        base = _base(source)
+        base = base_of(source)
         return self._viewed(source, base, self._placeholders[base.name]) if base.op == "placeholder" else None
 
     def _viewed(self, source: fx.Node, base: fx.Node, node: fx.Node) -> fx.Node | None:
@@ -131,23 +141,10 @@ def _with_strides(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.No
     return emitter.op(aten.expand.default, copied, emitter.shape(node)) if repeated else copied
 
 
-def is_apart(value: torch.Tensor) -> bool:
-    """Whether no two elements lie in one place but those along an expanded axis."""
-    reach = 1  # of the axes with smaller strides
-    axes = [(_hint(stride), _hint(size)) for size, stride in zip(value.shape, value.stride(), strict=True)]
-    for stride, size in sorted(axes):
-        if stride == 0 or size == 1:
-            continue
-        if stride < reach:
-            return False
-        reach += stride * (size - 1)
-    return True
-
-
 def dense_order(value: torch.Tensor) -> list[int] | None:
     """Axes from the largest stride to the smallest, None where the tensor is not dense in that order."""
-    sizes = [_hint(size) for size in value.shape]
-    strides = [_hint(stride) for stride in value.stride()]
+    sizes = [hint(size) for size in value.shape]
+    strides = [hint(stride) for stride in value.stride()]
     order = sorted(range(value.dim()), key=lambda axis: (-strides[axis], -sizes[axis], axis))
     return order if _is_dense(sizes, strides, order) else None
 
@@ -159,32 +156,3 @@ def _is_dense(sizes: Sequence[int], strides: Sequence[int], order: Sequence[int]
             return False
         expected *= max(sizes[axis], 1)
     return True
-
-
-def _hint(size: int | torch.SymInt) -> int:
-    """The size, or the example that a symbolic one was traced with."""
-    if isinstance(size, int):
-        return size
-    hint = size.node.hint
-    return int(hint) if hint is not None else 2
-
-
-def _base(node: fx.Node) -> fx.Node:
-    """The node whose memory a node's value may lie in: itself, unless it is a view."""
-    while node.op == "call_function":
-        sources = node.all_input_nodes
-        if not sources or not _may_be_view(node) or gives_new_memory(sources[0]):
-            break
-        node = sources[0]
-    return node
-
-
-def _may_be_view(node: fx.Node) -> bool:
-    target = node.target
-    if target is operator.getitem:
-        return True
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    if target in (aten.reshape.default, aten.contiguous.default, aten._unsafe_view.default):
-        return True
-    return any(result.alias_info is not None for result in target._schema.returns)

@@ -31,7 +31,7 @@ class RegionCall:
         region: what runs.
         results: fake tensors like its outputs, one row after the other.
         lowered: what runs it, once that has been built.
-        gives_new_memory: see `fx_values.gives_new_memory`.
+        gives_new_memory: see `sharing.gives_new_memory`.
     """
 
     __module__ = __name__

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import ancestors, gives_new_memory
+from torchrlopt.capture.sharing import gives_new_memory
+from torchrlopt.executors.lowering.fx_values import ancestors
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.weights.static_part import crossing, hoisted_calls
 

@@ -1,0 +1,109 @@
+"""Are calls faster as a whole that cannot be repeated? The user's own calls are timed, each made once.
+
+Where Dynamo ends a graph before the call is over, anything may happen between the graphs, so no call is made
+for its time. Instead calls of one kind run the original and the compiled code in turns until the verdict is
+clear; both compute the same, and write to the same state of the model.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from torchrlopt.api.whole_call import is_decided_by_graphs
+from torchrlopt.compile import timing
+from torchrlopt.compile.timing import Sample
+from torchrlopt.machine import contention
+from torchrlopt.options import Options
+from torchrlopt.report import Report, Timing
+
+_MOST_OTHERS = 100  # calls of other kinds in a row, each of which is asked for its kind
+
+
+def needs_trial(reports: Sequence[Report]) -> bool:
+    """Whether Dynamo ended a graph of the call, and what the graphs save does not decide by itself."""
+    return any(report.cut for report in reports) and not is_decided_by_graphs(reports)
+
+
+class Trial:
+    """Times calls of one kind; safe for threads.
+
+    Args:
+        kind: of the calls.
+        num_reports: how many of the reports are those of the graphs of such calls.
+        options: limits of the timing.
+    """
+
+    def __init__(self, kind: Any, num_reports: int, options: Options) -> None:
+        self.kind, self.num_reports = kind, num_reports
+        self._num_others = 0
+        self._limit_ms, self._min_gain = options.measure_ms, options.min_gain
+        self._samples: timing.Samples = ([], [])
+        self._spent_ms = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody makes such calls any more, as far as one can tell."""
+        return self._num_others > _MOST_OTHERS
+
+    def takes(self, kind: Any) -> bool:
+        """Whether a call is of the kind; counts those that are not."""
+        is_taken = bool(kind == self.kind)
+        self._num_others = 0 if is_taken else self._num_others + 1
+        return is_taken
+
+    def call(
+        self, original: Callable[[], Any], compiled: Callable[[], Any], arguments: Iterable[Any]
+    ) -> tuple[Any, Timing | None]:
+        """Make one call, by one of two ways.
+
+        Args:
+            original: makes it by the original.
+            compiled: makes it by the compiled code.
+            arguments: of the call; say which device is waited for.
+
+        Returns:
+            The result, and the times once they are enough.
+        """
+        if not self._lock.acquire(blocking=False):  # another thread's call would be timed with this one
+            return compiled(), None
+        try:
+            which = self._turn()
+            result, sample = timed((original, compiled)[which], arguments)
+            self._samples[which].append(sample)
+            self._spent_ms += sample.ms
+            return result, self._verdict()
+        finally:
+            self._lock.release()
+
+    def _turn(self) -> int:
+        """Original, compiled, compiled, original and so on."""
+        before, after = map(len, self._samples)
+        return int(after < before) if before != after else before % 2
+
+    def _verdict(self) -> Timing | None:
+        before, after = map(len, self._samples)
+        if before != after or not timing.is_over(
+            self._samples, self._spent_ms / self._limit_ms, self._min_gain
+        ):
+            return None
+        return timing.verdict(self._samples)
+
+
+def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sample]:
+    """The result of a call, and its time."""
+    cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in tree_leaves(arguments))
+    if cuda:
+        torch.cuda.synchronize()
+    waited, start = contention.waited_ns(), time.perf_counter_ns()
+    result = call()
+    if cuda:
+        torch.cuda.synchronize()
+    wall = max(1, time.perf_counter_ns() - start)
+    return result, Sample(wall / 1e6, contention.is_calm(contention.waited_ns() - waited, wall))

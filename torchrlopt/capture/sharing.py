@@ -1,0 +1,175 @@
+"""Which tensors lie in the same memory, so that writing to one changes the other.
+
+A stage that computes outputs one by one would give each memory of its own, also where several are views of
+one value. So that value becomes an output too, and every executor takes the views of it as the original does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+
+
+def with_bases(graph: fx.GraphModule) -> tuple[fx.GraphModule, int]:
+    """The graph with more outputs: what others that have elements in common are views of.
+
+    Args:
+        graph: functional, with fake values; not changed.
+
+    Returns:
+        The graph itself where there is nothing to add, else a copy; and the number of outputs at its end that
+        the original does not return.
+    """
+    (output,) = graph.graph.find_nodes(op="output")
+    added = _bases(output.all_input_nodes)
+    if not added:
+        return graph, 0
+    copied = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    returned = copied.graph_copy(graph.graph, copies)
+    node = copied.output((*returned, *(copies[each] for each in added)))  # type: ignore[misc]  # a tuple
+    node.meta = dict(output.meta)
+    return fx.GraphModule(graph, copied), len(added)
+
+
+def _bases(outputs: Iterable[fx.Node]) -> list[fx.Node]:
+    """Values that are no outputs and that overlapping outputs are views of, in the order of these."""
+    views: dict[fx.Node, list[torch.Tensor]] = {}
+    returned = list(outputs)
+    for node in returned:
+        base, value = base_of(node), node.meta.get("val")
+        if base.op == "call_function" and isinstance(value, torch.Tensor):
+            views.setdefault(base, []).append(value)
+    return [base for base, values in views.items() if base not in returned and _overlaps(base, values)]
+
+
+def _overlaps(base: fx.Node, values: list[torch.Tensor]) -> bool:
+    """Whether a place in memory belongs to two elements of these views."""
+    if not isinstance(base.meta.get("val"), torch.Tensor):
+        return False
+    if any(value.layout is not torch.strided for value in values):
+        return False
+    if not all(map(is_apart, values)):
+        return True
+    plain = [_plain(value) for value in values if 0 not in map(hint, value.shape)]
+    return any(itertools.starmap(overlap, itertools.combinations(plain, 2)))
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    """The same place in a memory without data, with the sizes that the graph was traced with."""
+    sizes, strides = ([hint(each) for each in those] for those in (value.shape, value.stride()))
+    first = hint(value.storage_offset())
+    length = 1 + first + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
+    return torch.empty(length, dtype=value.dtype, device="meta").as_strided(sizes, strides, first)
+
+
+def base_of(node: fx.Node) -> fx.Node:
+    """The node whose memory a node's value may lie in: itself, unless it is a view."""
+    while node.op == "call_function":
+        sources = node.all_input_nodes
+        if not sources or not _may_be_view(node):
+            break
+        node = sources[0]
+    return node
+
+
+def gives_new_memory(node: fx.Node) -> bool:
+    """True for a call of a function that says of itself that none of its results shares memory."""
+    return getattr(node.target, "gives_new_memory", False) is True
+
+
+def _may_be_view(node: fx.Node) -> bool:
+    target = node.target
+    if (
+        target is operator.getitem
+    ):  # of a view of several parts, or of a function that may hand on its argument
+        (whole,) = node.all_input_nodes
+        target = whole.target
+        if whole.op == "call_function" and not isinstance(target, torch._ops.OpOverload):
+            return not gives_new_memory(whole)
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target in (aten.reshape.default, aten.contiguous.default, aten._unsafe_view.default):
+        return True
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def is_apart(value: torch.Tensor) -> bool:
+    """Whether no two elements lie in one place but those along an expanded axis."""
+    reach = 1  # of the axes with smaller strides
+    axes = [(hint(stride), hint(size)) for size, stride in zip(value.shape, value.stride(), strict=True)]
+    for stride, size in sorted(axes):
+        if stride == 0 or size == 1:
+            continue
+        if stride < reach:
+            return False
+        reach += stride * (size - 1)
+    return True
+
+
+def hint(size: Any) -> int:
+    """The size, or the example that a symbolic one was traced with."""
+    if isinstance(size, int):
+        return size
+    known = size.node.hint
+    return int(known) if known is not None else 2
+
+
+def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
+    """For each output the first input or earlier output that some of its elements belong to as well.
+
+    Two rows of one matrix lie in one storage and have no element in common: nobody can tell them from two
+    tensors of their own.
+    """
+    by_storage: dict[int, list[tuple[str, torch.Tensor]]] = {}
+    for index, tensor in enumerate(inputs):
+        if isinstance(tensor, torch.Tensor) and tensor.numel() > 0:
+            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append((f"input {index}", tensor))
+    found: list[str | None] = []
+    for index, tensor in enumerate(outputs):
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
+            found.append(None)
+            continue
+        others = by_storage.setdefault(tensor.untyped_storage().data_ptr(), [])
+        found.append(next((name for name, other in others if overlap(tensor, other)), None))
+        others.append((f"output {index}", tensor))
+    return found
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether tensors of one storage have bytes in common. They may be without data."""
+    (first_a, last_a), (first_b, last_b) = _bytes(a), _bytes(b)
+    if last_a <= first_b or last_b <= first_a:
+        return False
+    if a.element_size() != b.element_size():  # two numbers in one, and the like
+        return True
+    for one, (first, last), (start, end) in (
+        (a, (first_a, last_a), (first_b, last_b)),
+        (b, (first_b, last_b), (first_a, last_a)),
+    ):
+        if aten.is_non_overlapping_and_dense.default(one) and (first <= start < last or first < end <= last):
+            return True
+    # Ranges that overlap may be rows and columns that take turns.
+    first = min(first_a, first_b) // a.element_size()
+    places = torch.arange(max(last_a, last_b) // a.element_size() - first)
+    seen = torch.zeros(len(places), dtype=torch.bool)
+    seen[_elements(places, a, first)] = True
+    return bool(seen[_elements(places, b, first)].any())
+
+
+def _elements(places: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.Tensor:
+    return places.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - first).flatten()
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    """The first byte of the tensor in its storage, and the one behind its last."""
+    first = int(tensor.storage_offset())
+    last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return first * tensor.element_size(), (last + 1) * tensor.element_size()
