@@ -1,4 +1,4 @@
-"""Plans chosen by measurement: the option `measure_plans`, and `mode="max-autotune"`."""
+"""Plans chosen by measurement: the option `measure_plans`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import nn
 
 import torchrlopt
 from torchrlopt.compile import plan_contest
-from torchrlopt.compile.backend import MAX_AUTOTUNE
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.report import Report, Timing
 
@@ -139,14 +138,8 @@ def test_the_cheapest_are_measured_first(case: tuple[nn.Module, torch.Tensor], t
     assert predicted == sorted(predicted)
 
 
-def test_the_mode_measures_plans_of_the_fastest_executor(case: tuple[nn.Module, torch.Tensor]) -> None:
-    model, x = case
-    torch._dynamo.reset()
-    compiled = torch.compile(model, backend="rlopt", mode="max-autotune")
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
-    (report,) = torchrlopt.reports()[-1:]
-    assert MAX_AUTOTUNE["measure_plans"] > 1
+def test_auto_measures_plans_of_the_fastest_executor(case: tuple[nn.Module, torch.Tensor]) -> None:
+    report = run(*case, executor="auto", measure_plans=3, measure_ms=20, cache=False)
     assert report.choices
     if report.kept == "rewritten" and report.searcher != "none":
         assert report.measured_plans

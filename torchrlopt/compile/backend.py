@@ -41,9 +41,6 @@ from torchrlopt.report import Report
 
 _serial = itertools.count()
 
-MAX_AUTOTUNE: Mapping[str, Any] = {"executor": "auto", "measure_plans": 6}
-"""What the mode of that name stands for."""
-
 _PLAIN_SAVING_MS = 0.2
 """Where a call saves more than this, what AOTAutograd does around it cannot turn the verdict."""
 
@@ -61,8 +58,7 @@ def rlopt(
         gm: Dynamo's graph.
         example_inputs: its inputs, weights among them: real tensors and SymInts.
         options: names and values of `Options`.
-        mode: "max-autotune" stands for `executor="auto"` and some `measure_plans`; torch passes it when the
-            user gives it.
+        mode: "max-autotune" stands for `executor="auto"`; torch passes it when the user gives it.
 
     Returns:
         A callable that computes what `gm` computes.
@@ -78,7 +74,7 @@ def rlopt(
             got=mode,
             todo="use options={...}",
         )
-    chosen = dict(MAX_AUTOTUNE) if mode is not None else {}
+    chosen = {"executor": "auto"} if mode is not None else {}
     return compile_graph(
         gm, example_inputs, Options.from_dict(chosen | dict(options or {})), MEMORY.reports.append
     )
