@@ -57,9 +57,9 @@ class Options:
         prices: "measured" plans by what `torchrlopt profile` and `torchrlopt device` found on this machine,
             where they have been run, "typical" by the constants of a typical one, as every machine does
             without them.
-        measure_plans: so many plans are built and timed, the searched one and others that differ from it and
-            are expected to be fast, and the fastest is used. With `executor="auto"` for the fastest executor
-            only.
+        measure_plans: at most so many plans are built and timed, the searched one and the cheapest others
+            that differ from it, and the fastest is used. With `executor="auto"` for the fastest executor
+            only, whatever `autotune_s` says. Without effect on files.
         verify: compare the rewritten graph with the original against a float64 reference before use.
         measure: time the rewritten graph against the original before use; without it the cost model decides.
         measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long while other

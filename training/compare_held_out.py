@@ -2,8 +2,8 @@
 
     python -m training.compare_held_out --graphs 40 --csv held_out.csv --plot held_out.png
 
-The graphs are of families and block structures that are held out, or with `--split test` of those fifteen
-families by which nothing was ever chosen; tables, limits and files are those of `baselines.agent_gap`.
+The graphs are of families and block structures that are held out, or with `--split test` of twelve more
+families beside these; tables, limits and files are those of `baselines.agent_gap`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +133,7 @@ def test_ctrl_c_keeps_the_fastest_so_far(case: tuple[nn.Module, torch.Tensor], t
 
 
 def test_the_cheapest_are_measured_first(case: tuple[nn.Module, torch.Tensor], times: list[float]) -> None:
+    pytest.importorskip("onnxruntime")
     report = run(*case, executor="onnxruntime", measure_plans=3, cache=False)
     predicted = [each.predicted_ms for each in report.measured_plans]
     assert len(predicted) == 2
@@ -140,9 +142,10 @@ def test_the_cheapest_are_measured_first(case: tuple[nn.Module, torch.Tensor], t
 
 def test_auto_measures_plans_of_the_fastest_executor(case: tuple[nn.Module, torch.Tensor]) -> None:
     report = run(*case, executor="auto", measure_plans=3, measure_ms=20, cache=False)
-    assert report.choices
-    if report.kept == "rewritten" and report.searcher != "none":
-        assert report.measured_plans
+    planned = [each for each in report.choices if each.searcher != "none"]
+    assert planned
+    # One that runs the original graph has no plan that could be another.
+    assert bool(report.measured_plans) == (report.kept == "rewritten" and report.searcher != "none")
 
 
 def test_plans_that_were_measured_are_applied_elsewhere(
@@ -163,3 +166,23 @@ def test_measured_plans_need_measurement() -> None:
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=2, measure=False)
     with pytest.raises(OptionsError, match="out of range"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)
+
+
+def test_files_are_rewritten_as_without_the_option(
+    case: tuple[nn.Module, torch.Tensor], tmp_path: Path
+) -> None:
+    model, x = case
+    torch.onnx.export(model, (x,), tmp_path / "in.onnx", dynamo=True, verbose=False)
+    paths = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    report = torchrlopt.optimise_onnx(*paths, measure_plans=6, on_error="raise")
+    assert report.kept == "rewritten"
+    assert not report.measured_plans
+
+
+def test_a_graph_without_other_plans_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    real = plan_contest.lowered_from
+    monkeypatch.setattr(plan_contest, "lowered_from", lambda *args: built.append(args) or real(*args))
+    report = run(nn.Tanh().eval(), torch.randn(4, 4), executor="eager", measure_plans=3, cache=False)
+    assert not built
+    assert not report.measured_plans

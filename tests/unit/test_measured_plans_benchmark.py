@@ -35,5 +35,5 @@ def test_the_command_measures(tmp_path: Path) -> None:
     with file.open(newline="") as lines:
         (row,) = csv.DictReader(lines)
     assert tuple(row) == measured_plans.CSV_COLUMNS
-    assert row["plans"] == "1"
+    assert int(row["plans"]) <= 1
     assert (row["chosen"] == "") == (float(row["searched_ms"]) == 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,29 @@ from torchrlopt.machine.contention import own_waited_ns, waited_ns
 
 
 class HeldUp:
-    """A neighbour that takes the processor for so long in every call, as the kernel would tell."""
+    """A neighbour that takes the processor for most of every call, and a clock that says so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, held_ms: float) -> None:
-        self._held_ms = held_ms
-        self._told = 0
-        monkeypatch.setattr(contention, "own_waited_ns", lambda: self._told)
-        monkeypatch.setattr(contention, "waited_ns", lambda: self._told)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, held_ms: int, own_ms: int) -> None:
+        self._held_ns, self._own_ns = held_ms * 10**6, own_ms * 10**6
+        self._told_ns = self._now_ns = 0
+        monkeypatch.setattr(contention, "own_waited_ns", lambda: self._told_ns)
+        monkeypatch.setattr(contention, "waited_ns", lambda: self._told_ns)
+        monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: self._now_ns)
 
     def __call__(self, *_: Any) -> tuple[()]:
-        time.sleep(self._held_ms / 1e3)
-        self._told += int(self._held_ms * 1e6)
+        self._told_ns += self._held_ns
+        self._now_ns += self._held_ns + self._own_ns
         return ()
 
 
-@pytest.mark.parametrize(("num_threads", "is_calm"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("num_threads", "is_calm", "ms"), [(1, True, 2.0), (2, False, 52.0)])
 def test_what_holds_the_only_thread_up_is_not_its_time(
-    monkeypatch: pytest.MonkeyPatch, num_threads: int, is_calm: bool
+    monkeypatch: pytest.MonkeyPatch, num_threads: int, is_calm: bool, ms: float
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
-    sample = timing._sample(HeldUp(monkeypatch, 50.0), list, 1, False)
+    sample = timing._sample(HeldUp(monkeypatch, 50, 2), list, 1, False)
     assert sample.is_calm == is_calm
-    assert (sample.ms < 50.0) == is_calm
+    assert sample.ms == ms
 
 
 def test_a_thread_waits_no_longer_than_all_of_them() -> None:

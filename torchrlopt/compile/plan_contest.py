@@ -12,7 +12,6 @@ import functools
 import gc
 import itertools
 import logging
-import time
 from collections.abc import Iterator
 
 from torchrlopt import _C
@@ -23,6 +22,8 @@ from torchrlopt.compile.timing import measure
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine.contention import own_time
+from torchrlopt.machine.cost import MachineProfile
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
@@ -33,9 +34,10 @@ from torchrlopt.substitutions import load_library
 logger = logging.getLogger("torchrlopt")
 
 _POOL = 4
-"""The plans that are measured are the cheapest of so many times as many,"""
+"""The plans that are measured are the cheapest of so many times as many."""
+
 _POOL_S = 3.0
-"""or of those that are made within so many seconds."""
+"""So long plans are made, in seconds in which there was a processor for it."""
 
 
 _LEAST_GAIN = 0.02
@@ -63,17 +65,20 @@ def fastest_plan(contestant: Contestant, planned: Planned, options: Options, rep
     subject = subject_of(contestant.job)
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
-    contest = _Contest(contestant, options)
+    contest: _PlanContest | None = None
     try:
-        rivals = _rivals(subject, planned, cost, options)
-        contest.begin(planned.graph)
-        with progress("rlopt measures plans", len(rivals)) as tell:
-            for rival in rivals:
-                tell(str(rival.belief))
-                contest.enter(rival)
+        rivals = _rivals(subject, planned, profile, options)
+        if rivals:
+            contest = _PlanContest(contestant, planned.graph, options)
+            with progress("rlopt measures plans", len(rivals)) as tell:
+                for rival in rivals:
+                    tell(str(rival.belief))
+                    contest.enter(rival)
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the fastest plan so far is kept")
         planned = dataclasses.replace(planned, key=None)  # the next process measures them all
+    if contest is None:
+        return planned
     report.measured_plans = tuple(contest.measured)
     if contest.best is None:
         return planned
@@ -83,21 +88,22 @@ def fastest_plan(contestant: Contestant, planned: Planned, options: Options, rep
     return won
 
 
-def _rivals(subject: Subject, planned: Planned, cost: _C.CostModel, options: Options) -> list[Alternative]:
+def _rivals(
+    subject: Subject, planned: Planned, profile: MachineProfile, options: Options
+) -> list[Alternative]:
     graph, library = subject.program.graph, load_library(with_generated=options.generated)
-    profile = profile_for(options, subject.device)
     found = alternatives(graph, library, profile, subject.sizes, options, planned.plan)
     count = options.measure_plans - 1
     pool = itertools.islice(_within(found, _POOL_S), _POOL * count)
-    return worth_measuring(pool, planned.graph, cost, count)
+    return worth_measuring(pool, planned.graph, profile.cost_model(subject.sizes), count)
 
 
 def _within(found: Iterator[Alternative], seconds: float) -> Iterator[Alternative]:
-    start = time.perf_counter()
-    return itertools.takewhile(lambda _: time.perf_counter() - start < seconds, found)
+    start = own_time()
+    return itertools.takewhile(lambda _: own_time() - start < seconds, found)
 
 
-class _Contest:
+class _PlanContest:
     """Plans that are timed beside the fastest so far, one after the other.
 
     Attributes:
@@ -105,20 +111,18 @@ class _Contest:
         measured: one for each that was built, in order.
     """
 
-    def __init__(self, contestant: Contestant, options: Options) -> None:
+    def __init__(self, contestant: Contestant, searched: _C.Graph, options: Options) -> None:
         self.best: Alternative | None = None
         self.measured: list[MeasuredPlan] = []
         self._contestant, self._options = contestant, options
+        self._searched = self._best_lowered = self._built(searched)
         self._measure = functools.partial(
             measure,
             inputs=contestant.inputs,
             limit_ms=options.measure_ms,
+            min_gain=_LEAST_GAIN,
             settle=registry.row(options.executor).needs_settling,
         )
-
-    def begin(self, searched: _C.Graph) -> None:
-        """Build the one that was searched."""
-        self._searched = self._best_lowered = self._built(searched)
 
     def enter(self, rival: Alternative) -> None:
         """Build one, time it beside the fastest so far, and keep the faster of both.
@@ -128,9 +132,9 @@ class _Contest:
         """
         try:
             lowered = self._built(rival.graph)
-            found = self._measure(self._best_lowered, lowered, min_gain=_LEAST_GAIN)
-            is_kept = _is_plain(found)
-            is_kept = is_kept and _is_plain(self._measure(self._searched, lowered, min_gain=_LEAST_GAIN))
+            found = self._measure(self._best_lowered, lowered)
+            is_kept = _is_clearly_faster(found)
+            is_kept = is_kept and _is_clearly_faster(self._measure(self._searched, lowered))
         except RlOptError as error:
             fallback.log_traceback(error)
             logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
@@ -148,5 +152,5 @@ class _Contest:
         return lowered_from(write(dataclasses.replace(job.program, graph=graph)), graph, job, self._options)
 
 
-def _is_plain(found: Timing) -> bool:
+def _is_clearly_faster(found: Timing) -> bool:
     return found.is_calm and found.gain > max(_LEAST_GAIN, found.spread)

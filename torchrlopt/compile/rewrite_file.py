@@ -55,7 +55,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 report.notes = reasons(program)
             with phase("plan"):
                 planned = make_plan(Subject(program, torch.device("cpu")), options, report)
-                planned.settle(dataclasses.replace(options, measure=False), report)
+                planned.settle(dataclasses.replace(options, measure=False, measure_plans=1), report)
             with phase("write"):
                 model = write(dataclasses.replace(program, graph=planned.graph))
                 standardise(model)

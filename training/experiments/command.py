@@ -18,7 +18,7 @@ def main(
     ],
     full: Annotated[
         bool, typer.Option("--full/--quick", help="The paper's numbers of training steps, or a hundredth.")
-    ] = True,
+    ] = False,
     share: Annotated[
         float | None, typer.Option(min=0.001, max=1.0, help="Another share of the paper's steps.")
     ] = None,

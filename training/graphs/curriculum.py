@@ -2,7 +2,7 @@
 
 A graph is held out if one of its families is (`HELD_OUT_FAMILIES`), or if the structure of one of its blocks
 falls into the tenth that is held out by hash. The graphs of the test are of families of their own and of the
-held-out ones: nothing is chosen by them.
+held-out ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measures graphs of the curriculum, and of the suite, on an executor: the data of the latency model.
 
-Each base graph, some graphs on greedy's way, and some after random substitutions are run in turns, by one
-process for one executor, since threads of one runtime slow another one down. Times of rounds in which the
-process had to wait for processors do not count. `python -m training.latency.collect --help`.
+Each base graph, greedy's, those of alternative plans, and some after random substitutions are run in turns,
+by one process for one executor, since threads of one runtime slow another one down. Times of rounds in which
+the process had to wait for processors do not count. `python -m training.latency.collect --help`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def held_out_graph(number: int, seed: int = 0) -> Sample:
 
 
 def unseen_graph(number: int, seed: int = 0) -> Sample:
-    """One graph of the test split, by which nothing is chosen."""
+    """One graph of the test split."""
     return sample_graph(Purpose.TEST_GRAPH, seed, number, split="test")
 
 

@@ -53,7 +53,8 @@ def _to_onnx(model: str, out: Path, options: Mapping[str, Any]) -> Report:
 def _to_pt2(model: str, out: Path, options: Mapping[str, Any]) -> Report:
     """What is saved runs without the executor's own kernels, so that whether those pay has no say."""
     module, inputs = load_model(model)
-    chosen = {"measure": False, **options, "on_error": "raise"}
+    is_timed = options.get("measure_plans", 1) != 1
+    chosen = {"measure": is_timed, **options, "on_error": "raise"}
     return save(optimise(_module(module, model), inputs, **chosen), out, inputs)
 
 
