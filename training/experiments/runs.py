@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import multiprocessing
 import time
@@ -11,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from torchrlopt.storage.directory import write_whole
-from training.learn_to_optimise.training_run import Outcome, Spec, Workers, train
+from training.learn_to_optimise.training_run import LEARNER, Outcome, Spec, Workers, train
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
@@ -77,8 +78,13 @@ class Run:
         timed = "-timed" if self.is_timed else ""
         return (
             f"{task.function}-{task.sampler}-{drivers}-{spec.updates}-seed{spec.seed}"
-            f"-{self.workers.kind}{self.workers.count}{timed}"
+            f"-{self.workers.kind}{self.workers.count}{timed}-{_learner()}"
         )
+
+
+def _learner() -> str:
+    """Names how all runs learn: those of other settings are other runs."""
+    return hashlib.sha256(repr(LEARNER).encode()).hexdigest()[:8]
 
 
 @dataclasses.dataclass(frozen=True)

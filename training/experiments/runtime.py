@@ -115,9 +115,8 @@ def _words(
         "- Data and weights are the same bits for every number of workers."
         if hashes
         else "- DATA OR WEIGHTS DEPEND ON THE NUMBER OF WORKERS: this is a defect.",
-        f"- Does not agree: the cost of an episode, {theirs:.3g} ms of collection there and "
-        f"{mine:.3g} ms here. What it takes to hand out keys and weights counts for more beside it. "
-        "Episodes as short as these are better played side by side in one process, as in the tables below.",
+        f"- The cost of an episode: {theirs:.3g} ms of collection there and {mine:.3g} ms here. The less it "
+        "is, the more what it takes to hand out keys and weights counts beside it.",
     ]
     if cpu_share < ALONE:
         said.append(

@@ -132,8 +132,8 @@ class Comparison:
             )
         )
         said.append(
-            "- Three runs are too few to rank samplers whose runs differ as much as these; the thesis shows "
-            "the best of three of each, which is an estimate of luck as much as of the sampler."
+            "- The thesis shows the best of three runs of each sampler, which is an estimate of luck as much "
+            "as of the sampler."
         )
         return said
 
