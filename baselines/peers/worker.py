@@ -21,9 +21,9 @@ import numpy as np
 
 from baselines.errors import one_line
 from baselines.peers.case import Case
+from baselines.peers.memory import peak_mb
 from baselines.peers.peer import Peer
 from baselines.peers.registry import make_peer
-from baselines.shared.memory import peak_mb
 
 #: Rest before a round: the previous peer's threads may spin for some 20 ms before they sleep.
 _REST_S = 0.05

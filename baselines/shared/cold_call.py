@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from baselines.models import build
-from baselines.shared.memory import peak_mb, reset_peak
+from baselines.peers.memory import peak_mb, reset_peak
 
 #: Options of `optimise` for the ways that call it.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {

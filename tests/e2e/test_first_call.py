@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import fx
 
+import torchrlopt
 from torchrlopt.capture.job import jobs_of
 from torchrlopt.compile import check
 from torchrlopt.compile.attempt import attempt
@@ -69,3 +70,35 @@ def test_code_is_generated_only_for_what_runs(monkeypatch: pytest.MonkeyPatch) -
     generated = counted(monkeypatch, fx.GraphModule, "recompile")
     EXECUTOR.lower(graph, job.captured, Options(executor="eager"))
     assert len(generated) == 1, "expressions over weights are interpreted"
+
+
+class Gathered(torch.nn.Module):
+    """A graph network: numbers in one input name rows of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.linear(x))
+        return torch.zeros_like(h).index_add(0, edges[1], h[edges[0]])
+
+
+def test_where_few_rows_do_not_go_all_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+    real = check.standard
+
+    def standard(aten: Any, forward: Any, fresh: Any) -> Any:
+        seen.append([x.shape[0] for x in fresh if isinstance(x, torch.Tensor) and x.dim() == 2])
+        return real(aten, forward, fresh)
+
+    monkeypatch.setattr(check, "standard", standard)
+    torch._dynamo.reset()
+    model = Gathered().eval()
+    fast = torchrlopt.optimise(model, cache=False, min_gain=-10.0, measure=False, on_error="raise")
+    with torch.no_grad():
+        for rows in (64, 80):
+            x, edges = torch.randn(rows, 16), torch.randint(0, rows, (2, 300))
+            torch.testing.assert_close(fast(x, edges), model(x, edges), rtol=1e-4, atol=1e-4)
+    assert any(4 in sizes for sizes in seen)
+    assert 80 in seen[-1]

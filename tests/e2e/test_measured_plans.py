@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.compile import plan_contest
+from torchrlopt.compile import attempt, plan_contest
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.report import Report, Timing
 
@@ -186,3 +187,61 @@ def test_a_graph_without_other_plans_is_built_once(monkeypatch: pytest.MonkeyPat
     report = run(nn.Tanh().eval(), torch.randn(4, 4), executor="eager", measure_plans=3, cache=False)
     assert not built
     assert not report.measured_plans
+
+
+def spoiled(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
+    """Let all plans be run by `call` but the first one that is built for a contest, the searched one."""
+    real, built = plan_contest.lowered_from, []
+
+    def lowered_from(*args: Any) -> Any:
+        built.append(args)
+        lowered = real(*args)
+        return lowered if len(built) == 1 else lambda *inputs: call(lowered, *inputs)
+
+    monkeypatch.setattr(plan_contest, "lowered_from", lowered_from)
+
+
+@pytest.mark.hides_errors
+def test_out_of_memory_leaves_a_plan_out(
+    case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(lowered: Any, *inputs: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    spoiled(monkeypatch, call)
+    model, x = case
+    torch._dynamo.reset()
+    options = {"executor": "eager", "measure_plans": 3, "measure_ms": 20, "cache": False, "min_gain": -10.0}
+    fast = torchrlopt.optimise(model, (x,), **options)
+    assert fast.report.kept == "rewritten"
+    assert not fast.report.measured_plans
+
+
+def test_where_the_fastest_plan_is_wrong_the_searched_one_runs(
+    case: tuple[nn.Module, torch.Tensor],
+    times: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    searched = run(*case, executor="eager", cache=False)
+    real = attempt.lowered_from
+
+    def wrong(model: Any, graph: Any, *rest: Any) -> Any:
+        lowered = real(model, graph, *rest)
+        is_searched = graph.hash() == hashes[0]
+        return lowered if is_searched else lambda *inputs: [x + 1 for x in lowered(*inputs)]
+
+    hashes: list[int] = []
+    real_fastest = attempt.fastest_plan
+
+    def fastest(contestant: Any, planned: Any, *rest: Any) -> Any:
+        hashes.append(planned.graph.hash())
+        return real_fastest(contestant, planned, *rest)
+
+    monkeypatch.setattr(attempt, "fastest_plan", fastest)
+    monkeypatch.setattr(attempt, "lowered_from", wrong)
+    times += [0.5, 0.5]
+    report = run(*case, executor="eager", measure_plans=2, cache=False)
+    assert report.kept == "rewritten"
+    assert report.steps == searched.steps
+    assert "the searched one is" in caplog.text

@@ -16,6 +16,7 @@ from torchrlopt import optimise
 from torchrlopt.api import trial
 from torchrlopt.compile import timing
 from torchrlopt.compile.timing import Sample
+from torchrlopt.options import Options
 from torchrlopt.report import Timing
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -149,3 +150,16 @@ def test_one_call_is_timed_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPat
     found = fast(X)
     assert len(clock.asked) == 1
     assert_close(inside[0], found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_that_compiles_is_no_sample() -> None:
+    graphs = [0]
+    tried = trial.Trial("kind", 1, Options(measure_ms=1000.0))
+
+    def compiled() -> str:
+        graphs[0] += graphs[0] < 2
+        return "compiled"
+
+    results = [tried.call(lambda: "original", compiled, (), lambda: graphs[0])[0] for _ in range(6)]
+    assert results[:4] == ["original", "compiled", "compiled", "compiled"]
+    assert [len(side) for side in tried._samples] == [2, 2]

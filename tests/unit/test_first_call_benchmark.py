@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from baselines import first_call
 from baselines.first_call import First
+from baselines.peers.memory import peak_mb, reset_peak
 from baselines.shared import csv_files
-from baselines.shared.memory import peak_mb, reset_peak
 
 app = typer.Typer()
 app.command()(first_call.main)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import torchrlopt
-from torchrlopt.capture.sharing import overlaps
+from torchrlopt.capture import sharing
+from torchrlopt.capture.sharing import any_overlap, overlap, overlaps
 
 
 def views(draw: random.Random) -> list[torch.Tensor]:
@@ -53,3 +54,23 @@ def test_rows_of_one_result(executor: str) -> None:
     for found, expected in zip(fast(x), rows(x), strict=True):
         torch.testing.assert_close(found, expected)
     assert torchrlopt.reports()[-1].kept == "rewritten"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_many_at_once_are_what_pairs_are(seed: int) -> None:
+    found = [view for view in views(random.Random(seed)) if view.numel() > 0]
+    pairs = [(a, b) for (i, a), (j, b) in itertools.combinations(enumerate(found), 2)]
+    assert any_overlap(found) == any(overlap(a, b) for a, b in pairs)
+    meta = [torch.empty(48, device="meta").as_strided(x.shape, x.stride(), x.storage_offset()) for x in found]
+    assert any_overlap(meta) == any_overlap(found)
+
+
+def test_columns_of_one_matrix_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other with each of the earlier ones they took most of a minute for a large matrix."""
+    calls = []
+    real = sharing.overlap
+    monkeypatch.setattr(sharing, "overlap", lambda a, b: calls.append(a) or real(a, b))
+    columns = torch.zeros(30, 64).unbind(1)
+    assert overlaps(columns, []) == [None] * 64
+    assert not calls
+    assert overlaps([*columns, columns[3]], [])[-1] == "output 3"

@@ -44,3 +44,18 @@ def test_a_thread_waits_no_longer_than_all_of_them() -> None:
         pytest.skip("the kernel does not count how long threads wait")
     own = own_waited_ns()
     assert 0 <= own <= waited_ns()
+
+
+def test_a_wait_that_is_longer_than_the_call_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fell on the moment at which the clock was read."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    call = HeldUp(monkeypatch, 50, 2)
+    real = call.__call__
+
+    def longer(*_: Any) -> tuple[()]:
+        call._told_ns += 10**9
+        return real()
+
+    sample = timing._sample(longer, list, 1, False)
+    assert not sample.is_calm
+    assert sample.ms == 52.0

@@ -186,6 +186,7 @@ class Runner:
                 lambda: self.original.forward(*args, **kwargs),
                 lambda: self._call_slowly(args, kwargs),
                 (args, kwargs),
+                lambda: len(self.reports),
             )
         if timing is not None:
             self._trial = None

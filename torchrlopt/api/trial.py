@@ -59,7 +59,11 @@ class Trial:
         return is_taken
 
     def call(
-        self, original: Callable[[], Any], compiled: Callable[[], Any], arguments: Iterable[Any]
+        self,
+        original: Callable[[], Any],
+        compiled: Callable[[], Any],
+        arguments: Iterable[Any],
+        num_graphs: Callable[[], int],
     ) -> tuple[Any, Timing | None]:
         """Make one call, by one of two ways.
 
@@ -67,6 +71,7 @@ class Trial:
             original: makes it by the original.
             compiled: makes it by the compiled code.
             arguments: of the call; say which device is waited for.
+            num_graphs: how many have been compiled so far: a call that compiles one more is no measure.
 
         Returns:
             The result, and the times once they are enough.
@@ -74,8 +79,10 @@ class Trial:
         if not self._lock.acquire(blocking=False):  # another thread's call would be timed with this one
             return compiled(), None
         try:
-            which = self._turn()
+            which, before = self._turn(), num_graphs()
             result, sample = timed((original, compiled)[which], arguments)
+            if num_graphs() != before:
+                return result, None
             self._samples[which].append(sample)
             self._spent_ms += sample.ms
             return result, self._verdict()

@@ -58,8 +58,7 @@ def _overlaps(base: fx.Node, values: list[torch.Tensor]) -> bool:
         return False
     if not all(map(is_apart, values)):
         return True
-    plain = [_plain(value) for value in values if 0 not in map(hint, value.shape)]
-    return any(itertools.starmap(overlap, itertools.combinations(plain, 2)))
+    return any_overlap([_plain(value) for value in values if 0 not in map(hint, value.shape)])
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
@@ -129,18 +128,40 @@ def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
     tensors of their own.
     """
     by_storage: dict[int, list[tuple[str, torch.Tensor]]] = {}
-    for index, tensor in enumerate(inputs):
+    named = [(f"input {i}", tensor) for i, tensor in enumerate(inputs)]
+    named += [(f"output {i}", tensor) for i, tensor in enumerate(outputs)]
+    for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and tensor.numel() > 0:
-            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append((f"input {index}", tensor))
-    found: list[str | None] = []
-    for index, tensor in enumerate(outputs):
-        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
-            found.append(None)
-            continue
-        others = by_storage.setdefault(tensor.untyped_storage().data_ptr(), [])
-        found.append(next((name for name, other in others if overlap(tensor, other)), None))
-        others.append((f"output {index}", tensor))
-    return found
+            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor))
+    found: dict[str, str] = {}
+    for together in by_storage.values():
+        if any(name.startswith("output") for name, _ in together) and any_overlap([x for _, x in together]):
+            for at, (name, tensor) in enumerate(together):
+                first = next((other for other, known in together[:at] if overlap(tensor, known)), None)
+                if first is not None:
+                    found[name] = first
+    return [found.get(f"output {i}") for i in range(len(outputs))]
+
+
+def any_overlap(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether two of the tensors, which belong to one storage, have bytes in common; in one pass over them.
+
+    Args:
+        tensors: with elements each; they may be without data.
+    """
+    ranges = sorted(map(_bytes, tensors))
+    if all(last <= first for (_, last), (first, _) in itertools.pairwise(ranges)):
+        return False
+    if len({each.element_size() for each in tensors}) > 1:
+        return any(itertools.starmap(overlap, itertools.combinations(tensors, 2)))
+    width, begin = tensors[0].element_size(), ranges[0][0]
+    taken = torch.zeros((max(last for _, last in ranges) - begin) // width, dtype=torch.bool)
+    for each in tensors:
+        places = _places(taken, each, begin // width)
+        if bool(places.any()):
+            return True
+        places.fill_(True)
+    return False
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -158,14 +179,15 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
             return True
     # Ranges that overlap may be rows and columns that take turns.
     first = min(first_a, first_b) // a.element_size()
-    places = torch.arange(max(last_a, last_b) // a.element_size() - first)
-    seen = torch.zeros(len(places), dtype=torch.bool)
-    seen[_elements(places, a, first)] = True
-    return bool(seen[_elements(places, b, first)].any())
+    taken = torch.zeros(max(last_a, last_b) // a.element_size() - first, dtype=torch.bool)
+    _places(taken, a, first).fill_(True)
+    return bool(_places(taken, b, first).any())
 
 
-def _elements(places: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.Tensor:
-    return places.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - first).flatten()
+def _places(taken: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.Tensor:
+    """A tensor's own places among those of its storage from `first` on; expanded axes count once."""
+    sizes = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return taken.as_strided(sizes, tensor.stride(), int(tensor.storage_offset()) - first)
 
 
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:

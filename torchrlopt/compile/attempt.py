@@ -6,19 +6,22 @@ plan -> write -> lower -> check, consecutive lines of `attempt`; plans may be me
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx_ir
+import torch
 
 from torchrlopt.capture.job import Job
 from torchrlopt.capture.sampling import random_inputs, reduced_inputs
 from torchrlopt.compile import check, timing
 from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
+from torchrlopt.compile.fallback import log_traceback, passed_over, told
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.errors import UnsupportedError
@@ -27,8 +30,10 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx import files
 from torchrlopt.onnx.writer import fresh_prefix, write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Planned, Verified, make_plan
+from torchrlopt.plan.planning import Planned, Verified, make_plan, tell_plan
 from torchrlopt.report import Drawing, Report
+
+logger = logging.getLogger("torchrlopt")
 
 
 class Attempt(NamedTuple):
@@ -58,12 +63,27 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
     Raises:
         RlOptError: a stage failed, or the rewritten graph is wrong.
     """
-    job = contestant.job
     with timed(report, "plan"):
-        planned = make_plan(subject_of(job), options, report)
+        planned = make_plan(subject_of(contestant.job), options, report)
     if is_contested(planned, options):
         with timed(report, "measure plans"):
-            planned = fastest_plan(contestant, planned, options, report)
+            fastest = fastest_plan(contestant, planned, options, report)
+        if fastest.plan != planned.plan:
+            try:
+                return _finish(contestant, fastest, options, report)
+            except passed_over(options) as error:
+                log_traceback(error)
+                logger.warning(
+                    "the plan that was the fastest cannot be used, the searched one is: %s", told(error)
+                )
+            tell_plan(subject_of(contestant.job), planned, options, report)
+        planned = dataclasses.replace(planned, key=fastest.key)
+    return _finish(contestant, planned, options, report)
+
+
+def _finish(contestant: Contestant, planned: Planned, options: Options, report: Report) -> Attempt:
+    """Build, check and time what a plan leads to."""
+    job = contestant.job
     tell_graphs(job.program.graph, planned.graph)
     with timed(report, "write"):
         model = write(dataclasses.replace(job.program, graph=planned.graph))
@@ -109,27 +129,56 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
     traced, inputs = contestant.job.traced, contestant.inputs()
     aten = traced.aten
     if planned.verified is None:
-        smaller = reduced_inputs(aten, inputs, traced.static)  # the user's own sizes come below
-        fresh = random_inputs(inputs if smaller is None else smaller, traced.static, options.seed)
         # Other executors and frozen weights bind the result to these weights: the check is with these, then.
         row = registry.row(options.executor)
         holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
-        if not holds_for_all:
-            fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
-        try:
-            if holds_for_all not in contestant.standards:
-                contestant.standards[holds_for_all] = check.standard(aten, aten.forward, fresh)
-            found = check.verify_against(contestant.standards[holds_for_all], lowered, fresh)
-        except UnsupportedError:  # the model is particular about its inputs: the user's own, then
+        found = _verify_random(contestant, lowered, inputs, holds_for_all, options)
+        if found is None:  # the model is particular about its inputs: the user's own, then
             return check.verify(aten, aten.forward, lowered, inputs).worst
         if not holds_for_all:
             return found.worst
         planned.is_stored, planned.verified = False, Verified(found.worst, found.own)
-        del fresh  # with weights that had noise added go what was packed of them
     new = check.run(lowered, inputs)
     own = [check.Own(*each) for each in planned.verified.own]
     check.confirm(aten, aten.forward, new, inputs, "the user's weights and inputs", own)
     return planned.verified.error
+
+
+def _verify_random(
+    contestant: Contestant, lowered: Lowered, inputs: Sequence[Any], holds_for_all: bool, options: Options
+) -> check.Errors | None:
+    """The check on random inputs, of few rows where that goes; None where the model takes none of them.
+
+    Raises:
+        VerificationError: the rewritten graph is wrong.
+    """
+    traced = contestant.job.traced
+    aten = traced.aten
+    for is_reduced in (True, False):  # the user's own sizes come after this check
+        given = _reduced(contestant, inputs) if is_reduced else inputs
+        if given is None:
+            continue
+        fresh = random_inputs(given, traced.static, options.seed)
+        if not holds_for_all:
+            fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
+        key = holds_for_all, is_reduced
+        try:
+            if key not in contestant.standards:
+                contestant.standards[key] = check.standard(aten, aten.forward, fresh)
+            return check.verify_against(contestant.standards[key], lowered, fresh)
+        except UnsupportedError as error:  # such as rows of one input that another one's numbers name
+            logger.debug("the check goes on with other inputs: %s", error)
+    return None
+
+
+def _reduced(contestant: Contestant, inputs: Sequence[Any]) -> list[Any] | None:
+    """See `reduced_inputs`. On a GPU an index beyond the rows that are left would end the program."""
+    traced = contestant.job.traced
+    varying = (each for at, each in enumerate(inputs) if at not in traced.static)
+    has_numbers = any(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in varying)
+    if traced.device.type != "cpu" and has_numbers:
+        return None
+    return reduced_inputs(traced.aten, inputs, traced.static)
 
 
 def folder_of(graph_hash: str, options: Options) -> Path | None:

@@ -19,7 +19,6 @@ from torchrlopt.compile import fallback
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
 from torchrlopt.compile.progress import progress
 from torchrlopt.compile.timing import measure
-from torchrlopt.errors import RlOptError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.contention import own_time
@@ -64,7 +63,6 @@ def fastest_plan(contestant: Contestant, planned: Planned, options: Options, rep
     """
     subject = subject_of(contestant.job)
     profile = profile_for(options, subject.device)
-    cost = profile.cost_model(subject.sizes)
     contest: _PlanContest | None = None
     try:
         rivals = _rivals(subject, planned, profile, options)
@@ -84,7 +82,7 @@ def fastest_plan(contestant: Contestant, planned: Planned, options: Options, rep
         return planned
     plan = dataclasses.replace(contest.best.plan, searcher=options.searcher, found_by="measurements")
     won = dataclasses.replace(planned, plan=plan, graph=contest.best.graph)
-    tell_plan(subject, won, cost, options, report)
+    tell_plan(subject, won, options, report)
     return won
 
 
@@ -135,7 +133,7 @@ class _PlanContest:
             found = self._measure(self._best_lowered, lowered)
             is_kept = _is_clearly_faster(found)
             is_kept = is_kept and _is_clearly_faster(self._measure(self._searched, lowered))
-        except RlOptError as error:
+        except fallback.passed_over(self._options) as error:
             fallback.log_traceback(error)
             logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
             return

@@ -177,14 +177,18 @@ def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cud
     if cuda:
         torch.cuda.synchronize()
     is_alone = torch.get_num_threads() == 1 and not cuda
-    own, waited = contention.own_waited_ns() if is_alone else 0, contention.waited_ns()
+    waited = contention.waited_ns()
+    own = (
+        contention.own_waited_ns() if is_alone else 0
+    )  # next to the clock: what is read in between is not in it
     start = time.perf_counter_ns()
     for each in arguments:
         call(*each)
     if cuda:
         torch.cuda.synchronize()
-    wall = time.perf_counter_ns() - start
-    waited = contention.waited_ns() - waited
+    wall = max(1, time.perf_counter_ns() - start)  # a clock may be coarse
     own = contention.own_waited_ns() - own if is_alone else 0
-    wall = max(1, wall - own)  # a clock may be coarse
-    return Sample(wall / repeats / 1e6, contention.is_calm(waited - own, wall))
+    waited = contention.waited_ns() - waited - own
+    if own >= wall or waited < 0:  # held up at the very moment that the clock was read
+        return Sample(wall / repeats / 1e6, is_calm=False)
+    return Sample((wall - own) / repeats / 1e6, contention.is_calm(waited, wall - own))

@@ -176,20 +176,20 @@ def make_plan(
     if found is None:
         plan = search_plan(program.graph, library, cost, options)
         found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
-    tell_plan(subject, found, cost, options, report)
+    tell_plan(subject, found, options, report)
     return found
 
 
-def tell_plan(subject: Subject, found: Planned, cost: _C.CostModel, options: Options, report: Report) -> None:
+def tell_plan(subject: Subject, found: Planned, options: Options, report: Report) -> None:
     """Fill a report with what a plan does.
 
     Args:
         subject: the graph.
         found: the plan, and the graph that it leads to.
-        cost: the prices of its steps.
         options: by which it was made.
         report: is filled.
     """
+    cost = profile_for(options, subject.device).cost_model(subject.sizes)
     program, library = subject.program, load_library(with_generated=options.generated)
     costs_ms = found.plan.costs_ms
     befores_ms = (found.plan.cost_before_ms, *costs_ms)
