@@ -21,6 +21,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], torch.dtype | None]] = {
     "cast down and up": (lambda x: x.double().exp().float().double() + 1, torch.float32),
     "half": (lambda x: (x.half() * 2).float() + x, torch.float16),
     "integers": (lambda x: x.long() + 1, None),
+    "chosen by a flag": (lambda x: x.double().masked_fill((x * 2).sin() > 0, 1.0) * 2, torch.float64),
     "moved": (lambda x: x.t()[2:], None),
 }
 

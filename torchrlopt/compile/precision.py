@@ -21,9 +21,12 @@ def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:
     found: dict[fx.Node, torch.dtype | None] = {}
     for node in graph.graph.nodes:
         dtypes = [found[each] for each in node.all_input_nodes]
+        value = node.meta.get("val")
         if node.op == "call_function" and node.target not in MOVES:
-            dtypes += _dtypes(node.meta.get("val"))
-        found[node] = _coarsest(dtypes)
+            dtypes += _dtypes(value)
+        # A flag or an index is right or wrong: what it was computed in is not what its readers are.
+        is_exact = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+        found[node] = None if is_exact else _coarsest(dtypes)
     (output,) = graph.graph.find_nodes(op="output")
     return tuple(found[each] if isinstance(each, fx.Node) else None for each in output.args[0])
 
