@@ -52,3 +52,24 @@ class NumbersPlayer:
             os.kill(os.getpid(), signal.SIGKILL)
         drawn = torch.from_numpy(generator(7, key).random((64, len(self._weights)), dtype="float32"))
         return {"key": key, "product": drawn @ self._weights, "turned": drawn.T[:3]}
+
+
+@dataclasses.dataclass(frozen=True)
+class NoPlayer:
+    """A task whose worker cannot begin: it raises, or it is killed as soon as it has a state.
+
+    Attributes:
+        is_killed: which of both.
+    """
+
+    is_killed: bool
+
+    def player(self) -> NumbersPlayer:
+        if not self.is_killed:
+            raise OfTaskError("no player")
+        return KilledPlayer(Numbers())
+
+
+class KilledPlayer(NumbersPlayer):
+    def load(self, state: bytes) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
+from tests.unit.collector_cases import DEADLY, NoPlayer, Numbers, OfTaskError
 from torchrlopt.errors import OptionsError
-from training.collectors.collector import KINDS, Collector
+from training.collectors.collector import KINDS, MAX_LOSSES, Collector
 from training.collectors.data_hash import data_hash
 from training.collectors.worker import packed, unpacked
 
@@ -87,6 +87,22 @@ def test_what_the_task_raises_reaches_the_learner(kind: str) -> None:
         with pytest.raises(OfTaskError, match="-4"):
             collector.collect(STATE, [1, -4, 2])
         assert data_hash(collector.collect(STATE, KEYS)) == expected(), "the workers are still there"
+
+
+@pytest.mark.parametrize("kind", ["in_process", "threads", "processes"])
+def test_a_worker_that_cannot_begin_says_why(kind: str) -> None:
+    with (
+        Collector(NoPlayer(is_killed=False), kind, 2) as collector,
+        pytest.raises(OfTaskError, match="no player"),
+    ):
+        collector.collect(STATE, KEYS)
+
+
+def test_workers_that_die_of_their_state_are_not_replaced_for_ever() -> None:
+    with Collector(NoPlayer(is_killed=True), "processes", 1) as collector:
+        with pytest.raises(RuntimeError, match="while they loaded"):
+            collector.collect(STATE, KEYS)
+        assert collector.replaced == MAX_LOSSES
 
 
 def test_no_keys_are_no_results() -> None:

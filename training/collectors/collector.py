@@ -102,7 +102,7 @@ class Collector:
             keys: what they play.
 
         Raises:
-            RuntimeError: workers died again and again of the same keys.
+            RuntimeError: workers died again and again of the same keys, or of the state.
             Exception: what the task raised.
         """
         if self._crew is None:
@@ -131,11 +131,22 @@ class Collector:
                 self._replace(crew, number)
 
     def _replace(self, crew: Crew, number: int) -> None:
-        """Another worker in the place of one that was lost; it loads before it does anything else."""
-        self._seats[number].close()
-        self._seats[number] = crew.hire()
-        self._seats[number].load(self._shared)
-        self.replaced += 1
+        """Another worker in the place of one that was lost; it loads before it does anything else.
+
+        Raises:
+            RuntimeError: it died of that, and so did those after it.
+        """
+        for losses in range(1, MAX_LOSSES + 1):
+            self._seats[number].close()
+            self._seats[number] = crew.hire()
+            self.replaced += 1
+            try:
+                _asked(crew, self._seats[number].load, self._shared).result()
+            except crew.lost as error:
+                if losses == MAX_LOSSES:
+                    raise RuntimeError(f"{losses} workers died while they loaded their state") from error
+            else:
+                break
 
     def _play_all(self, crew: Crew, shares: Sequence[Sequence[Any]]) -> list[Any]:
         found: dict[int, list[Any]] = {}

@@ -127,13 +127,11 @@ class Threads(Crew):
 _of_this_process: Worker | None = None
 
 
-def _begin(task: Task) -> None:
+def _load(task: Task, state: bytes) -> None:
+    """Made here and not when the process begins: what a task raises reaches the learner."""
     global _of_this_process
-    _of_this_process = Worker(task)
-
-
-def _load(state: bytes) -> None:
-    assert _of_this_process is not None
+    if _of_this_process is None:
+        _of_this_process = Worker(task)
     _of_this_process.load(state)
 
 
@@ -146,10 +144,10 @@ class _ProcessSeat(Seat):
     def __init__(self, task: Task) -> None:
         # Spawned, not forked: a fork would copy the state of threads and generators.
         context = multiprocessing.get_context("spawn")
-        self._executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(task,))
+        self._executor, self._task = ProcessPoolExecutor(1, mp_context=context), task
 
     def load(self, state: Any) -> Future[None]:
-        return self._executor.submit(_load, state)
+        return self._executor.submit(_load, self._task, state)
 
     def play(self, keys: Sequence[Any]) -> Future[bytes]:
         return self._executor.submit(_play, keys)
