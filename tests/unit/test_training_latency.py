@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from torchrlopt import _C, _tools
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.profiling import trace
 from training.graphs.curriculum import USUAL, Split, sample_graph
 from training.latency import __main__ as command
 from training.latency import collect
@@ -179,6 +180,11 @@ def test_collect_goes_on_and_the_comparison_prints(tmp_path: Path) -> None:
     result = CliRunner(env={"COLUMNS": "160"}).invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "nothing changes" in result.output
+
+
+def test_where_greedy_finds_nothing_there_is_nothing_to_compare() -> None:
+    (source,) = trace(torch.nn.Tanh().eval(), (torch.randn(4, 4),))
+    assert collect._graphs(source, "eager", 4) == []
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ _POOL = 4
 _POOL_S = 3.0
 """So long plans are made, in seconds in which there was a processor for it."""
 
-
 _LEAST_GAIN = 0.02
 """One graph that is built twice may differ by as much: its weights lie elsewhere in memory."""
 

@@ -97,13 +97,15 @@ def _subject(base: str) -> tuple[tuple[str, ...], Source]:
 def _measured(
     base: str, executor: str, variants: int, seconds: float, threads: int, most_ms: float
 ) -> list[Row]:
-    """The rows of one base graph; none where a run takes too long.
+    """The rows of one base graph; none where a run takes too long, or greedy finds nothing to do.
 
     Raises:
         RlOptError: it cannot be traced, or the executor does not run it.
     """
     families, source = _subject(base)
     graphs = _graphs(source, executor, variants)
+    if not graphs:
+        return []
     lowered = [source.lower(graph, executor) for graph, _ in graphs]
     samples = run_in_turns(lowered, source, seconds, most_ms)
     rows = []
@@ -132,15 +134,18 @@ def _noise(times_us: Sequence[float]) -> float:
 def _graphs(source: Source, executor: str, variants: int) -> list[tuple[_C.Graph, int]]:
     """The base, greedy's graph, and others; no graph twice. With how many steps led to each.
 
+    Nothing where greedy's graph is the base: scores look for it in the second place.
+
     Four of five others are of alternative plans, between which a search has to choose; the rest are some
     random steps away, where no plan leads.
     """
     original, library = source.program.graph, load_library()
     profile, options = MachineProfile(executor, "cpu"), Options(searcher="greedy", budget_ms=5000)
     plan = search.search(original, library, profile.cost_model(source.sizes), options)
-    found = {original.hash(): (original, 0)}
     best = search.replay(original, library, plan)
-    found.setdefault(best.hash(), (best, len(plan.steps)))
+    if best.hash() == original.hash():
+        return []
+    found = {original.hash(): (original, 0), best.hash(): (best, len(plan.steps))}
     others = alternatives(original, library, profile, source.sizes, options, plan)
     pool = list(itertools.islice(others, _POOL * variants))
     for other in random.Random(original.hash()).sample(pool, min(len(pool), variants * 4 // 5)):

@@ -48,11 +48,6 @@ class Row:
         """The graph itself."""
         return _C.parse_graph(self.text)
 
-    @property
-    def split(self) -> str:
-        """The first word of the base."""
-        return self.base.split()[0]
-
 
 def append(path: Path, rows: Iterable[Row]) -> None:
     """Rows of one base at the end of a plain file, in one write."""
