@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 import time
 from collections.abc import Iterable
 
@@ -10,6 +11,7 @@ _MIN_MS = 1.0
 """What has been imported before takes microseconds, of which nobody has to know."""
 
 _pending_ms: dict[str, float] = {}
+_lock = threading.Lock()
 
 
 def load(phase: str, modules: Iterable[str]) -> None:
@@ -21,9 +23,13 @@ def load(phase: str, modules: Iterable[str]) -> None:
     finally:
         ms = (time.perf_counter() - start) * 1e3
         if ms >= _MIN_MS:
-            _pending_ms[phase] = _pending_ms.get(phase, 0.0) + ms
+            with _lock:
+                _pending_ms[phase] = _pending_ms.get(phase, 0.0) + ms
 
 
 def take_ms() -> dict[str, float]:
     """The times that no report has told so far, by phase."""
-    return {phase: _pending_ms.pop(phase) for phase in [*_pending_ms]}
+    with _lock:  # two threads that compile at once: one of them tells
+        taken = dict(_pending_ms)
+        _pending_ms.clear()
+    return taken

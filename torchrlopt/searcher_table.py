@@ -39,6 +39,11 @@ ROWS: tuple[SearcherRow, ...] = (
     SearcherRow("wm_plus", _AGENT, "follows the agent trained in the discrete world model", True),
     SearcherRow("plan", _AGENT, "follows the agent trained by search distillation", True),
     SearcherRow("greedy", _CORE, "takes the cheapest candidate until none is cheaper"),
+    SearcherRow("chains", _CORE, "greedy, and short chains of steps of which the first may lose"),
+    SearcherRow("restarts", _CORE, "chains again and again, from where random steps lead"),
+    SearcherRow(
+        "iterated", _CORE, "chains again and again, from where its plan is cut and random steps lead"
+    ),
     SearcherRow("beam", _CORE, "keeps `beam_width` graphs"),
     SearcherRow("taso", _CORE, "cost-based backtracking with `alpha` (TASO, SOSP 2019, Algorithm 1)"),
     SearcherRow("annealing", _CORE, "walks at random, ever more rarely to dearer graphs, and keeps the best"),

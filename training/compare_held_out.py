@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from baselines import agent_gap
+from baselines.shared import agent_tables
 from baselines.shared.arguments import one
 from torchrlopt import _C
 from training.scores.evaluate import held_out_graph, unseen_graph
@@ -26,13 +27,25 @@ def _graph(split: str, number: int) -> _C.Graph:
     return _GRAPHS[split](number).graph
 
 
+def _kind(split: str, number: int) -> agent_tables.Kind:
+    sample = _GRAPHS[split](number)
+    return agent_tables.Kind(" ".join(sample.structures), frozenset(sample.families))
+
+
+def kinds_of(split: str, graphs: int) -> dict[str, agent_tables.Kind]:
+    """What the graphs of a split are made of, by name."""
+    return {f"{split}_{number}": _kind(split, number) for number in range(graphs)}
+
+
 def compare(
     graphs: Annotated[int, typer.Option(min=1, help="How many graphs.")] = 40,
     split: Annotated[str, typer.Option(help=f"One of: {', '.join(_GRAPHS)}.")] = "held_out",
     seconds: Annotated[str, typer.Option(help="Wall times, separated by commas.")] = "0.1,0.3,1",
+    steps: Annotated[str, typer.Option(help="Limits of expansions, separated by commas.")] = "100,500",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of what depends on a seed.")] = 3,
     best_known_s: Annotated[
-        float, typer.Option(min=0.01, help="Seconds of best_known, and of TASO's long run, for each graph.")
+        float,
+        typer.Option(min=0.01, help="Seconds of each search that all are measured against, for each graph."),
     ] = 5.0,
     primitives_only: Annotated[bool, typer.Option(help="Without the library's composites.")] = False,
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each graph.")] = None,
@@ -40,14 +53,15 @@ def compare(
 ) -> None:
     """Compare the agents with every searcher on graphs that training never saw, in predicted cost."""
     one(split, list(_GRAPHS), "split")
-    settings = agent_gap.Settings(
+    settings = agent_tables.Settings(
         primitives_only=primitives_only,
         seconds=agent_gap.wall_times(seconds),
+        steps=agent_gap.limits_of_steps(steps),
         best_known_seconds=best_known_s,
         seeds=seeds,
     )
     made = {f"{split}_{number}": functools.partial(_graph, split, number) for number in range(graphs)}
-    agent_gap.run(made, settings, csv, plot)
+    agent_gap.run(made, settings, csv, plot, kinds_of(split, graphs))
 
 
 if __name__ == "__main__":

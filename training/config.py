@@ -19,6 +19,11 @@ from training.samplers import SAMPLERS
 _DREAM: dict[str, Any] = {"encoder": "graph_network", "groups": 16, "rollouts": 2}
 ROWS: dict[str, dict[str, Any]] = {"mf": {}, "wm": _DREAM, "wm_plus": _DREAM, "plan": {}}
 
+#: The same for runs on one graph: all episodes begin at the graph itself, and have the whole library.
+ONE_GRAPH: dict[str, Any] = {
+    "warm_up": 0, "primitives_share": 0.0, "original_share": 1.0, "groups": 2, "rollouts": 8,
+}  # fmt: skip
+
 #: What may be chosen, for arguments that are names.
 CHOICES: dict[str, tuple[str, ...]] = {
     "row": tuple(ROWS),
@@ -37,6 +42,8 @@ class Config:
         row: "mf" learns in the real environment, "wm" and "wm_plus" in the imagination of the mixture and of
             the discrete world model, "plan" imitates the best of many sampled episodes.
         seed: of everything that is drawn.
+        graph: the one that all episodes are played on, a model of the suite or an ONNX file; if empty, graphs
+            of the curriculum.
         updates: optimiser phases; the run may end earlier by `minutes`.
         minutes: wall-clock limit, 0 for none.
         workers: that play the real episodes; the data depend neither on their number nor on their kind.
@@ -81,6 +88,7 @@ class Config:
 
     row: str = "plan"
     seed: int = 0
+    graph: str = ""
     updates: int = 1000
     minutes: float = 0.0
     workers: int = 1
@@ -128,16 +136,24 @@ class Config:
 
     @classmethod
     def of_row(cls, row: str = "plan", **given: Any) -> Config:
-        """The arguments given, and for the others what suits the row.
+        """The arguments given, and for the others what suits the row, and the graph where there is one.
 
         Raises:
             OptionsError: see `Config`.
         """
-        return cls(row=row, **{**ROWS.get(row, {}), **given})
+        of_graph = ONE_GRAPH if given.get("graph") else {}
+        return cls(row=row, **{**ROWS.get(row, {}), **of_graph, **given})
 
     def to_json(self) -> str:
         """Text from which `from_json` makes an equal configuration."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
+
+    def command(self) -> str:
+        """What makes a run with these arguments: all that are other than the row's own, by name."""
+        usual = dataclasses.asdict(Config.of_row(self.row))
+        other = {name: value for name, value in dataclasses.asdict(self).items() if value != usual[name]}
+        given = "".join(f" --{name.replace('_', '-')} {other[name]}" for name in sorted(other))
+        return f"python -m training.train --row {self.row}{given}"
 
     def check_same_run(self, stored: Config) -> None:
         """Refuse to continue a run with other arguments than its own.

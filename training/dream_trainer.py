@@ -32,7 +32,7 @@ from training.learning.encoder_training import train_encoder
 from training.learning.pyg import with_meta_layers
 from training.learning.world_data import Replay, join
 from training.run import Run, summary
-from training.scores.world_model_scores import model_scores
+from training.scores.world_model_scores import first_returns, gaussian_loss, model_scores
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
@@ -77,10 +77,10 @@ class DreamTrainer(Run):
         folder: of the run; made where it is missing.
         resume: continue what is there; without it, the folder must hold no run.
         prices: of the device; the default one if None.
-        graph: play on this graph only, as the dissertation does; None for the curriculum.
+        graph: see `Run`; the dissertation has a run for each graph.
 
     Raises:
-        OptionsError: another row.
+        OptionsError: see `Run`.
         FileExistsError: there is a run already.
         ValueError: the run there has other arguments.
     """
@@ -96,7 +96,7 @@ class DreamTrainer(Run):
         prices: Prices | None = None,
         graph: _C.Graph | None = None,
     ) -> None:
-        super().__init__(config, folder, prices)
+        super().__init__(config, folder, prices, graph)
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -113,8 +113,7 @@ class DreamTrainer(Run):
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay = Replay()
-        text = None if graph is None else graph.text()
-        self.collector = self.collector_of(LatentTask(config, self.prices, sizes, text))
+        self.collector = self.collector_of(LatentTask(config, self.prices, sizes, self.graph_text))
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:
@@ -179,6 +178,31 @@ class DreamTrainer(Run):
         self.imagined_steps += rollout.num_steps
         return rollout
 
+    def scores(self, seen: Sequences, generator: torch.Generator) -> dict[str, float]:
+        """What the model says of episodes that it has not learnt from, which the policy has just played.
+
+        Returns:
+            Those of `model_scores`; its losses, as fresh_...; and promised_return, what the same policy gains
+            in imagination from where the episodes began.
+        """
+        with torch.no_grad():
+            losses = self.model.loss(seen)
+        beginnings = self.model.start(seen.features[:, 0], seen.legal((slice(None), 0)))
+        dreamt = self.model.imagine(
+            beginnings,
+            self.policy,
+            self.config.max_steps,
+            gumbel_of(generator),
+            generator,
+            self.config.temperature_dream,
+        )
+        return {
+            **model_scores(self.model, seen, generator),
+            **{f"fresh_{name}": float(loss) for name, loss in losses.items()},
+            "fresh_gaussian": gaussian_loss(self.model, self.replay.joined(), seen),
+            "promised_return": float(first_returns(dreamt).mean()),
+        }
+
     def step(self) -> dict[str, float]:
         """One round: real episodes, the model, the controller."""
         begin = time.perf_counter()
@@ -187,8 +211,8 @@ class DreamTrainer(Run):
         rollouts, seen = [each.rollout for each in episodes], seen_in(episodes)
         middle = time.perf_counter()
         generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL, config.seed, self.update))
-        # Scored before the model has learnt from these episodes.
-        scores = model_scores(self.model, join(seen), generator) if seen else {}
+        # Scored before the model has learnt from these episodes, and before the policy changes.
+        scores = self.scores(join(seen), generator) if seen else {}
         self.replay.add(seen)
         losses = fit(
             self.model,

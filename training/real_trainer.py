@@ -7,11 +7,13 @@ goes on as if nothing had happened.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
@@ -27,6 +29,9 @@ from training.learning import distil, ppo
 from training.learning.pyg import with_meta_layers
 from training.run import Run, summary
 
+#: How each row learns from what was collected.
+UPDATES: dict[str, Callable[..., dict[str, float]]] = {"mf": ppo.update, "plan": distil.update}
+
 
 class RealTrainer(Run):
     """One run of the rows MF and PLAN.
@@ -37,15 +42,16 @@ class RealTrainer(Run):
         resume: continue what is there; without it, the folder must hold no run.
         prices: of the device; the default one if None.
         start: an agent to go on from, see `why_not_from`; None to begin at random.
+        graph: see `Run`.
 
     Raises:
-        OptionsError: another row.
+        OptionsError: see `Run`.
         FileExistsError: there is a run already.
         ValueError: the run there has other arguments.
         AgentError: the networks of `start` are of another shape.
     """
 
-    rows = ("mf", "plan")
+    rows = tuple(UPDATES)
 
     def __init__(
         self,
@@ -55,8 +61,9 @@ class RealTrainer(Run):
         resume: bool = False,
         prices: Prices | None = None,
         start: Agent | None = None,
+        graph: _C.Graph | None = None,
     ) -> None:
-        super().__init__(config, folder, prices)
+        super().__init__(config, folder, prices, graph)
         reason = why_not_from(start, controller_config(config)) if start is not None else ""
         if reason:
             raise AgentError("training cannot go on from this agent", got=reason)
@@ -66,7 +73,7 @@ class RealTrainer(Run):
         if start is not None:
             self.controller.load_state_dict(start.controller.state_dict())
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
-        self.collector = self.collector_of(CandidateTask(config, self.prices))
+        self.collector = self.collector_of(CandidateTask(config, self.prices, self.graph_text))
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:
@@ -83,7 +90,6 @@ class RealTrainer(Run):
     def step(self) -> dict[str, float]:
         """Collect and learn once; losses and scores by name."""
         begin = time.perf_counter()
-        is_ppo = self.config.row == "mf"
         played = self.collector.collect(state_of(self.controller), self.keys())
         rollouts = [rollout for rollout in played if rollout is not None]
         middle = time.perf_counter()
@@ -92,9 +98,8 @@ class RealTrainer(Run):
             order = torch.Generator().manual_seed(
                 torch_seed(Purpose.MINIBATCHES, self.config.seed, self.update)
             )
-            learn = ppo.update if is_ppo else distil.update
             self.controller.train()
-            logs = learn(self.controller, self.optimiser, rollouts, self.config, order)
+            logs = UPDATES[self.config.row](self.controller, self.optimiser, rollouts, self.config, order)
         self.update += 1
         self.real_steps += sum(rollout.num_steps for rollout in rollouts)
         self.seconds += time.perf_counter() - begin

@@ -118,12 +118,10 @@ def retrain(
     trainer = trainer_of(config, folder, resume=resume, prices=prices, start=start)
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
-    # As they will be used: each in turns with the same partner.
     package = _of_package(catalogue.DEFAULT_ROW, trainer.library)
-    partner = _of_package(catalogue.PARTNER_ROW, trainer.library)
-    searchers = searchers_of(trainer.controller, trainer.library, config.seed, partner)
+    searchers = searchers_of(trainer.controller, trainer.library, config.seed)
     if package is not None:
-        searchers["shipped"] = AgentSearcher(package, "shipped", partner=partner)
+        searchers["shipped"] = AgentSearcher(package, "shipped")
     cost = cost_of(trainer.prices)
     plans = plans_of(searchers, samples, trainer.library, cost, TEST_EXPANSIONS)
     scores = scores_of(plans)

@@ -10,6 +10,7 @@ import abc
 import io
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,8 @@ from training.collectors.collector import Collector
 from training.collectors.worker import Task
 from training.config import Config
 from training.device.prices import Prices
-from training.graphs.curriculum import manifest
+from training.graphs.curriculum import manifest, structure_hash
+from training.graphs.one_graph import one_graph
 from training.progress import progress_bar
 
 STATE = "state.pt"
@@ -44,9 +46,10 @@ class Run(abc.ABC):
         config: all arguments.
         folder: of the run; made where it is missing.
         prices: of the device; the default one if None.
+        graph: to play on; if None, the one that `config` names, else those of the curriculum.
 
     Raises:
-        OptionsError: this class does not train the row of `config`.
+        OptionsError: this class does not train the row of `config`, or there is no such graph.
     """
 
     #: The rows that this class trains.
@@ -54,7 +57,9 @@ class Run(abc.ABC):
     controller: Controller
     collector: Collector
 
-    def __init__(self, config: Config, folder: Path, prices: Prices | None = None) -> None:
+    def __init__(
+        self, config: Config, folder: Path, prices: Prices | None = None, graph: _C.Graph | None = None
+    ) -> None:
         if config.row not in self.rows:
             raise OptionsError(
                 f"{type(self).__name__} does not train this row",
@@ -66,8 +71,14 @@ class Run(abc.ABC):
         self.folder = folder
         self.prices = prices or Prices()
         self.library: _C.Library = load_library()
+        self.graph = one_graph(config.graph) if graph is None and config.graph else graph
         self.update = self.real_steps = self.imagined_steps = 0
-        self.seconds = 0.0
+        self.seconds = self.cpu_seconds = 0.0
+
+    @property
+    def graph_text(self) -> str | None:
+        """The graph to play on as text, for tasks; None for the curriculum."""
+        return None if self.graph is None else self.graph.text()
 
     def collector_of(self, task: Task) -> Collector:
         """The workers that the configuration asks for."""
@@ -107,6 +118,7 @@ class Run(abc.ABC):
                 part.load_state_dict(state["parts"][name])
             self.update, self.real_steps, self.imagined_steps = state["counters"]
             self.seconds = float(state["seconds"])
+            self.cpu_seconds = float(state.get("cpu_seconds", 0.0))
         write_whole(self.folder / "config.json", self.config.to_json().encode())
 
     def save(self) -> None:
@@ -116,6 +128,7 @@ class Run(abc.ABC):
             "parts": {name: part.state_dict() for name, part in self.parts().items()},
             "counters": [self.update, self.real_steps, self.imagined_steps],
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "config": self.config.to_json(),
         }
         torch.save(state, memory)
@@ -123,9 +136,12 @@ class Run(abc.ABC):
 
     def provenance(self) -> dict[str, Any]:
         """What a checkpoint says of its making."""
+        seen: dict[str, object] = manifest(self.config.seed)
+        if self.graph is not None:
+            seen = {"graph": self.config.graph, "structure": structure_hash(self.graph)}
         return {
             "row": self.config.row,
-            "manifest": manifest(self.config.seed),
+            "manifest": seen,
             "config": self.config.to_json(),
             "updates": self.update,
             "real_steps": self.real_steps,
@@ -161,34 +177,47 @@ class Run(abc.ABC):
         return path
 
     def run(self) -> None:
-        """Train until updates or minutes are used up, with a bar and TensorBoard; save now and then.
-
-        The workers that collect are let go in the end.
-        """
+        """Train as `updates` does, with a bar and TensorBoard."""
         # Imported here: it takes a second, and tests of the rest do not need it.
         from torch.utils.tensorboard import SummaryWriter
 
-        begin = last_save = time.perf_counter()
-        with self.collector, SummaryWriter(str(self.folder)) as writer, progress_bar() as progress:
+        begin = time.perf_counter()
+        with SummaryWriter(str(self.folder)) as writer, progress_bar() as progress:
             bar = progress.add_task(f"{self.config.row}: preparing", total=1.0)
-            if self.update == 0:
-                self.begin()
-            while self.update < self.config.updates:
-                logs = self.step()
+            for logs in self.updates():
                 for name, value in logs.items():
                     writer.add_scalar(name, value, self.update)
-                log(self.folder, self.update, logs)
-                now = time.perf_counter()
-                if now - last_save > SAVE_SECONDS:
-                    self.save()
-                    last_save = now
-                share = self._share(now - begin)
                 gain = logs.get("mean_return", 0.0)
                 text = f"{self.config.row} update {self.update}, gain {gain:.4f}"
-                progress.update(bar, completed=share, description=text)
-                if share >= 1.0:
-                    break
-            self.save()
+                progress.update(bar, completed=self._share(time.perf_counter() - begin), description=text)
+
+    def updates(self) -> Iterator[dict[str, float]]:
+        """Train until updates or minutes are used up; what is logged of each update. Saves now and then.
+
+        The workers that collect are let go in the end.
+        """
+        begin = last_save = time.perf_counter()
+        with self.collector:
+            if self.update == 0:
+                cpu_begin = time.process_time()
+                self.begin()
+                self.seconds += time.perf_counter() - begin
+                self.cpu_seconds += time.process_time() - cpu_begin
+            is_done = self.update >= self.config.updates
+            if is_done:
+                self.save()
+            while not is_done:
+                cpu_begin = time.process_time()
+                logs = self.step()
+                self.cpu_seconds += time.process_time() - cpu_begin
+                logs |= {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
+                log(self.folder, self.update, logs)
+                now = time.perf_counter()
+                is_done = self._share(now - begin) >= 1.0
+                if is_done or now - last_save > SAVE_SECONDS:
+                    self.save()
+                    last_save = now
+                yield logs
 
     def _share(self, seconds: float) -> float:
         """How much of the updates or of the minutes is used up, whichever is more; at most 1."""

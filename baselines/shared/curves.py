@@ -21,6 +21,9 @@ BEST_KNOWN = "best_known"
 #: Name in tables and files: arguments of `_C.search`.
 SEARCHERS: dict[str, dict[str, Any]] = {
     "greedy": {"searcher": "greedy"},
+    "chains": {"searcher": "chains"},
+    "restarts": {"searcher": "restarts"},
+    "iterated": {"searcher": "iterated"},
     "beam": {"searcher": "beam"},
     "taso_1.02": {"searcher": "taso", "alpha": 1.02},
     "taso_1.05": {"searcher": "taso", "alpha": 1.05},

@@ -147,6 +147,20 @@ py::array_t<double> last_outcomes(Env& env) {
   }));
 }
 
+py::array_t<double> branch(Env& env, const std::vector<int>& sources, const std::vector<int>& targets,
+                           const std::vector<int64_t>& actions) {
+  return outcomes_to_array(env([&](VecRewriteEnv& each) { return each.branch(sources, targets, actions); }));
+}
+
+std::vector<uint64_t> hashes_after(Env& env, int index) {
+  return env([&](VecRewriteEnv& each) {
+    Episode& episode = each.episode(index);
+    std::vector<uint64_t> hashes;
+    for (const Action& action : episode.table()) hashes.push_back(episode.state().hash() + action.hash_delta);
+    return hashes;
+  });
+}
+
 /// While nobody else steps: candidates point into the state.
 py::list candidates_to_python(State& state) {
   return state([](RewriteState& each) {
@@ -246,6 +260,11 @@ void bind_env(py::module_& m) {
       .def("step", &step, py::arg("actions"),
            "One action per episode: a row of its candidates, their number for stop. [B, "
            "len(OUTCOME_COLUMNS)].")
+      .def("branch", &branch, py::arg("sources"), py::arg("targets"), py::arg("actions"),
+           "Makes each target a copy of its source and takes one action there, stop excepted: rows of\n"
+           "outcomes, one for each target.")
+      .def("hashes_after", &hashes_after, py::arg("env"),
+           "Of the graphs that the actions of an episode lead to, stop excepted; see `hash`.")
       .def("outcomes", &last_outcomes, "The rows of the last step or reset.")
       .def(
           "find",

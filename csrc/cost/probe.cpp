@@ -9,7 +9,9 @@
 #include <thread>
 
 // Each function below is compiled for several instruction sets; the best one is picked when it is loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// Not under ThreadSanitizer: what picks would report to a library that is not linked yet, and jumps to
+// nowhere.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define RLOPT_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define RLOPT_CLONES

@@ -133,10 +133,31 @@ StepOutcome Episode::step(int64_t action) {
     outcome_.terminated = true;
   } else if (!outcome_.is_illegal) {
     const std::vector<MatchPtr> members = actions[static_cast<size_t>(action)].members;
-    take_all(members);
-    state_->evaluate();
-    outcome_.is_visited = !visited_.insert(state_->hash()).second;
+    go_on(members);
   }
+  note_state();
+  return outcome_;
+}
+
+void Episode::go_on(const std::vector<MatchPtr>& matches) {
+  take_all(matches);
+  state_->evaluate();
+  outcome_.is_visited = !visited_.insert(state_->hash()).second;
+}
+
+/// The table of the parent is used: a copy would have to make it again for one action.
+StepOutcome Episode::branch_from(Episode& parent, int64_t action) {
+  const std::vector<Action>& actions = parent.table();
+  if (action < 0 || action >= static_cast<int64_t>(actions.size())) {
+    throw EnvError("the episode has " + std::to_string(actions.size()) + " actions, not one numbered " +
+                   std::to_string(action));
+  }
+  copy_from(parent);
+  if (is_done_) return outcome_;
+  outcome_.cost_before_us = state_->cost_us();
+  outcome_.is_illegal = false;
+  ++outcome_.steps;
+  go_on(actions[static_cast<size_t>(action)].members);
   note_state();
   return outcome_;
 }
@@ -244,6 +265,30 @@ void VecRewriteEnv::copy(int source, int target) {
   }
   is_prepared_ = false;
   episodes_[at(target)].copy_from(episodes_[at(source)]);
+}
+
+std::vector<StepOutcome> VecRewriteEnv::branch(const std::vector<int>& sources,
+                                               const std::vector<int>& targets,
+                                               const std::vector<int64_t>& actions) {
+  if (sources.size() != targets.size() || sources.size() != actions.size()) {
+    throw EnvError("one source and one action for each target");
+  }
+  std::vector<bool> is_taken(at(num_envs()), false);
+  const auto claim = [&](const std::vector<int>& envs, bool is_target) {
+    for (const int env : envs) {
+      static_cast<void>(episode(env).state());
+      if (is_target && is_taken[at(env)]) throw EnvError("a target is named twice, or is a source");
+      is_taken[at(env)] = true;
+    }
+  };
+  claim(sources, false);
+  claim(targets, true);
+  is_prepared_ = false;
+  std::vector<StepOutcome> outcomes;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    outcomes.push_back(episodes_[at(targets[i])].branch_from(episodes_[at(sources[i])], actions[i]));
+  }
+  return outcomes;
 }
 
 std::vector<StepOutcome> VecRewriteEnv::step(const std::vector<int64_t>& actions) {

@@ -61,6 +61,9 @@ class Episode {
   void copy_from(const Episode& other);
   /// `action`: index in `table()`, its size for stop. Anything else is illegal.
   StepOutcome step(int64_t action);
+  /// Goes on from where another episode is by one of its actions, stop excepted. Throws EnvError where it has
+  /// no such action.
+  StepOutcome branch_from(Episode& parent, int64_t action);
   /// The candidate of a (substitution, location), -1 where there is no legal one.
   int64_t find(int substitution, int location) const;
 
@@ -77,6 +80,7 @@ class Episode {
  private:
   bool take(int substitution, int location);
   void take_all(const std::vector<MatchPtr>& matches);
+  void go_on(const std::vector<MatchPtr>& matches);
   void walk(int count, uint64_t seed);
   void note_state();
 
@@ -108,6 +112,10 @@ class VecRewriteEnv {
   std::vector<StepOutcome> step(const std::vector<int64_t>& actions);
   /// Makes an episode a copy of another one, which costs far less than to take its steps again.
   void copy(int source, int target);
+  /// Makes each target a copy of its source and takes one action there: what comes of it, in order. Throws
+  /// EnvError, with nothing changed, where a target is named twice or is a source.
+  std::vector<StepOutcome> branch(const std::vector<int>& sources, const std::vector<int>& targets,
+                                  const std::vector<int64_t>& actions);
   /// Throws EnvError where there is no such episode.
   const Episode& episode(int env) const;
   Episode& episode(int env) { return const_cast<Episode&>(std::as_const(*this).episode(env)); }

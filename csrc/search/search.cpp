@@ -54,6 +54,9 @@ struct Searcher {
 constexpr Searcher kSearchers[] = {
     {"none", [](SearchTree&) {}},
     {"greedy", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot); }},
+    {"chains", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot, true); }},
+    {"restarts", [](SearchTree& tree) { search_with_restarts(tree, SearchTree::kRoot); }},
+    {"iterated", [](SearchTree& tree) { search_iteratively(tree, SearchTree::kRoot); }},
     {"beam", [](SearchTree& tree) { search_beam(tree, SearchTree::kRoot, tree.options().beam_width); }},
     {"taso", [](SearchTree& tree) { search_backtracking(tree, {SearchTree::kRoot}, tree.options().alpha); }},
     {"annealing",

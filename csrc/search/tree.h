@@ -31,6 +31,7 @@ class SearchTree {
   static constexpr int kRoot = 0;
   double cost_us(int node) const { return nodes_[static_cast<size_t>(node)].cost_us; }
   int depth(int node) const { return nodes_[static_cast<size_t>(node)].depth; }
+  int parent(int node) const { return nodes_[static_cast<size_t>(node)].parent; }
   int best() const { return best_; }
   double best_us() const { return cost_us(best_); }
   /// Whether a plan that leads through the node may have so many steps more.
@@ -114,6 +115,11 @@ const std::vector<std::vector<std::string>>& family_waves();
 /// `with_chains`: where none saves, short chains of steps that meet, of which the first may lose, are tried
 /// too.
 int search_greedily(SearchTree& tree, int start, bool with_chains = false);
+/// Greedy with chains from the start, then again and again from where random steps lead.
+void search_with_restarts(SearchTree& tree, int start);
+/// Iterated local search: the plan is cut, some random steps are taken, greedy with chains goes on; a plan
+/// that is no dearer takes its place.
+void search_iteratively(SearchTree& tree, int start);
 /// Keeps the cheapest graphs of each length.
 void search_beam(SearchTree& tree, int start, int width);
 /// TASO (SOSP 2019), Algorithm 1, from several starts.

@@ -13,16 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 import torchrlopt
-from baselines import agent_gap, fidelity, first_call, overhead, search_gap
+from baselines import fidelity, first_call, overhead, search_gap
 from baselines.models import NAMES as MODELS
 from baselines.search_gap import Point
-from baselines.shared import csv_files
+from baselines.shared import agent_tables, csv_files
 from baselines.table import geometric_mean, markdown
 from tests.docs.pages import PAGES, ROOT, Section, name_of, prose, sections
 from torchrlopt import _C
 from torchrlopt.api.cli.app import app
 from torchrlopt.substitutions import fires, load_library
 from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, state_of, texts_of
+from training.compare_held_out import kinds_of
 
 README, MEASURING, AGENT = (ROOT / path for path in ("README.md", "docs/measuring.md", "docs/agent.md"))
 RESULTS = ROOT / "baselines" / "results"
@@ -336,47 +337,40 @@ def test_what_planning_can_win(name: str) -> None:
 
 # ---- agents
 
-SEARCHERS = {"TASO": "taso_1.05", "random network": "random_network"}
-RUNS = {"suite": "agent_suite", "held out": "agent_held_out_primitives_only"}
+
+def _agents(name: str, kinds: Mapping[str, agent_tables.Kind] | None = None) -> dict[str, list[str]]:
+    """The rows of a table of rivals at 0.3 s, by their first cells."""
+    found = agent_tables.gaps(agent_tables.read_csv(RESULTS / f"{name}.csv"))
+    rows = {}
+    for rival, pair in agent_tables.against(found, "0.3 s", kinds).items():
+        gap = found["0.3 s", rival]
+        rows[rival] = [
+            f"{100 * gap.mean:.2f}",
+            f"{pair.ratio:.4f}",
+            f"{pair.low:.4f} to {pair.high:.4f}",
+            f"{pair.better}, {pair.worse}",
+            f"{pair.p:.2g}",
+            f"{gap.steps:.0f}",
+            f"{gap.seconds:.3f}",
+        ]
+    own = found["0.3 s", "agent"]
+    rows["agent"] = [f"{100 * own.mean:.2f}", "", "", "", "", f"{own.steps:.0f}", f"{own.seconds:.3f}"]
+    return rows
 
 
-def test_agents_at_equal_time() -> None:
-    """The files have each searcher's results limit by limit, in the order of `agent_gap.limits`."""
-    (header, *rows), *_ = _section(AGENT, "At equal time and at equal expansions").tables
-    settings = agent_gap.Settings(seconds=(0.1, 0.3, 1.0))
-    for run, file in RUNS.items():
-        found = agent_gap.gaps(_with_limits(_points(file), settings))
-        for label, *cells in rows:
-            kind, _, limit = label.partition(", ")
-            if kind == run:
-                told = [f"{100 * found[limit, SEARCHERS.get(name, name)].mean:.2f}" for name in header[1:]]
-                assert cells == told, label
-
-
-def _with_limits(points: list[Point], settings: agent_gap.Settings) -> list[agent_gap.Result]:
-    names = agent_gap.limits(settings)
-    results: list[agent_gap.Result] = []
-    counts: dict[tuple[str, str, int], int] = {}
-    for point in points:
-        key = (point.model, point.searcher, point.seed)
-        number = counts[key] = counts.get(key, -1) + 1
-        if point.searcher == search_gap.BEST_KNOWN:
-            limit = ""
-        else:  # TASO's long run comes behind its limits
-            limit = names[number] if number < len(names) else f"{agent_gap.TASO_STEPS} steps"
-        results.append(agent_gap.Result(limit, point))
-    return results
-
-
-def test_agents_on_held_out_graphs() -> None:
-    card = (ROOT / "torchrlopt" / "agent" / "shipped" / "CARD.md").read_text(encoding="utf-8")
-    (header, *rows), *_ = _section(AGENT, "On graphs that training never saw").tables
-    for label, *cells in rows:
-        part = card.split(f"40 held-out graphs, {'the ' if label.startswith('full') else ''}{label}")[1]
-        scores = dict(re.findall(r"^\| (\w+) \| [\d.]+ \| ([\d.]+) \|", part.split("\n40 ")[0], re.MULTILINE))
-        for name, cell in zip(header[1:], cells, strict=True):
-            score = float(scores[name.lower().replace(" ", "_")])  # four digits, rounded once already
-            assert abs(float(cell) - score) <= 0.00051, (label, name)
+def test_the_agent_against_its_rivals() -> None:
+    (_, *test), (header, *families) = _section(AGENT, "On families that nothing was chosen by").tables
+    (_, *suite), *_ = _section(AGENT, "On the suite").tables
+    kinds = kinds_of("test", 40)
+    assert {rival: cells for rival, *cells in test} == _agents("agent_test", kinds)
+    assert {rival: cells for rival, *cells in suite} == _agents("agent_suite")
+    found = agent_tables.gaps(agent_tables.read_csv(RESULTS / "agent_test.csv"))
+    graphs = agent_tables.families_of(kinds)
+    assert [family.strip("`") for family, *_ in families] == list(graphs)
+    for family, count, *cells in families:
+        mine = graphs[family.strip("`")]
+        means = [agent_tables.mean_of(found["0.3 s", name].by_model, mine) for name in header[2:]]
+        assert [count, *cells] == [str(len(mine)), *(f"{100 * mean:.2f}" for mean in means)]
 
 
 def test_what_the_world_models_foretell() -> None:

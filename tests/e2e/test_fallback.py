@@ -12,8 +12,9 @@ from torch import nn
 
 from tests.e2e.models import STRICT, Branches, assert_same, build, compiled, last_report
 from torchrlopt import optimise, optimise_onnx
+from torchrlopt.api import whole_call
 from torchrlopt.capture import aot
-from torchrlopt.compile import attempt, backend, check, rewrite_file, timing
+from torchrlopt.compile import artefacts, attempt, backend, check, rewrite_file, timing
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.plan import planning
@@ -94,6 +95,48 @@ def test_what_fails_before_any_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no such luck" in str(fast.report.fallback_reason)
     assert_same(model, fast, x)
     with pytest.raises(Exception, match="no such luck"):
+        optimise(model, x, on_error="raise")
+
+
+@pytest.mark.hides_errors
+@pytest.mark.parametrize("where", [(backend, "take_ms"), (aot, "cut_at")], ids=["imports", "cut"])
+def test_what_the_report_begins_with_fails(
+    where: tuple[Any, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(*where, failing(KeyError("no such luck")))
+    model, x = build(Branches), torch.randn(5, 16)
+    run = torch.compile(model, backend="rlopt")
+    with torch.no_grad():
+        assert_same(model, run, x)
+    assert "no such luck" in str(last_report().fallback_reason)
+    (warning,) = warnings_of(caplog)
+    assert "no such luck" in warning
+    torch._dynamo.reset_code_caches()
+    with pytest.raises(Exception, match="no such luck"), torch.no_grad():
+        compiled(model)(x)
+
+
+@pytest.mark.hides_errors
+def test_a_trace_that_cannot_be_written_costs_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefacts, "trace_structured", failing(OSError(28, "no such luck")))
+    model, x = build(Branches), torch.randn(5, 16)
+    for run in (optimise(model, x, measure=False), compiled(model)):
+        with torch.no_grad():
+            assert_same(model, run, x)
+        assert MEMORY.compiled, "the rewritten graph runs"
+
+
+@pytest.mark.hides_errors
+def test_timing_of_whole_calls_that_fails_costs_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "measure", lambda *_, **__: Timing(0.1, 0.05, 0.5, 0.0, 9))
+    monkeypatch.setattr(whole_call, "measure", failing(KeyError("no such luck")))
+    model, x = build(Branches), torch.randn(5, 16)
+    fast = optimise(model)
+    for _ in range(2):
+        assert_same(model, fast, x)
+    assert fast.report.kept == "original"
+    assert "no such luck" in str(fast.report.fallback_reason)
+    with pytest.raises(KeyError, match="no such luck"):
         optimise(model, x, on_error="raise")
 
 

@@ -42,6 +42,50 @@ def test_last_digits_are_left_to_pytorch(runtime: str) -> None:
             torch.testing.assert_close(fast(x, z)[0], model(x, z)[0], rtol=1e-4, atol=1e-5)
 
 
+CALLS: list[int] = []
+
+
+@torch.library.custom_op("torchrlopt_tests::counted", mutates_args=())
+def counted(x: torch.Tensor, mark: torch.Tensor) -> torch.Tensor:
+    CALLS.append(len(x))
+    return x + mark
+
+
+@counted.register_fake
+def _(x: torch.Tensor, mark: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Counted(nn.Module):
+    """The user's operator between towers counts its calls, and may give NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.towers = nn.ModuleList(tower() for _ in range(2))
+
+    def forward(self, x: torch.Tensor, mark: torch.Tensor) -> torch.Tensor:
+        y = counted(self.towers[0](x), mark)
+        return torch.relu(self.towers[1](y)) + self.towers[0](x)
+
+
+@pytest.mark.parametrize("rows", [4, 7])
+def test_the_users_operators_run_once_in_a_call(runtime: str, rows: int) -> None:
+    """A runtime loses NaN, so what follows runs in PyTorch: that is no reason to begin anew."""
+    model = build(Counted)
+    fast = optimised(model, torch.randn(4, WIDTH), torch.zeros(4, WIDTH), executor=runtime)
+    assert ran(fast.report) == [runtime, "eager", runtime]
+    x, mark = torch.randn(rows, WIDTH), torch.zeros(rows, WIDTH)
+    with torch.no_grad():
+        fast(x, mark)
+        for value in (0.0, torch.nan, torch.inf, 1.0):
+            mark[1] = value
+            expected = model(x, mark)
+            CALLS.clear()
+            found = fast(x, mark)
+            assert len(CALLS) == 1
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
 class Hashes(nn.Module):
     """Integers that need 64 bits choose rows of a table."""
 

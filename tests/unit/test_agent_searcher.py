@@ -20,7 +20,6 @@ from torchrlopt import _C
 from torchrlopt.agent import catalogue
 from torchrlopt.agent.catalogue import searcher_of
 from torchrlopt.agent.checkpoint import Agent, new_controller
-from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
 from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.search.searcher import AgentSearcher
@@ -47,22 +46,20 @@ def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Pl
     return plan
 
 
-def test_a_partner_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed: list[tuple[object, float]] = []
+def test_value_weights_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[float] = []
 
     class Watched(GuidedBeam):
-        def __init__(self, controller: CandidateController, *given: Any) -> None:
-            followed.append((controller, given[-1]))
-            super().__init__(controller, *given)
+        def __init__(self, *given: Any) -> None:
+            followed.append(given[-1])
+            super().__init__(*given)
 
     monkeypatch.setattr("torchrlopt.agent.search.searcher.GuidedBeam", Watched)
-    first, partner = (Agent(new_controller(LIBRARY, seed=seed).eval(), {}) for seed in range(2))
-    both = AgentSearcher(first, value_weights=(20.0, 60.0), partner=partner)
-    both.search(GRAPHS[1], LIBRARY, COST, options(budget_ms=60_000.0, budget_steps=2_000))
-    one, other = first.controller, partner.controller
-    turns = [(one, 20.0), (other, 20.0), (one, 60.0), (other, 60.0)]
+    given = options(budget_ms=60_000.0, budget_steps=2_000)
+    mine = AgentSearcher(Agent(new_controller(LIBRARY).eval(), {}), value_weights=(20.0, 60.0))
+    mine.search(GRAPHS[1], LIBRARY, COST, given)
     assert len(followed) >= 3
-    assert followed == [turns[i % 4] for i in range(len(followed))]
+    assert followed == [(20.0, 60.0)[i % 2] for i in range(len(followed))]
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -77,10 +74,19 @@ def test_never_worse_than_greedy(graph: _C.Graph, budget_ms: float) -> None:
         assert plan.expansions > greedy.expansions
 
 
-def test_crosses_a_hill_that_greedy_does_not() -> None:
-    library = _C.Library(HILLS)
-    plan = run(_C.parse_graph(HILL), library, budget_steps=100)
+def test_a_short_hill_is_crossed_by_chains() -> None:
+    plan = run(_C.parse_graph(HILL), _C.Library(HILLS), budget_steps=100)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
+    assert plan.found_by == "chains"
+
+
+def test_a_longer_hill_is_crossed_by_the_networks() -> None:
+    names = "abcdefg"
+    lines = [f"  {name} = Relu({before})" for name, before in zip(names, "x" + names, strict=False)]
+    cancel = "\n".join(["substitution cancel_seven", *lines, "=>", "  g = Identity(x)", "proof tested"])
+    text = HILLS[: HILLS.index("substitution cancel_three")] + cancel
+    plan = run(_C.parse_graph(HILL), _C.Library(text), budget_steps=100)
+    assert [name for name, _ in plan.steps] == ["square_relu"] * 6 + ["cancel_seven"]
     assert plan.found_by == "networks"
     costs = [cost_ms for _, cost_ms in plan.curve]
     assert costs[0] == plan.cost_before_ms
@@ -150,6 +156,16 @@ def test_the_budget_is_kept() -> None:
     long = run(GRAPHS[1], budget_ms=60_000.0, budget_steps=0)
     assert short.expansions < long.expansions
     assert not short.is_exhausted
+
+
+def test_the_search_ends_when_nothing_new_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for patience in (1, 100):  # for each second, of which there are a thousand
+        monkeypatch.setattr("torchrlopt.agent.search.searcher.PATIENCE", patience / 1000)
+        plan = run(GRAPHS[1], budget_ms=1_000_000.0, budget_steps=0)
+        counts.append(plan.expansions)
+        assert not plan.is_exhausted
+    assert counts[0] < counts[1]
 
 
 def test_beam_takes_over_when_the_networks_fail(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,14 +45,10 @@ def test_an_agent_is_read_once_and_again_when_it_was_replaced(tmp_path: Path) ->
     assert catalogue.digest(Options(searcher="greedy")) == ""
 
 
-def test_the_default_agent_and_the_users_own_have_a_partner(tmp_path: Path) -> None:
-    partner = catalogue.FOLDER / f"{catalogue.PARTNER_ROW}.safetensors"
-    own = write(tmp_path / "a.safetensors", 0)
-    assert catalogue.paths_of(Options(searcher="agent"))[1:] == (partner,)
-    assert catalogue.paths_of(Options(searcher="agent", agent=str(own))) == (own, partner)
-    assert len(catalogue.paths_of(Options(searcher="plan"))) == 1
-    both, one = (catalogue.digest(Options(searcher=name)) for name in ("agent", "plan"))
-    assert both == one + checkpoint.manifest_path(partner).read_text(encoding="utf-8")
+def test_the_default_agent_is_one_network() -> None:
+    default = Options(searcher="agent")
+    assert catalogue.path_of(default) == catalogue.FOLDER / f"{catalogue.DEFAULT_ROW}.safetensors"
+    assert catalogue.digest(default) == catalogue.digest(Options(searcher=catalogue.DEFAULT_ROW))
 
 
 def test_a_plan_says_who_made_it(tmp_path: Path) -> None:

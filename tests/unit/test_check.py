@@ -231,8 +231,8 @@ def test_views_of_weights_are_not_held_in_float64(monkeypatch: pytest.MonkeyPatc
     table, ids, w = torch.randn(1000, 8), torch.tensor([3, 7, 3]), torch.randn(4, 8)
     graph = traced(lambda t, i, w: (torch.nn.functional.embedding(i, t) @ w.t(),), table, ids, w)
     sizes: list[int] = []
-    plain = torch.Tensor.double
-    monkeypatch.setattr(torch.Tensor, "double", lambda x: sizes.append(x.numel()) or plain(x))
+    plain, cast = torch.Tensor.double, torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "to", lambda x, dtype: sizes.append(x.numel()) or cast(x, dtype))
     (found,) = check.float64_reference(graph, [table, ids, w])
     assert max(sizes) == w.numel()
     assert torch.equal(found, plain(table)[ids] @ plain(w).t())

@@ -16,7 +16,7 @@ from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import not_faster
-from torchrlopt.report import Report, Timing
+from torchrlopt.report import Part, Report, Timing
 
 OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "inductor")]
 WHERE = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_auto_does_not_advise_to_try_the_others() -> None:
 
 
 def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
-    after_ms = {"eager": 1.0, "onnxruntime": 0.95, "openvino": 0.96, "inductor": 0.5}
+    after_ms = {"eager": 1.0, "onnxruntime": 0.95, "openvino": 0.96, "inductor": 0.97}
 
     def attempt(options: Options, report: Report) -> Any:
         report.measured_before_ms, report.measured_after_ms = 2.0, after_ms[options.executor]
@@ -80,8 +80,30 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
 
     auto = Options(executor="auto", cache=False)
     lowered, report = choice.fastest(attempt, duel, auto, Report(), IDENTITY, WHERE)
-    assert (lowered, report.executor) == ("inductor", "inductor")
-    assert seen == [*(("eager", name) for name in OTHERS for _ in range(2)), ("inductor", "inductor")]
+    assert (lowered, report.executor) == ("eager", "eager")
+    assert seen == [("eager", name) for name in OTHERS for _ in range(2)]
+
+
+def test_auto_compares_bounds_with_nothing_but_a_duel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as slow at the most is no time: it may be the faster one, and its executor is not given up."""
+    tried, duels = [], []
+
+    def attempt(options: Options, report: Report) -> Any:
+        tried.append((options.executor, options.searcher))
+        report.measured_before_ms, report.measured_after_ms = 4.0, 1.0 if options.executor == "eager" else 2.0
+        report.measured_is_bound = options.executor == "onnxruntime"
+        return Attempt(options.executor, report)
+
+    def duel(first: Any, second: Any) -> Timing:
+        duels.append((first, second))
+        return Timing(1.0, 0.8, 0.2, 0.0, 3)
+
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
+    auto = Options(executor="auto", cache=False)
+    lowered, report = choice.fastest(attempt, duel, auto, Report(), IDENTITY, WHERE)
+    assert (lowered, report.executor) == ("onnxruntime", "onnxruntime")
+    assert tried[1:] == [("onnxruntime", "agent"), ("onnxruntime", "none")]
+    assert duels[0] == ("eager", "onnxruntime")
 
 
 def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,17 +121,17 @@ def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.Mon
         built.append(weakref.ref(graph))
         return Attempt(graph, report)
 
-    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime", "inductor"))
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime", "openvino"))
     gc.disable()
     try:
         choice.fastest(attempt, no_duel, Options(executor="auto", cache=False), Report(), IDENTITY, WHERE)
     finally:
         gc.enable()
-    assert alive == [0, 1, 1, 1, 1]
+    assert alive == [0, 1, 1, 1]
 
 
 def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    after_ms = {"eager": 1.0, "onnxruntime": 2.1, "inductor": 1.9}
+    after_ms = {"eager": 1.0, "onnxruntime": 1.5, "inductor": 1.1}
     tried: list[tuple[str, str]] = []
 
     def attempt(options: Options, report: Report) -> Any:
@@ -119,11 +141,42 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report = choice.fastest(attempt, no_duel, auto, Report(), IDENTITY, WHERE)
+    _, report = choice.fastest(
+        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), IDENTITY, WHERE
+    )
     assert tried == [
         ("eager", "agent"), ("onnxruntime", "agent"), ("inductor", "agent"), ("inductor", "none"),
     ]  # fmt: skip
     assert report.choices[2].reason == "with a plan far slower"
+
+
+@pytest.mark.parametrize(
+    ("onnxruntime_ms", "parts", "is_tried"),
+    [(1.1, 0, False), (1.1, 2, True), (1.3, 0, True), (None, 0, True)],
+)
+def test_auto_does_not_build_what_another_executor_outdoes(
+    onnxruntime_ms: float | None, parts: int, is_tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless that one fails, takes parts of the graph only, or is slow with this graph itself."""
+    after_ms = {"eager": 1.0, "onnxruntime": onnxruntime_ms, "inductor": 0.5}
+
+    def attempt(options: Options, report: Report) -> Any:
+        ms = after_ms[options.executor]
+        if ms is None:
+            raise LoweringError("cannot", got=options.executor)
+        if options.executor == "onnxruntime":
+            report.parts = tuple(Part("onnxruntime", 1, "takes it") for _ in range(parts))
+        report.measured_before_ms, report.measured_after_ms = 2.0, ms
+        return Attempt(options.executor, report)
+
+    monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
+    auto = Options(executor="auto", cache=False)
+    _, report = choice.fastest(
+        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), IDENTITY, WHERE
+    )
+    assert report.executor == ("inductor" if is_tried else "eager")
+    reason = report.choices[-1].reason or ""
+    assert ("onnxruntime runs the whole graph" in reason) != is_tried
 
 
 def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

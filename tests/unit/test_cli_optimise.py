@@ -156,3 +156,39 @@ def test_help_says_what_the_status_means(
     status, printed, _ = ended(monkeypatch, capsys, "--help")
     assert status == 0
     assert "130 Ctrl-C" in " ".join(printed.split())
+
+
+def misfit() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    return build(Branches), (torch.ones(5, 3),)
+
+
+@pytest.mark.hides_errors
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize(
+    "arguments",
+    [("optimise", "--out", "x.onnx"), ("optimise", "--out", "x.pt2"), ("explain",), ("profile",)],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_model_that_fails_on_its_own_inputs_is_told_in_one_line(
+    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "tests.unit.test_cli_optimise:misfit"
+    status, _, err = ended(monkeypatch, capsys, arguments[0], name, *arguments[1:])
+    told = [line for line in err.splitlines() if line.startswith("error:")]
+    assert status == 2, err
+    assert len(told) == 1
+    assert "the model fails on the inputs that come with it" in told[0]
+    assert name in told[0]
+    assert "RuntimeError" in told[0]
+    assert "Traceback" not in err
+
+
+def test_the_package_runs_as_a_module() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "torchrlopt", "version"], capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout.strip()) == (0, torchrlopt.__version__)

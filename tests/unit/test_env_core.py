@@ -350,3 +350,37 @@ def test_threads_of_python_share_a_state() -> None:
 def test_there_are_no_more_threads_than_episodes() -> None:
     # A thread and a copy of each graph for each: no machine has as many.
     make(2, num_threads=1_000_000).step([0, 0])
+
+
+def test_a_branch_is_a_copy_and_a_step() -> None:
+    env = make(6, num_threads=1)
+    hashes = env.hashes_after(0)
+    assert len(hashes) == num_candidates(observe(env))[0]
+    before = env.hash(0)
+    outcomes = env.branch([0, 0], [2, 4], [1, 2])
+    assert [env.hash(slot) for slot in (2, 4)] == [hashes[1], hashes[2]]
+    assert env.hash(0) == before
+    env.copy(0, 3)
+    assert [env.hash(3), env.steps(3)] == [before, env.steps(0)]
+    stepped = env.step([-1, -1, -1, 1, -1, -1])
+    assert (env.hash(3), env.steps(3)) == (env.hash(2), env.steps(2))
+    assert (stepped[3] == outcomes[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "actions", "message"),
+    [
+        ([0], [1, 2], [0], "one source and one action"),
+        ([0, 0], [1, 1], [0, 0], "named twice"),
+        ([0, 1], [1, 2], [0, 0], "is a source"),
+        ([0], [9], [0], "no episode 9"),
+        ([0], [1], [10_000], "not one numbered 10000"),
+        ([0], [1], [-1], "not one numbered -1"),
+    ],
+)
+def test_wrong_branches_are_refused(
+    sources: list[int], targets: list[int], actions: list[int], message: str
+) -> None:
+    env = make(3)
+    with pytest.raises(EnvError, match=message):
+        env.branch(sources, targets, actions)

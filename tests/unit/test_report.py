@@ -147,6 +147,6 @@ def test_every_family_of_the_library_has_a_meaning() -> None:
 
 def test_a_search_says_who_found_the_plan_and_how_it_ended() -> None:
     (search,) = example().searches
-    assert str(search) == "found by the agent's networks; 40 graphs priced in 0.25 s, the budget ended it"
+    assert str(search) == "found by the agent's networks; 40 graphs priced in 0.25 s, more was left to try"
     assert "found by greedy" in str(SearchRecord("greedy", 1, 2, True, 0.1))
     assert "nothing was left to try" in str(SearchRecord("greedy", 1, 2, True, 0.1))

@@ -90,7 +90,8 @@ def test_every_searcher_merges_three_unequal_products_in_one_step(searcher: str)
 
 
 def test_an_unknown_searcher_is_refused_though_there_is_no_time() -> None:
-    graph, names = _C.parse_graph(THREE), "none, greedy, beam, taso, annealing, random, best_known"
+    graph = _C.parse_graph(THREE)
+    names = "none, greedy, chains, restarts, iterated, beam, taso, annealing, random, best_known"
     with pytest.raises(RlOptError, match=f"unknown searcher 'gredy'; expected one of {names}"):
         _C.search(graph, _C.Library(LIBRARY), _C.CostModel(), searcher="gredy", budget_ms=1e-9)
 
@@ -109,6 +110,29 @@ def test_backtracking_crosses_a_hill_that_greedy_does_not() -> None:
     assert [name for name, _ in taso.steps] == ["square_relu", "square_relu", "cancel_three"]
     _, tight = run(HILL, searcher="taso", alpha=1.0, budget_steps=200)
     assert tight.steps == ()
+
+
+@pytest.mark.parametrize("searcher", ["chains", "restarts", "iterated"])
+def test_chains_cross_a_short_hill(searcher: str) -> None:
+    _, plan = run(HILL, searcher=searcher, budget_steps=50)
+    assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
+
+
+@pytest.mark.parametrize("searcher", ["restarts", "iterated"])
+def test_repeated_searches_go_on_until_the_budget_ends_and_depend_on_the_seed_only(searcher: str) -> None:
+    graph = _C.parse_graph(THREE)
+    library = load_library()
+
+    def found(seed: int) -> dict[str, object]:
+        answer = _C.search(
+            graph, library, _C.CostModel(), searcher=searcher, budget_ms=60e3, budget_steps=300, seed=seed
+        )
+        return {name: answer[name] for name in ("steps", "expansions", "cost_after_us", "exhausted")}
+
+    one = found(0)
+    assert one == found(0)
+    assert one["expansions"] >= 300
+    assert not one["exhausted"]
 
 
 def test_best_known_crosses_the_hill_too() -> None:
@@ -205,7 +229,7 @@ def test_a_graph_of_ten_thousand_operators_is_planned_to_its_end() -> None:
     assert not cut["exhausted"]
 
 
-@pytest.mark.parametrize("searcher", ["greedy", "beam", "taso", "annealing", "random", "best_known"])
+@pytest.mark.parametrize("searcher", SEARCHERS)
 def test_a_budget_is_kept_on_a_hundred_thousand_operators(searcher: str) -> None:
     found = _C.search(chain(20_000), load_library(), _C.CostModel(), searcher=searcher, budget_ms=50.0)
     assert not found["exhausted"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -59,6 +60,7 @@ def disturbed(quick_ms: float, seed: int) -> Iterator[Sample]:
 
 def test_timing_tells_fast_from_slow() -> None:
     found = timing.measure(Call(4.0), Call(1.0), list, limit_ms=1e9, min_gain=0.02)
+    assert not found.is_bound
     assert (found.before_ms, found.after_ms, found.gain, found.spread) == (4.0, 1.0, 0.75, 0.0)
     assert timing.measure(Call(1.0), Call(4.0), list, limit_ms=1e9, min_gain=0.02).gain == -3.0
 
@@ -128,3 +130,34 @@ def test_where_it_is_never_calm_the_quick_ones_of_four_times_as_long_count() -> 
     calm = timing.measure(Call(5.0, 5.2), Call(4.9, 5.1), list, 100, 0.02)
     assert calm.is_calm
     assert calm.num_rounds < 20
+
+
+def test_waits_that_cannot_turn_the_verdict_are_not_waited_out() -> None:
+    """On two cores one thread or the other nearly always waits for a little while."""
+    slow = [Sample(ms, False, waited) for ms, waited in ((195.0, 10.0), (190.0, 5.0), (200.0, 14.0))]
+    quick = [Sample(ms, False, 4.0) for ms in (121.0, 122.0, 123.0)]
+    found = timing.measure(Call(*slow), Call(*quick), list, 500, 0.02, is_warm=True)
+    assert (found.is_calm, found.is_bound) == (True, True)
+    assert found.num_rounds == 2
+    # What the slower one waited is not counted as saved.
+    assert found.before_ms == pytest.approx(185.5, abs=1)
+    assert found.after_ms == pytest.approx(122.5, abs=1)
+    lost = timing.measure(Call(*quick), Call(*slow), list, 500, 0.02, is_warm=True)
+    assert (lost.num_rounds, lost.is_calm) == (2, True)
+    assert lost.gain == pytest.approx(1 - 185.5 / 122.5, abs=0.02)
+
+
+def test_waits_that_may_be_all_of_the_difference_tell_nothing() -> None:
+    slow = [Sample(ms, False, 90.0) for ms in (195.0, 190.0, 200.0)]
+    for waited in (4.0, math.inf):
+        quick = [Sample(ms, False, waited) for ms in (121.0, 122.0, 123.0)]
+        for before, after in ((slow, quick), (quick, slow)):
+            found = timing.measure(Call(*before), Call(*after), list, 500, 0.02)
+            assert not found.is_calm
+            assert found.num_rounds >= 6
+
+
+def test_a_gain_below_the_threshold_is_no_plain_gain() -> None:
+    """Times that hardly differ, a hundredth saved of two that are asked for; waits decide what it is."""
+    before, after = [Sample(100.0, False, 3.0)] * 3, [Sample(99.0, False, 3.0)] * 3
+    assert not timing.measure(Call(*before), Call(*after), list, 500, 0.02).is_calm

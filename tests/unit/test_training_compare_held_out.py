@@ -12,7 +12,7 @@ pytest.importorskip("typer", reason="the command line needs typer")
 import typer
 from typer.testing import CliRunner
 
-from baselines.shared.curves import CSV_COLUMNS
+from baselines.shared.agent_tables import CSV_COLUMNS
 from training.compare_held_out import compare
 
 
@@ -24,7 +24,7 @@ def test_held_out_graphs_are_compared_as_models_are(tmp_path: Path) -> None:
     arguments = ["--graphs", "2", "--seconds", "0.05", "--seeds", "1", "--best-known-s", "0.2"]
     result = CliRunner().invoke(app, [*arguments, "--csv", str(file)])
     assert result.exit_code == 0, result.output
-    assert "after 50000 steps" in result.output
+    assert "after at most 50000 steps" in result.output
     with file.open(newline="") as rows:
         table = list(csv.DictReader(rows))
     assert tuple(table[0]) == CSV_COLUMNS

@@ -10,11 +10,10 @@ import pytest
 from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
-from training.config import Config
-from training.episodes.candidate_task import state_of
+from training.config import ROWS, Config
+from training.experiments.graph_run import GraphRun
 from training.learn_to_optimise.episodes import DriverTask
 from training.learn_to_optimise.training_run import Spec, Workers, train
-from training.real_trainer import RealTrainer
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -52,14 +51,19 @@ def test_an_actor_that_is_killed_changes_nothing(tmp_path: Path) -> None:
         assert collector.replaced == 1
 
 
-def test_real_episodes_of_actors_are_those_of_one_process(tmp_path: Path) -> None:
-    hashes = {}
-    for kind, workers in (("in_process", 1), ("ray", 2)):
-        config = Config(row="mf", groups=3, rollouts=3, max_steps=3, workers=workers, collector=kind)
-        trainer = RealTrainer(config, tmp_path / kind)
-        with trainer.collector as collector:
-            hashes[kind] = data_hash(collector.collect(state_of(trainer.controller), trainer.keys()))
-    assert hashes["in_process"] == hashes["ray"]
+@pytest.mark.parametrize("row", ROWS)
+def test_episodes_of_actors_are_those_of_one_process(row: str) -> None:
+    found = [
+        GraphRun(
+            Config.of_row(
+                row, groups=3, rollouts=2, max_steps=3, updates=3, model_epochs=1, epochs=1,
+                dream_updates=1, dream_batch=8, dream_horizon=2, workers=workers, collector=kind,
+            )
+        ).make(lambda: None)
+        for kind, workers in (("in_process", 1), ("ray", 2))
+    ]  # fmt: skip
+    assert found[0].data == found[1].data
+    assert found[0].weights == found[1].weights
 
 
 def test_a_run_does_not_depend_on_ray() -> None:

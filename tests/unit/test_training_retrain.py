@@ -17,10 +17,10 @@ from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Plan
-from training.config import Config
+from training.config import ROWS, Config
 from training.device.prices import Prices, cost_of, prices_of
 from training.real_trainer import RealTrainer
-from training.retrain import Target, retrain
+from training.retrain import Target, main, retrain
 from training.scores.evaluate import Score, scores_of, table_of
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, updates=2)
@@ -135,3 +135,18 @@ def test_rows_of_world_models_are_trained_by_dreaming(
     assert (metadata["row"], metadata["kind"]) == (
         (catalogue.DEFAULT_ROW, "candidates") if kept else (row, "latent")
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS)
+def test_the_command_retrains_every_row(row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = (
+        "--groups 2 --rollouts 2 --max-steps 3 --updates 3 --epochs 1 --test-graphs 1 --device cuda "
+        "--dream-batch 8 --dream-horizon 2 --dream-updates 1 --model-epochs 1 --workers 2 --collector threads"
+    )
+    command = ["retrain.py", "--row", row, "--out", str(tmp_path), *small.split()]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    assert json.loads((tmp_path / "config.json").read_text())["row"] == row
+    assert f"Row `{row}`, 3 updates" in (tmp_path / "CARD.md").read_text()
+    checkpoint.load(tmp_path / "agent.safetensors", LIBRARY)

@@ -21,8 +21,6 @@ FOLDER = Path(__file__).parent / "shipped"
 VARIABLE = "TORCHRLOPT_AGENT"
 #: The row that the searcher "agent" follows: the one that did best on graphs that training never saw.
 DEFAULT_ROW = "plan"
-#: Partner of the default: 'mf' finds chains that 'plan' misses.
-PARTNER_ROW = "mf"
 
 
 def path_of(options: Options) -> Path:
@@ -36,19 +34,12 @@ def path_of(options: Options) -> Path:
     return FOLDER / f"{row}.safetensors"
 
 
-def paths_of(options: Options) -> tuple[Path, ...]:
-    """`path_of` and, for the searcher "agent", the partner that comes with the package."""
-    partner = (FOLDER / f"{PARTNER_ROW}.safetensors",) if options.searcher == "agent" else ()
-    return path_of(options).absolute(), *partner
-
-
 def digest(options: Options) -> str:
-    """The manifests (with the SHA-256) of the checkpoints that are meant; empty where one is missing."""
+    """The manifest (with the SHA-256) of the checkpoint that is meant; empty where it is missing."""
     if options.searcher not in agent_names():
         return ""
     try:
-        manifests = (checkpoint.manifest_path(path) for path in paths_of(options))
-        return "".join(manifest.read_text(encoding="utf-8") for manifest in manifests)
+        return checkpoint.manifest_path(path_of(options)).read_text(encoding="utf-8")
     except OSError:
         return ""
 
@@ -74,11 +65,10 @@ def searcher_of(options: Options, library: _C.Library) -> Searcher:
     Raises:
         AgentError: see `checkpoint.load`.
     """
-    return _loaded(paths_of(options), digest(options), library, options.searcher)
+    return _loaded(path_of(options).absolute(), digest(options), library, options.searcher)
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(paths: tuple[Path, ...], manifests: str, library: _C.Library, name: str) -> AgentSearcher:
-    """`manifests` are part of the key: a file that was replaced is read again."""
-    first, *partners = (checkpoint.load(path, library) for path in paths)
-    return AgentSearcher(first, name, partner=next(iter(partners), None))
+def _loaded(path: Path, manifest: str, library: _C.Library, name: str) -> AgentSearcher:
+    """`manifest` is part of the key: a file that was replaced is read again."""
+    return AgentSearcher(checkpoint.load(path, library), name)

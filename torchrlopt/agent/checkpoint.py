@@ -23,7 +23,7 @@ from safetensors.torch import save as save_tensors
 
 from torchrlopt import _C
 from torchrlopt.agent.latency import LatencyModel
-from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig, Guide
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.undisturbed_torch import making_networks
@@ -46,13 +46,13 @@ class Agent:
     """A controller in evaluation mode and what is known of its making.
 
     Attributes:
-        controller: the networks.
+        controller: the networks; a control may have another `Guide`.
         metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
         latency: what was learnt of measured times on the device of the training; None where nothing was
             measured.
     """
 
-    controller: Controller
+    controller: Guide | LatentController
     metadata: dict[str, str]
     latency: LatencyModel | None = None
 

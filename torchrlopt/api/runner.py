@@ -139,11 +139,22 @@ class Runner:
             from torchrlopt.compile.fallback import WARNINGS
 
             WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
-        elif is_over and self.options.measure:
-            self._weigh(args, kwargs)
         elif self.options.measure:
-            self._try(args, kwargs)
+            try:
+                (self._weigh if is_over else self._try)(args, kwargs)
+            except Exception as error:
+                if self.options.on_error == "raise":
+                    raise
+                self._give_up(error, _kind(args, kwargs))
         return outputs
+
+    def _give_up(self, error: Exception, kind: tuple[Any, ...]) -> None:
+        """Run the original for calls of a kind, since nobody knows which of the two is faster."""
+        from torchrlopt.compile.fallback import keep_original  # heavy
+
+        self._left_alone.add(kind)
+        for report in self.reports:
+            keep_original(error, report)
 
     def _weigh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Go back to the original for calls like this one, where they are not faster as a whole."""

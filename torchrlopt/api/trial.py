@@ -100,7 +100,7 @@ class Trial:
             self._samples, self._spent_ms / self._limit_ms, self._min_gain
         ):
             return None
-        return timing.verdict(self._samples)
+        return timing.verdict(self._samples, self._min_gain)
 
 
 def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sample]:
@@ -113,4 +113,7 @@ def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sampl
     if cuda:
         torch.cuda.synchronize()
     wall = max(1, time.perf_counter_ns() - start)
-    return result, Sample(wall / 1e6, contention.is_calm(contention.waited_ns() - waited, wall))
+    waited = contention.waited_ns() - waited
+    if waited < 0:  # a thread has ended, and its waits are not counted any more
+        return result, Sample(wall / 1e6, is_calm=False)
+    return result, Sample(wall / 1e6, contention.is_calm(waited, wall), waited / 1e6)

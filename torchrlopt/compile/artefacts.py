@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch._logging._internal import trace_structured
 
 from torchrlopt import _C
+from torchrlopt.compile import fallback
 from torchrlopt.report import Report
 
 logger = logging.getLogger("torchrlopt")
@@ -32,4 +33,8 @@ def tell_report(report: Report) -> None:
 
 
 def _artefact(name: str, encoding: str, content: Callable[[], str]) -> None:
-    trace_structured("artifact", lambda: {"name": name, "encoding": encoding}, payload_fn=content)
+    """Never raises: a trace that cannot be written takes no graph away."""
+    try:
+        trace_structured("artifact", lambda: {"name": name, "encoding": encoding}, payload_fn=content)
+    except Exception as error:  # noqa: BLE001  # of what the trace is written to
+        fallback.log_traceback(error)

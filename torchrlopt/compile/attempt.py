@@ -18,10 +18,10 @@ import torch
 
 from torchrlopt.capture.job import Job
 from torchrlopt.capture.sampling import random_inputs, reduced_inputs
-from torchrlopt.compile import check, timing
+from torchrlopt.compile import check, fallback, timing
 from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
-from torchrlopt.compile.fallback import log_traceback, passed_over, told
+from torchrlopt.compile.fallback import passed_over, told
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.errors import UnsupportedError
@@ -72,7 +72,7 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
             try:
                 return _finish(contestant, fastest, options, report)
             except passed_over(options) as error:
-                log_traceback(error)
+                fallback.log_traceback(error)
                 logger.warning(
                     "the plan that was the fastest cannot be used, the searched one is: %s", told(error)
                 )

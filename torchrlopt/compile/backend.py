@@ -129,10 +129,10 @@ def compile_graph(
     Returns:
         The rewritten graph behind AOTAutograd's wrapper where it is right and faster, else `gm` itself.
     """
-    report = Report(options.searcher, options.executor, phases_ms=take_ms(), cut=aot.cut_at(gm))
-    outcome = _Outcome(report)
+    outcome = _Outcome(Report(options.searcher, options.executor))
     run = None
     try:
+        outcome.report.phases_ms, outcome.report.cut = take_ms(), aot.cut_at(gm)
         run = _compiled(gm, example_inputs, options, outcome)
         if outcome.report.kept == "rewritten" and options.release_weights:
             _release(outcome)
@@ -232,6 +232,7 @@ def _time_as_called(
         )
     report.measured_before_ms, report.measured_after_ms = found.before_ms, found.after_ms
     report.measured_spread, report.measured_is_calm = found.spread, found.is_calm
+    report.measured_is_bound = found.is_bound
     if found.gain < options.min_gain:
         report.kept, report.fallback_reason = "original", planning.not_faster(found.gain, options)
         _remember_original(outcome, options)

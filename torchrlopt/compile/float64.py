@@ -1,4 +1,4 @@
-"""Runs an ATen graph in float64: the reference of the check."""
+"""Runs an ATen graph in float64, the reference of the check, or in float32."""
 
 from __future__ import annotations
 
@@ -22,38 +22,41 @@ MOVES = (MOVEMENT - {aten.constant_pad_nd.default}) | {
 """Operators that round nothing: what is narrow goes through them as it is."""
 
 
-class _Float64(torch.fx.Interpreter):
-    """Runs an ATen graph with every floating point tensor in float64.
+class _InOneDtype(torch.fx.Interpreter):
+    """Runs an ATen graph with every floating point tensor in one dtype.
 
-    Tensors are widened where arithmetic reads them, so that no more of the weights is held twice than one
-    operator reads: views of weights stay narrow, and so do the rows of an embedding. An operator without a
-    float64 kernel runs in the dtype it was captured with.
+    Tensors are cast where arithmetic reads them, so that no more of the weights is held twice than one
+    operator reads: views of weights stay as they are, and so do the rows of an embedding. An operator without
+    a kernel for the dtype runs in the one it was captured with.
     """
+
+    def __init__(self, graph: torch.fx.GraphModule, dtype: torch.dtype) -> None:
+        super().__init__(graph)
+        self._dtype = dtype
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         assert callable(n.target)
-        if n.target in MOVES and not any(map(_is_wide, tree_leaves((args, kwargs)))):
+        if n.target in MOVES and not any(map(self._is_cast, tree_leaves((args, kwargs)))):
             return n.target(*args, **kwargs)
         try:
-            return n.target(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+            return n.target(*tree_map(self.cast, args), **tree_map(self.cast, kwargs))
         except (RuntimeError, TypeError, ValueError):
             narrow = torch.fx.node.map_arg(
                 (n.args, n.kwargs), lambda a: _narrowed(self.env[a], a.meta["val"])
             )
             return n.target(*narrow[0], **narrow[1])
 
+    def cast(self, leaf: Any) -> Any:
+        """A floating tensor, or the name of a floating dtype, in the dtype of the run; others as they are."""
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(self._dtype) if leaf.is_floating_point() else leaf
+        return self._dtype if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
 
-def _is_wide(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float64
-
-
-def _widened(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.double() if leaf.is_floating_point() else leaf
-    return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+    def _is_cast(self, leaf: Any) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.dtype is self._dtype
 
 
 def _narrowed(value: Any, meta: Any) -> Any:
@@ -65,5 +68,15 @@ def _narrowed(value: Any, meta: Any) -> Any:
 
 def float64_reference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Outputs of the ATen graph computed in float64 (integer outputs in their own dtype)."""
+    return _run_in(torch.float64, graph, inputs)
+
+
+def float32_run(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The same in float32, whose distance from float64 says how far the graph carries rounding errors."""
+    return _run_in(torch.float32, graph, inputs)
+
+
+def _run_in(dtype: torch.dtype, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    run = _InOneDtype(graph, dtype)
     with torch.no_grad():
-        return tuple(map(_widened, _Float64(graph).run(*inputs)))
+        return tuple(map(run.cast, run.run(*inputs)))

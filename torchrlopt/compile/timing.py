@@ -3,12 +3,15 @@
 Other processes, and quotas, make a call of several threads many times slower at the barriers between them,
 and one graph more than the other: seven times as fast was once measured for a graph that is one and a half
 times as fast. So each sample is taken with how long the process had to wait for processors; those in which it
-had to are left out as long as there are others, and of the rest the quick ones count. Where there is one
-thread, no barrier waits for it: the time for which it was held up is subtracted.
+had to are left out as long as there are others, and of the rest the quick ones count. What was held up has a
+bound: the call took no less than its time without the waits of all threads. Where that bound decides, no calm
+moment is waited for. Where there is one thread, no barrier waits for it: the time for which it was held up is
+subtracted.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +26,9 @@ Callee = Callable[..., Sequence[Any]]
 
 # Calls are timed together until they take so long; longer where runtimes that wake up differently compete.
 _BLOCK_MS, _SETTLED_MS = 0.5, 4.0
-# After this, threads that the last call has left spinning have gone to sleep.
-_REST_S = 0.02
+# After this, threads that the last call has left spinning have gone to sleep. To wake up takes them so little
+# of a long call that it is not made once more for that.
+_REST_S, _LONG_MS = 0.02, 40.0
 
 _PATIENCE, _LAST = 4.0, 6.0
 """So many times the limit is waited for samples in which nothing held the process up; and for any at all."""
@@ -39,13 +43,26 @@ _MOST_ROUNDS = 400
 
 
 class Sample(NamedTuple):
-    """The time of one call, in milliseconds, and whether the process had its processors meanwhile."""
+    """The time of one call.
+
+    Attributes:
+        ms: milliseconds.
+        is_calm: whether the process had its processors meanwhile.
+        waited_ms: for how long its threads had not, added over all of them; infinite where it is not known.
+    """
 
     ms: float
     is_calm: bool = True
+    waited_ms: float = math.inf
+
+    @property
+    def least_ms(self) -> float:
+        """What the call takes without the waits, at the least: no two threads wait at the same time."""
+        return self.ms if self.is_calm else max(0.0, self.ms - self.waited_ms)
 
 
 Samples = tuple[list[Sample], list[Sample]]
+_Times = tuple[list[float], list[float]]
 
 
 def measure(
@@ -67,8 +84,9 @@ def measure(
             two where even those would take twice as long. While other processes hold this one up, it may be
             four times as long, six times for the first six rounds.
         min_gain: the gain that the verdict is about.
-        settle: rest and call each once more before its time is taken, and take longer times. Threads of one
-            runtime spin for milliseconds after its call, and would slow another one down.
+        settle: rest before the time of each is taken, call it once more where calls are short, and take
+            longer times. Threads of one runtime spin for milliseconds after its call, and would slow another
+            one down.
         is_warm: both have nothing left to do that is not to be timed: `after` has been called on these
             inputs, and of `before` the code has been generated, and its operators have been called.
     """
@@ -93,9 +111,10 @@ def measure(
             for which in (0, 1) if number % 2 == 0 else (1, 0):
                 if settle:
                     time.sleep(_REST_S)
-                    _sample((before, after)[which], inputs, 1, cuda)
+                    if rough_ms < _LONG_MS:
+                        _sample((before, after)[which], inputs, 1, cuda)
                 samples[which].append(_sample((before, after)[which], inputs, repeats, cuda))
-    return verdict(samples)
+    return verdict(samples, min_gain)
 
 
 def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
@@ -110,7 +129,7 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
     num_rounds, num_calm = len(samples[0]), min(map(len, calm))
     if num_rounds < 2:
         return False
-    if num_calm >= 2 and _is_plain(calm, min_gain):
+    if _plain_sign(calm, min_gain) or _plain_bound(samples, min_gain) is not None:
         return True
     if num_calm < _FEW:  # the machine is busy, or calls take long
         if num_calm == num_rounds:
@@ -121,15 +140,18 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
     return num_calm >= _MANY and _is_clear(calm, min_gain)
 
 
-def verdict(samples: Samples) -> Timing:
-    """What the samples say.
+def verdict(samples: Samples, min_gain: float) -> Timing:
+    """What the samples say about `min_gain`.
 
     Of calm ones, where there are two of each graph, the lower quartile: what neighbours on the host add goes
-    one way, and a single quick call may be an accident. Else the quickest, which was held up least.
+    one way, and a single quick call may be an accident. Else of bounds, where those decide; the difference is
+    at least what they say. Else the quickest, which was held up least.
     """
     calm = _calm(samples)
-    is_calm = min(map(len, calm)) >= 2
-    used = calm if is_calm else tuple([each.ms for each in side] for side in samples)
+    used = calm if min(map(len, calm)) >= 2 else _plain_bound(samples, min_gain)
+    is_calm = used is not None
+    is_bound = is_calm and used is not calm
+    used = used or _all(samples)
     before_ms, after_ms = (_lower_quartile(side) if is_calm else min(side) for side in used)
     ratios = [after / before for before, after in zip(*used, strict=False)]
     quartiles = statistics.quantiles(ratios, n=4)
@@ -140,19 +162,35 @@ def verdict(samples: Samples) -> Timing:
         spread=(quartiles[2] - quartiles[0]) / 2,
         num_rounds=len(ratios),
         is_calm=is_calm,
+        is_bound=is_bound,
     )
 
 
-def _calm(samples: Samples) -> tuple[list[float], list[float]]:
+def _calm(samples: Samples) -> _Times:
     before, after = ([each.ms for each in side if each.is_calm] for side in samples)
     return before, after
+
+
+def _all(samples: Samples) -> _Times:
+    before, after = ([each.ms for each in side] for side in samples)
+    return before, after
+
+
+def _plain_bound(samples: Samples, min_gain: float) -> _Times | None:
+    """The least that a difference can be, waits taken off the slower graph only, where that decides."""
+    all_before, all_after = _all(samples)
+    least_before, least_after = ([each.least_ms for each in side] for side in samples)
+    for times, sign in (((least_before, all_after), 1), ((all_before, least_after), -1)):
+        if _plain_sign(times, min_gain) == sign:
+            return times
+    return None
 
 
 def _lower_quartile(times_ms: Iterable[float]) -> float:
     return statistics.quantiles(times_ms, n=4, method="inclusive")[0]
 
 
-def _is_clear(times: tuple[list[float], list[float]], min_gain: float) -> bool:
+def _is_clear(times: _Times, min_gain: float) -> bool:
     """True when all but the outer tenths of the times lie on one side of the threshold, or on the other."""
     (before, after) = (_inner(side) for side in times)
     return after[-1] < (1 - min_gain) * before[0] or after[0] > (1 - min_gain) * before[-1]
@@ -163,12 +201,16 @@ def _inner(times_ms: list[float]) -> list[float]:
     return sorted(times_ms)[cut : len(times_ms) - cut]
 
 
-def _is_plain(times: tuple[list[float], list[float]], min_gain: float) -> bool:
-    """True when the times lie so much further from the threshold than they differ among themselves."""
+def _plain_sign(times: _Times, min_gain: float) -> int:
+    """1 for a gain, -1 for none: the times lie so much further from the threshold than they differ. Or 0."""
+    if min(map(len, times)) < 2:
+        return 0
     before, after = [(1 - min_gain) * each for each in times[0]], times[1]
-    distance = max(min(before) - max(after), min(after) - max(before))
     factor = _PLAIN.get(min(map(len, times)), _PLAIN_AFTER)
-    return distance > factor * max(max(side) - min(side) for side in (before, after))
+    needed = factor * max(max(side) - min(side) for side in (before, after))
+    if min(before) - max(after) > needed:
+        return 1
+    return -1 if min(after) - max(before) > needed else 0
 
 
 def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
@@ -189,6 +231,7 @@ def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cud
     wall = max(1, time.perf_counter_ns() - start)  # a clock may be coarse
     own = contention.own_waited_ns() - own if is_alone else 0
     waited = contention.waited_ns() - waited - own
+    scale = repeats * 1e6
     if own >= wall or waited < 0:  # held up at the very moment that the clock was read
-        return Sample(wall / repeats / 1e6, is_calm=False)
-    return Sample((wall - own) / repeats / 1e6, contention.is_calm(waited, wall - own))
+        return Sample(wall / scale, is_calm=False)
+    return Sample((wall - own) / scale, contention.is_calm(waited, wall - own), waited / scale)

@@ -67,4 +67,6 @@ REWARDS: dict[str, Reward] = {
     "R3": weighted(0.1, 0.9),
     "R4": weighted(0.5, 0.5),
     "R5": weighted(1.0, 0.0),
+    # The grid of figure 4.6: alpha = 0, 0.1, ... 1, beta = 1 - alpha.
+    **{f"alpha{tenths / 10}": weighted(tenths / 10, 1 - tenths / 10) for tenths in range(11)},
 }

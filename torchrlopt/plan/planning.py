@@ -107,7 +107,7 @@ class Planned:
         report.measured_before_ms = self.timing.before_ms
         report.measured_after_ms = self.timing.after_ms
         report.measured_spread = self.timing.spread
-        report.measured_is_calm = self.timing.is_calm
+        report.measured_is_calm, report.measured_is_bound = self.timing.is_calm, self.timing.is_bound
         gain = self.timing.gain
         if gain < options.min_gain:
             report.fallback_reason = not_faster(gain, options)

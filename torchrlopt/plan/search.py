@@ -30,7 +30,7 @@ class Plan:
         searcher: what made the plan.
         expansions: graphs whose matches were listed.
         candidates: graphs that were priced.
-        is_exhausted: False where a budget ended the search.
+        is_exhausted: False where a budget ended the search, or patience did.
         seconds: wall time of the search.
         found_by: what found it: "networks", or the name of a searcher of the core.
         curve: (seconds, predicted time in milliseconds) of the best plan as the search went on.

@@ -7,6 +7,7 @@ taken again once it is old: soon where it was noisy.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import time
@@ -45,7 +46,12 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
     if stored is None:
         return None
     numbers = {name: float(stored[name]) for name in ("before_ms", "after_ms", "gain", "spread", "taken_at")}
-    timing = Timing(num_rounds=int(stored["num_rounds"]), is_calm=bool(stored["is_calm"]), **numbers)
+    timing = Timing(
+        **numbers,
+        num_rounds=int(stored["num_rounds"]),
+        is_calm=bool(stored["is_calm"]),
+        is_bound=bool(stored.get("is_bound", False)),
+    )
     if not all(map(math.isfinite, numbers.values())) or min(timing.before_ms, timing.after_ms) <= 0:
         raise ValueError(f"no timing: {numbers}")
     return timing if holds(timing.taken_at, timing.spread, timing.is_calm) else None

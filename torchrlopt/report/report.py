@@ -39,6 +39,8 @@ class Timing:
         num_rounds: pairs of such times.
         is_calm: False where it hardly ever had its processors: all times count then, whatever slowed them.
         taken_at: when, in seconds since the epoch.
+        is_bound: the graphs differ by so much at least: waits of the slower one are subtracted, and not those
+            of the quicker one.
     """
 
     before_ms: float
@@ -48,6 +50,7 @@ class Timing:
     num_rounds: int
     is_calm: bool = True
     taken_at: float = dataclasses.field(default_factory=time.time, compare=False)
+    is_bound: bool = False
 
 
 @dataclasses.dataclass
@@ -66,6 +69,7 @@ class Report:
         measured_before_ms: measured time of the original graph, in milliseconds; see `Timing`.
         measured_after_ms: measured time of the rewritten graph, in milliseconds.
         measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
+        measured_is_bound: the graphs differ by so much at least; see `Timing.is_bound`.
         measured_is_calm: False where other processes, or a quota, held up nearly every call that was timed.
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
             the original's own (1.0: as exact as the original); the worst output counts.
@@ -107,6 +111,7 @@ class Report:
     measured_after_ms: float | None = None
     measured_spread: float | None = None
     measured_is_calm: bool = True
+    measured_is_bound: bool = False
     numerical_error: float | None = None
     weight_sets: int = 0
     checked_sets: int = 0
@@ -227,6 +232,7 @@ class Report:
             measured_after_ms=_total([r.measured_after_ms for r in reports]),
             measured_spread=_worst([r.measured_spread for r in reports]),
             measured_is_calm=all(r.measured_is_calm for r in reports),
+            measured_is_bound=any(r.measured_is_bound for r in reports),
             numerical_error=_worst([r.numerical_error for r in reports]),
             weight_sets=sum(r.weight_sets for r in reports),
             checked_sets=sum(r.checked_sets for r in reports),
@@ -338,6 +344,8 @@ class Report:
 
     @property
     def _busy(self) -> str:
+        if self.measured_is_bound:
+            return "; at the least, waits for processors are subtracted"
         return "" if self.measured_is_calm else "; the machine was busy"
 
     def step_groups(self) -> list[StepGroup]:

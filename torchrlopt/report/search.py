@@ -16,7 +16,7 @@ class SearchRecord:
             name of a searcher of the core.
         expansions: graphs whose substitutions were listed.
         candidates: graphs that were priced.
-        is_exhausted: whether nothing was left to try; else a budget ended it.
+        is_exhausted: whether nothing was left to try; else a budget or its patience ended it.
         seconds: how long it took.
         curve: (seconds since the beginning, predicted time in milliseconds) whenever the best plan was
             looked at; it begins with the graph that came in.
@@ -36,7 +36,7 @@ class SearchRecord:
         return cls(**{**given, "curve": curve})
 
     def __str__(self) -> str:
-        end = "nothing was left to try" if self.is_exhausted else "the budget ended it"
+        end = "nothing was left to try" if self.is_exhausted else "more was left to try"
         who = "the agent's networks" if self.found_by == "networks" else self.found_by
         looked = f"{self.candidates} graphs priced in {self.seconds:.2f} s"
         return f"found by {who}; {looked}, {end}"

@@ -47,10 +47,12 @@ class CandidateTask:
     Attributes:
         config: everything that episodes depend on.
         prices: of the device.
+        graph: text of the graph to play on; None for the curriculum.
     """
 
     config: Config
     prices: Prices = dataclasses.field(default_factory=Prices)
+    graph: str | None = None
 
     def player(self) -> CandidatePlayer:
         """See `Task`."""
@@ -67,6 +69,7 @@ class CandidatePlayer:
     def __init__(self, task: CandidateTask) -> None:
         self._config = task.config
         self._library, self._cost = load_library(), cost_of(task.prices)
+        self._graph = None if task.graph is None else _C.parse_graph(task.graph)
         self._controller: CandidateController | None = None
 
     def load(self, state: bytes) -> None:
@@ -84,4 +87,5 @@ class CandidatePlayer:
         rows = None
         if usable is not self._library:
             rows = torch.tensor([self._library.find(name) for name in usable.names])
-        return play_group(CandidateChooser(self._controller, rows), usable, self._cost, key, self._config)
+        chooser = CandidateChooser(self._controller, rows)
+        return play_group(chooser, usable, self._cost, key, self._config, self._graph)

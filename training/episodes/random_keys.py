@@ -32,6 +32,8 @@ class Purpose(enum.IntEnum):
     NETWORKS = 17
     GROUND_TRUTH = 18
     TEST_GRAPH = 19
+    EVALUATION = 20
+    TEMPERATURE = 21
 
 
 def generator(*key: int) -> Generator:

@@ -7,7 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from training.experiments.experiment import Experiment, Results, table, write_csv
-from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.runs import Scale, Workplace
+from training.experiments.thesis_run import NOTE, ThesisRun, workers_of
 from training.learn_to_optimise.episodes import DriverTask
 from training.learn_to_optimise.training_run import Spec
 
@@ -18,13 +19,16 @@ NAMES = ("ackley", "rosenbrock")
 Setting = tuple[str, int]  # function, seed
 
 
-def settings(scale: Scale, place: Workplace) -> dict[Setting, tuple[Run, Run]]:
+def settings(scale: Scale, place: Workplace) -> dict[Setting, tuple[ThesisRun, ThesisRun]]:
     """A sequential and a distributed run of each."""
     found = {}
     for function in NAMES:
         for seed in range(scale.seeds):
             spec = Spec(DriverTask(function, "random", DRIVERS, EPISODES), seed, scale.steps(STEPS))
-            found[function, seed] = (Run(spec), Run(spec, place.workers(DRIVERS)))
+            found[function, seed] = (
+                ThesisRun(spec),
+                ThesisRun(spec, workers_of(place, DRIVERS)),
+            )
     return found
 
 
@@ -34,7 +38,7 @@ _AGREES = "- Agrees: merging what several drivers collected changes nothing (the
 def report(results: Results, folder: Path) -> list[str]:
     """See `Experiment`."""
     pairs = {
-        setting: tuple(results.finished[run].outcome for run in runs)
+        setting: tuple(results.finished.outcome(run) for run in runs)
         for setting, runs in settings(results.scale, results.place).items()
     }
     rows, lines = [], []
@@ -82,4 +86,5 @@ FIGURE_6_3 = Experiment(
     "Mayer 2023, figures 6.3 and 6.4",
     lambda scale, place: [run for pair in settings(scale, place).values() for run in pair],
     report,
+    NOTE,
 )

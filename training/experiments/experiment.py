@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from training.experiments.runs import Finished, Run, Scale, Workplace
+from training.experiments.runs import AllFinished, Run, Scale, Workplace
 
 Cell = str | float | int
 
@@ -21,7 +23,7 @@ class Results:
         place: where they were made.
     """
 
-    finished: Mapping[Run, Finished]
+    finished: AllFinished
     scale: Scale
     place: Workplace
 
@@ -35,12 +37,14 @@ class Experiment:
         source: where in which paper.
         runs: that it needs.
         report: writes its CSV and PNG into a folder; the lines of its section.
+        note: what its section says of how it is made.
     """
 
     title: str
     source: str
-    runs: Callable[[Scale, Workplace], list[Run]]
+    runs: Callable[[Scale, Workplace], Sequence[Run[Any]]]
     report: Callable[[Results, Path], list[str]]
+    note: str
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
@@ -55,9 +59,9 @@ def shown(cell: Cell) -> str:
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Six digits of each number."""
-    lines = [",".join(header)]
-    lines += [
-        ",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row) for row in rows
-    ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """Six digits of each number; texts with commas are quoted."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        for row in rows:
+            writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])

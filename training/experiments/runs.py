@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-import hashlib
 import json
 import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from torchrlopt.storage.directory import write_whole
-from training.learn_to_optimise.training_run import LEARNER, Outcome, Spec, Workers, train
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
+OutcomeT = TypeVar("OutcomeT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Scale:
     """How much of an experiment is made.
 
     Attributes:
-        share: of the paper's training steps.
+        share: of the paper's steps, of training or of search.
         seeds: runs of each setting.
     """
 
@@ -31,7 +32,7 @@ class Scale:
     seeds: int
 
     def steps(self, of_paper: int) -> int:
-        """Training steps in place of those of the paper."""
+        """Steps in place of those of the paper."""
         return max(10, round(self.share * of_paper))
 
 
@@ -51,44 +52,48 @@ class Workplace:
     collector: str = "processes"
     ray: str = ""
 
-    def workers(self, count: int) -> Workers:
-        """Of a distributed run."""
-        return Workers(self.collector, count, self.ray)
 
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A run of an experiment.
-
-    Attributes:
-        spec: what its results depend on.
-        workers: who collects.
-        is_timed: whether its times are of interest: then no other run is made meanwhile.
-    """
-
-    spec: Spec
-    workers: Workers = dataclasses.field(default_factory=lambda: Workers("in_process"))
-    is_timed: bool = False
+class Run(abc.ABC, Generic[OutcomeT]):
+    """A run of an experiment: a frozen dataclass of what its results depend on, for pickle and as a key."""
 
     @property
+    @abc.abstractmethod
     def name(self) -> str:
-        """Says everything that distinguishes it from other runs."""
-        task, spec = self.spec.task, self.spec
-        drivers = f"{task.drivers}x{task.episodes}x{task.steps}"
-        timed = "-timed" if self.is_timed else ""
-        return (
-            f"{task.function}-{task.sampler}-{drivers}-{spec.updates}-seed{spec.seed}"
-            f"-{self.workers.kind}{self.workers.count}{timed}-{_learner()}"
-        )
+        """Says everything that distinguishes it from other runs, as the name of a file."""
 
+    @property
+    def num_steps(self) -> int:
+        """How often `make` tells that it went on."""
+        return 1
 
-def _learner() -> str:
-    """Names how all runs learn: those of other settings are other runs."""
-    return hashlib.sha256(repr(LEARNER).encode()).hexdigest()[:8]
+    @property
+    def is_measurement(self) -> bool:
+        """Whether its times are of interest: then no other run is made meanwhile."""
+        return False
+
+    @property
+    def needs(self) -> Sequence[Run[Any]]:
+        """Runs whose outcomes `make` reads from their files: they are made before."""
+        return ()
+
+    @abc.abstractmethod
+    def make(self, tell: Callable[[], None]) -> OutcomeT:
+        """Make it.
+
+        Args:
+            tell: called `num_steps` times.
+
+        Returns:
+            A dataclass of what JSON can hold.
+        """
+
+    @abc.abstractmethod
+    def read(self, kept: Mapping[str, Any]) -> OutcomeT:
+        """The outcome of its fields, as JSON gives them back."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Finished:
+class Finished(Generic[OutcomeT]):
     """A run that has ended.
 
     Attributes:
@@ -97,51 +102,80 @@ class Finished:
             processes wanted the core, or where this one waited for its workers.
     """
 
-    outcome: Outcome
+    outcome: OutcomeT
     cpu_share: float
 
 
-def path_of(run: Run, out: Path) -> Path:
+class AllFinished:
+    """Runs that have ended, by run."""
+
+    def __init__(self, found: Mapping[Run[Any], Finished[Any]]) -> None:
+        self._found = found
+
+    def __getitem__(self, run: Run[OutcomeT]) -> Finished[OutcomeT]:
+        return self._found[run]
+
+    def outcome(self, run: Run[OutcomeT]) -> OutcomeT:
+        """What came out of a run."""
+        return self[run].outcome
+
+
+def path_of(run: Run[Any], out: Path) -> Path:
     """The file of a run."""
     return out / RUNS / f"{run.name}.json"
 
 
-def finished(runs: Sequence[Run], out: Path) -> dict[Run, Finished]:
+def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
     """Those that have ended."""
     found = {}
     for run in runs:
         path = path_of(run, out)
         if path.exists():
             given = json.loads(path.read_text(encoding="utf-8"))
-            found[run] = Finished(Outcome(**given["outcome"]), given["cpu_share"])
-    return found
+            found[run] = Finished(run.read(given["outcome"]), given["cpu_share"])
+    return AllFinished(found)
 
 
-def make_all(runs: Sequence[Run], place: Workplace) -> Mapping[Run, Finished]:
+def make_all(runs: Sequence[Run[Any]], place: Workplace) -> AllFinished:
     """All runs, those that are there already taken from their files; with a progress bar."""
     (place.out / RUNS).mkdir(parents=True, exist_ok=True)
-    todo = [run for run in dict.fromkeys(runs) if not path_of(run, place.out).exists()]
+    runs = with_needs(runs)
+    todo = [run for run in runs if not path_of(run, place.out).exists()]
     with progress_bar() as progress:
-        bar = progress.add_task("runs", total=max(1, sum(run.spec.updates for run in todo)))
-        together = [run for run in todo if not run.is_timed] if place.jobs > 1 else []
-        if together:
+        bar = progress.add_task("runs", total=max(1, sum(run.num_steps for run in todo)))
+        while together := _ready(todo, place):
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(place.jobs, mp_context=context) as pool:
                 futures = {pool.submit(make, run, place.out): run for run in together}
                 for future in as_completed(futures):
                     future.result()
-                    progress.update(bar, advance=futures[future].spec.updates, description="several runs")
+                    progress.update(bar, advance=futures[future].num_steps, description="several runs")
         for run in todo:
-            if run not in together:
+            if not path_of(run, place.out).exists():
                 progress.update(bar, description=run.name)
                 make(run, place.out, lambda: progress.advance(bar))
     return finished(runs, place.out)
 
 
-def make(run: Run, out: Path, tell: Callable[[], None] = lambda: None) -> None:
+def with_needs(runs: Sequence[Run[Any]]) -> list[Run[Any]]:
+    """Runs and all that they need, each once, those that are needed first."""
+    ordered: dict[Run[Any], None] = {}
+    for run in runs:
+        ordered |= dict.fromkeys([*with_needs(run.needs), run])
+    return list(ordered)
+
+
+def _ready(todo: Sequence[Run[Any]], place: Workplace) -> list[Run[Any]]:
+    """What may be made at the same time now: what it needs is there. Nothing with one job."""
+    left = [run for run in todo if not run.is_measurement and not path_of(run, place.out).exists()]
+    found = [run for run in left if all(path_of(need, place.out).exists() for need in run.needs)]
+    return found if place.jobs > 1 else []
+
+
+def make(run: Run[Any], out: Path, tell: Callable[[], None] = lambda: None) -> None:
     """Make one run and keep it."""
     began, cpu_began = time.perf_counter(), time.process_time()
-    outcome = train(run.spec, run.workers, tell)
+    outcome = run.make(tell)
     cpu_share = (time.process_time() - cpu_began) / (time.perf_counter() - began)
     found = Finished(outcome, cpu_share)
     write_whole(path_of(run, out), json.dumps(dataclasses.asdict(found)).encode())

@@ -8,10 +8,11 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
-from training.experiments.runs import Finished, Run, Scale, Workplace
+from training.experiments.runs import Finished, Scale, Workplace
+from training.experiments.thesis_run import NOTE, ThesisRun, workers_of
 from training.learn_to_optimise.episodes import DriverTask
 from training.learn_to_optimise.functions import FUNCTIONS
-from training.learn_to_optimise.training_run import Spec, Workers
+from training.learn_to_optimise.training_run import Outcome, Spec, Workers
 
 STEPS = 500
 """Fewer than theirs: a step takes as long as any other, so that a part of them says as much."""
@@ -35,21 +36,22 @@ HEADER = (
 )  # fmt: skip
 PHASES = ("collect", "broadcast", "learn")
 Setting = tuple[str, int, int]  # function, workers, seed
+Found = Mapping[Setting, Finished[Outcome]]
 
 
-def settings(scale: Scale, place: Workplace) -> dict[Setting, Run]:
+def settings(scale: Scale, place: Workplace) -> dict[Setting, ThesisRun]:
     """The runs. Each driver plays one episode, as theirs do where they are as many as episodes."""
     found = {}
     for function in FUNCTIONS:
         for seed in range(scale.seeds):
             spec = Spec(DriverTask(function, "random", EPISODES, 1), seed, scale.steps(STEPS))
             for count in WORKERS:
-                workers = Workers("in_process") if count == 1 else place.workers(count)
-                found[function, count, seed] = Run(spec, workers, is_timed=True)
+                workers = Workers("in_process") if count == 1 else workers_of(place, count)
+                found[function, count, seed] = ThesisRun(spec, workers, is_timed=True)
     return found
 
 
-def seconds_of(found: Finished) -> tuple[float, float, float]:
+def seconds_of(found: Finished[Outcome]) -> tuple[float, float, float]:
     """Of collection, broadcast and learning."""
     outcome = found.outcome
     return outcome.collect_seconds, outcome.broadcast_seconds, outcome.learn_seconds
@@ -90,7 +92,7 @@ def report(results: Results, folder: Path) -> list[str]:
     ]
 
 
-def _line(found: Mapping[Setting, Finished], count: int, means: Mapping[int, list[float]]) -> list[Cell]:
+def _line(found: Found, count: int, means: Mapping[int, list[float]]) -> list[Cell]:
     """The row of a number of workers."""
     collect, broadcast, learn = means[count]
     alone = means[1][0]
@@ -146,4 +148,5 @@ TABLE_6_1 = Experiment(
     "Mayer 2023, table 6.1 and figures 6.1 and 6.2",
     lambda scale, place: list(settings(scale, place).values()),
     report,
+    NOTE,
 )

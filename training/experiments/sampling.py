@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from training.experiments.experiment import Experiment, Results, table, write_csv
-from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.runs import Scale, Workplace
+from training.experiments.thesis_run import NOTE, ThesisRun
 from training.learn_to_optimise.episodes import DriverTask
 from training.learn_to_optimise.functions import FUNCTIONS, minimum
 from training.learn_to_optimise.training_run import PARAMETERS, Outcome, Spec
@@ -41,10 +42,10 @@ class Comparison:
     steps: int
     theirs: Theirs
 
-    def settings(self, scale: Scale, place: Workplace) -> dict[tuple[str, int], Run]:
+    def settings(self, scale: Scale, place: Workplace) -> dict[tuple[str, int], ThesisRun]:
         """A run for each sampler and seed."""
         return {
-            (sampler, seed): Run(
+            (sampler, seed): ThesisRun(
                 Spec(DriverTask(self.function, sampler, DRIVERS, EPISODES), seed, scale.steps(self.steps))
             )
             for sampler in SAMPLERS
@@ -55,7 +56,7 @@ class Comparison:
         """See `Experiment`."""
         scale = results.scale
         runs = self.settings(scale, results.place)
-        found = {setting: results.finished[run].outcome for setting, run in runs.items()}
+        found = {setting: results.finished.outcome(run) for setting, run in runs.items()}
         steps = scale.steps(self.steps)
         window = max(10, round(WINDOW * steps / self.steps))
         curves = [
@@ -86,7 +87,7 @@ class Comparison:
             "",
             *table(
                 ("sampler", "first", "last"),
-                ((sampler, *(_interval(values) for values in pair)) for sampler, pair in ends.items()),
+                ((sampler, *(interval(values) for values in pair)) for sampler, pair in ends.items()),
             ),
             "",
             *self._words(ends, scale.share),
@@ -103,7 +104,7 @@ class Comparison:
             told = [
                 f"{a} and {b}"
                 for a, b in itertools.combinations(SAMPLERS, 2)
-                if _differ(ends[a][end], ends[b][end])
+                if differ(ends[a][end], ends[b][end])
             ]
             rest = f"only of {_list(told)}" if told else "of no pair"
             said.append(
@@ -163,6 +164,7 @@ class Comparison:
             f"Mayer 2023, {self.name[:5]} {self.name[5:]} and the figure beside it",
             lambda scale, place: list(self.settings(scale, place).values()),
             self.report,
+            NOTE,
         )
 
 
@@ -200,12 +202,13 @@ def _half_width(values: np.ndarray) -> float:
     return float(quantile * values.std(ddof=1) / len(values) ** 0.5)
 
 
-def _interval(values: np.ndarray) -> str:
+def interval(values: np.ndarray) -> str:
+    """The mean, [seeds] given, and the half width of its interval, where there is one."""
     half = _half_width(values)
     return f"{values.mean():.3g}" + (f" ± {half:.2g}" if np.isfinite(half) else "")
 
 
-def _differ(one: np.ndarray, other: np.ndarray) -> bool:
+def differ(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether the mean difference of runs with the same seed is more than its interval."""
     return bool(abs((one - other).mean()) > _half_width(one - other))
 
@@ -215,7 +218,7 @@ def _claim(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int, theirs: 
     mixed = "heterogeneous"
     was_best = all(theirs[mixed][column] <= theirs[each][column] for each in HOMOGENEOUS)
     better = [each for each in HOMOGENEOUS if ends[mixed][end].mean() < ends[each][end].mean()]
-    sure = [each for each in HOMOGENEOUS if _differ(ends[mixed][end], ends[each][end])]
+    sure = [each for each in HOMOGENEOUS if differ(ends[mixed][end], ends[each][end])]
     says = "is best there" if was_best else "is not best there"
     is_best = len(better) == len(HOMOGENEOUS)
     if len(sure) == len(HOMOGENEOUS):

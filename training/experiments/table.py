@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from torchrlopt.machine.device import cpu_name, num_usable_cores
+from training.experiments.composition import COMPONENTS
 from training.experiments.curves import FIGURE_6_3
+from training.experiments.dissertation.latencies import FIGURE_4_1, TABLE_4_2
+from training.experiments.dissertation.metric_pairs import FIGURE_4_5
+from training.experiments.dissertation.of_rows import EXPERIMENTS_OF_ROWS
+from training.experiments.dissertation.properties import TABLE_4_1
+from training.experiments.dissertation.search_curve import FIGURE_4_2
 from training.experiments.experiment import Experiment, Results
-from training.experiments.runs import RUNS, Scale, Workplace, make_all
+from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
+from training.experiments.graph_scaling import SCALING
+from training.experiments.runs import Scale, Workplace, make_all
 from training.experiments.runtime import TABLE_6_1
 from training.experiments.sampling import TABLE_6_2, TABLE_6_3
+from training.experiments.throughput import THROUGHPUT
 
 #: By the name of the table or figure; another experiment is another row.
 EXPERIMENTS: Mapping[str, Experiment] = {
+    "table4.1": TABLE_4_1,
+    "fig4.1": FIGURE_4_1,
+    "fig4.2": FIGURE_4_2,
+    "fig4.5": FIGURE_4_5,
+    "table4.2": TABLE_4_2,
+    **EXPERIMENTS_OF_ROWS,
     "table6.1": TABLE_6_1,
     "table6.2": TABLE_6_2,
     "table6.3": TABLE_6_3,
     "fig6.3": FIGURE_6_3,
+    "scaling": SCALING,
+    "samplers": SAMPLERS_ON_GRAPHS,
+    "components": COMPONENTS,
+    "throughput": THROUGHPUT,
 }
+_TITLE = "# The papers' experiments\n"
 
 
 def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
-    """Make the runs of some experiments, and report of these and of all that the folder holds already.
+    """Make the runs of some experiments, and put their sections into the folder's report.
 
-    Each section of the report says which command made it, so that experiments may differ in scale.
+    The other sections of a report that is there stay. Each says which command made it, so that experiments
+    may differ in scale.
 
     Args:
         names: in `EXPERIMENTS`.
@@ -36,27 +58,29 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
     Returns:
         The report.
     """
+    path = place.out / "REPORT.md"
     found = make_all([run for name in names for run in EXPERIMENTS[name].runs(scale, place)], place)
+    sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in names:
         experiment = EXPERIMENTS[name]
-        head = [f"## {name}: {experiment.title}", "", f"{experiment.source}.", "", *_made_by(name, scale), ""]
-        section = [*head, *experiment.report(Results(found, scale, place), place.out)]
-        _section(name, place.out).write_text("\n".join(section) + "\n", encoding="utf-8")
-    sections = [_section(name, place.out) for name in EXPERIMENTS]
-    texts = [path.read_text(encoding="utf-8") for path in sections if path.exists()]
-    path = place.out / "REPORT.md"
-    path.write_text("\n".join(["# The papers' experiments\n", *texts]), encoding="utf-8")
+        head = [f"## {name}: {experiment.title}", "", f"{experiment.source}.", ""]
+        made_by = [_made_by(name, scale), *experiment.note.splitlines(), ""]
+        lines = [*head, *made_by, *experiment.report(Results(found, scale, place), place.out)]
+        sections[name] = "\n".join(lines) + "\n"
+    order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
+    text = "\n".join([_TITLE, *(sections[name] for name in order if name in sections)])
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def _section(name: str, out: Path) -> Path:
-    return out / RUNS / f"{name}.md"
+def _sections(report: str) -> dict[str, str]:
+    """The sections of a report by the names of their experiments."""
+    parts = re.split(r"^## ([\w.]+):", report, flags=re.MULTILINE)[1:]
+    return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _made_by(name: str, scale: Scale) -> list[str]:
+def _made_by(name: str, scale: Scale) -> str:
     command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
-    return [
-        f"Made by `{command}` on {num_usable_cores()} cores of an {cpu_name()}, PyTorch {torch.__version__}.",
-        "What the thesis does not say (networks, learning rate, discount) is chosen in",
-        "`training/learn_to_optimise/`.",
-    ]
+    return (
+        f"Made by `{command}` on {num_usable_cores()} cores of an {cpu_name()}, PyTorch {torch.__version__}."
+    )

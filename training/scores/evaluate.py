@@ -70,21 +70,16 @@ def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
     return [held_out_graph(number, seed) for number in range(count)]
 
 
-def searchers_of(
-    controller: Controller, library: _C.Library, seed: int = 0, partner: Agent | None = None
-) -> dict[str, search.Searcher]:
-    """The agent, in turns with its partner, and its control: the same search with random networks.
+def searchers_of(controller: Controller, library: _C.Library, seed: int = 0) -> dict[str, search.Searcher]:
+    """The agent and its control: the same search with a random network.
 
     There is no control of an agent that plays in a world model.
     """
     agent = Agent(controller.eval(), {})
     if not isinstance(controller, CandidateController):
-        return {"agent": AgentSearcher(agent, partner=partner)}
-    first, second = (random_control(agent, library, 2 * seed + i) for i in range(2))
-    return {
-        "agent": AgentSearcher(agent, partner=partner),
-        "random_network": AgentSearcher(first, "random_network", partner=second if partner else None),
-    }
+        return {"agent": AgentSearcher(agent)}
+    control = random_control(agent, library, seed)
+    return {"agent": AgentSearcher(agent), "random_network": AgentSearcher(control, "random_network")}
 
 
 def plans_of(

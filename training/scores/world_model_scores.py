@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from torchrlopt import _C
+from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
+from torchrlopt.agent.world.mixture_model import LOG_SIGMA
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel
 from training.config import Config
@@ -22,33 +26,90 @@ def model_scores(model: WorldModel, seen: Sequences, generator: torch.Generator)
     """How well a model predicts recorded episodes, given their actions.
 
     Returns:
-        reward_pearson and mask_f1 of single steps from real states; predicted_gain and real_gain, mean sums
-        of rewards, the prediction made from the first state and the actions alone; dream_gap, the relative
+        reward_pearson and mask_f1 of single steps from real states; unchanged_f1, the mask_f1 of the guess
+        that a step changes nothing of what is legal; predicted_gain and real_gain, mean sums of rewards, the
+        prediction made from the first state and the actions alone; dream_gap, the relative
         difference of the two.
     """
-    free = step_state = model.start(seen.features[:, 0], seen.legal((slice(None), 0)))
-    rewards, gains, hits = [], [], torch.zeros(3)
+    step_state = model.start(seen.features[:, 0], seen.legal((slice(None), 0)))
+    rewards, hits, same = [], torch.zeros(3), torch.zeros(3)
     for t in range(seen.rewards.shape[1]):
         actions, taken, valid = seen.actions[:, t], seen.taken[:, t], seen.valid[:, t]
         after, told = model.step(step_state, actions, generator, 0.0, taken)
         rewards.append(torch.stack([told.reward, seen.rewards[:, t]])[:, valid])
         guess, truth = after.legal.mask[valid][:, :-1], seen.mask[valid, t + 1, :-1]
-        hits += torch.stack([(guess & truth).sum(), (guess & ~truth).sum(), (~guess & truth).sum()])
+        hits += _counts(guess, truth)
+        same += _counts(seen.mask[valid, t, :-1], truth)
         legal = seen.legal((slice(None), t + 1))
         step_state = model.follow(step_state, actions, taken, seen.features[:, t + 1], legal, generator)
-        free, foretold = model.step(free, actions, generator, 0.0)
-        gains.append(torch.where(valid, foretold.reward, 0.0))
     predicted, real = torch.cat(rewards, dim=1)
-    both = torch.stack(gains).sum(0).mean().item(), (seen.rewards * seen.valid).sum(1).mean().item()
+    both = [gains.mean().item() for gains in episode_gains(model, seen, generator)]
     spread = predicted.std() * real.std()
     covariance = ((predicted - predicted.mean()) * (real - real.mean())).sum() / max(1, len(real) - 1)
     return {
         "reward_pearson": float(covariance / spread) if spread > 0 else 0.0,
-        "mask_f1": float(2 * hits[0] / (2 * hits[0] + hits[1] + hits[2]).clamp(min=1)),
+        "mask_f1": _f1(hits),
+        "unchanged_f1": _f1(same),
         "predicted_gain": both[0],
         "real_gain": both[1],
         "dream_gap": abs(both[0] - both[1]) / max(1e-9, abs(both[1])),
     }
+
+
+@torch.no_grad()
+def episode_gains(
+    model: WorldModel, seen: Sequences, generator: torch.Generator, temperature: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Sums of rewards of recorded episodes: foretold from the first state and the actions alone, and real.
+
+    Args:
+        model: of the world.
+        seen: the episodes.
+        generator: of what the model draws.
+        temperature: of the model.
+
+    Returns:
+        [B] each, of the same episodes in the same order.
+    """
+    state = model.start(seen.features[:, 0], seen.legal((slice(None), 0)))
+    gains = torch.zeros(len(seen.rewards))
+    for t in range(seen.rewards.shape[1]):
+        state, foretold = model.step(state, seen.actions[:, t], generator, temperature)
+        gains += torch.where(seen.valid[:, t], foretold.reward, 0.0)
+    return gains, (seen.rewards * seen.valid).sum(1)
+
+
+def _counts(guess: Tensor, truth: Tensor) -> Tensor:
+    """Right, too many, too few."""
+    return torch.stack([(guess & truth).sum(), (guess & ~truth).sum(), (~guess & truth).sum()])
+
+
+def _f1(counts: Tensor) -> float:
+    return float(2 * counts[0] / (2 * counts[0] + counts[1] + counts[2]).clamp(min=1))
+
+
+def gaussian_loss(model: WorldModel, known: Sequences, seen: Sequences) -> float:
+    """The least that a mixture has to beat: one Gaussian for the changes of all steps.
+
+    Args:
+        model: whose scale of features is used.
+        known: episodes that the Gaussian is fitted to.
+        seen: episodes that are scored.
+
+    Returns:
+        Negative log-likelihood of the changes of the standardised features, mean over steps and features, as
+        `torchrlopt.agent.world.mixture_model.MixtureModel.loss` has it.
+    """
+    fitted, told = (model.standard(part.features).diff(dim=1)[part.valid] for part in (known, seen))
+    least = math.exp(LOG_SIGMA[0])
+    normal = torch.distributions.Normal(fitted.mean(0), fitted.std(0).clamp(min=least))
+    return -float(normal.log_prob(told).mean())
+
+
+def first_returns(rollout: Rollout) -> Tensor:
+    """[B], sum of rewards of the first episode of each row of an imagined rollout."""
+    ended_before = rollout.ended.long().cumsum(0) - rollout.ended.long()
+    return (rollout.rewards * (ended_before == 0)).sum(0)
 
 
 def held_out_scores(

@@ -82,6 +82,19 @@ class Policy(Protocol):
         ...
 
 
+class Guide(Protocol):
+    """Says where a search should look first; plain tensors of the CPU, no gradients."""
+
+    @property
+    def num_substitutions(self) -> int:
+        """Of the library that it rates."""
+        ...
+
+    def rate(self, states: Observation) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the candidates [C], and what each episode will still gain [B]."""
+        ...
+
+
 def no_noise(sizes: Sequence[int]) -> Tensor:
     """A `Draw` for the likeliest action."""
     return torch.zeros(sum(sizes), dtype=torch.float32)
@@ -236,6 +249,16 @@ class CandidateController(nn.Module):
         group = action_groups(states)
         log_probs = segment_log_softmax(torch.cat([logits, stop]), group, states.num_episodes)
         return log_probs, group, self.value(torch.cat([graphs, summary], dim=-1))
+
+    @property
+    def num_substitutions(self) -> int:
+        """See `Guide`."""
+        return self.library.num_substitutions
+
+    def rate(self, states: Observation) -> tuple[Tensor, Tensor]:
+        """See `Guide`."""
+        log_probs, _, value_logits = self(states)
+        return log_probs[: len(states.candidates)], self.value.mean(value_logits)
 
     def collate(self, states: Sequence[Observation]) -> Observation:
         """See `Policy`."""

@@ -59,7 +59,7 @@ class DrawnEpisodes(Explorer):
         return list(ends.values())
 
     def _may_go_on(self, found: Found, deadline: float) -> bool:
-        return own_time() < deadline and found.expansions + self._width <= self._max_expansions
+        return own_time() < deadline and self._may_expand(self._width, found)
 
     def _play(self, found: Found, deadline: float, is_first: bool) -> None:
         """One round of episodes, to their ends or until the budget is used up."""

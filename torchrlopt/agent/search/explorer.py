@@ -1,7 +1,7 @@
 """What the searches that networks guide have in common.
 
-They play episodes on one graph until the time is nearly over; greedy then goes on from where they ended, and
-the cheapest graph that was seen on the way is the result.
+They play episodes on one graph until the time is nearly over, or nothing new was found for long. Greedy then
+goes on from where they ended, and the cheapest graph that was seen on the way is the result.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterable
 
 from torchrlopt import _C
-from torchrlopt.env import OUTCOMES, Observer
+from torchrlopt.env import Observer
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
@@ -36,6 +35,8 @@ class Found:
         candidates: graphs that were priced.
         is_exhausted: nothing was left to try.
         is_cut: something was left out that a wider search would try.
+        gained_at: expansions when it became cheaper last, and those of greedy since; negative for so many
+            before this exploration.
     """
 
     cost_us: float
@@ -46,12 +47,19 @@ class Found:
     candidates: int = 0
     is_exhausted: bool = False
     is_cut: bool = False
+    gained_at: int = 0
+
+    @property
+    def idle(self) -> int:
+        """Expansions since the plan became cheaper, but for those of greedy."""
+        return self.expansions - self.gained_at
 
     def note(self, cost_us: float, steps: Steps) -> None:
         """Keep a plan if it is cheaper."""
         if cost_us < self.cost_us * (1 - SMALLEST_GAIN):
             self.earlier = [*self.earlier, (self.cost_us, self.steps)][-MAX_EARLIER:]
             self.cost_us, self.steps = cost_us, steps
+            self.gained_at = self.expansions
 
 
 class Explorer(abc.ABC):
@@ -81,6 +89,7 @@ class Explorer(abc.ABC):
             _C.search, library=library, cost=cost, searcher="greedy", exact_only=exact_only
         )
         self._max_expansions = options.budget_steps or 2**62
+        self._patience = 2**62
         self._env = _C.VecRewriteEnv(
             [graph],
             library,
@@ -91,6 +100,10 @@ class Explorer(abc.ABC):
             exact_only=exact_only,
         )
         self._observer = Observer(self._env)
+
+    def _may_expand(self, count: int, found: Found) -> bool:
+        """Whether so many graphs more are within the limit of expansions and the patience."""
+        return found.expansions + count <= self._max_expansions and found.idle < self._patience
 
     @abc.abstractmethod
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
@@ -105,17 +118,18 @@ class Explorer(abc.ABC):
             Episodes whose graphs are worth going on from.
         """
 
-    def run(self, incumbent: Iterable[tuple[str, int]], deadline: float) -> Found:
+    def run(self, best: Found, deadline: float, patience: int) -> Found:
         """Explore, then let greedy go on from the last graphs: obvious steps need no network.
 
         Args:
-            incumbent: a plan to begin from too.
+            best: the cheapest plan so far: the exploration begins from it too, and finds what is cheaper.
             deadline: `own_time()` at the end.
+            patience: expansions, but for greedy's, that may bring nothing.
         """
-        self._env.reset([0], [{}])
-        found = Found(float(self._env.outcomes()[0, OUTCOMES["initial_us"]]), [])
+        self._patience = patience
+        found = Found(best.cost_us, best.steps, gained_at=-best.idle)
         now = own_time()
-        ends = self.explore(list(incumbent), found, deadline - POLISH_SHARE * max(0.0, deadline - now))
+        ends = self.explore(list(best.steps), found, deadline - POLISH_SHARE * max(0.0, deadline - now))
         for slot in ends:
             left_ms = (deadline - own_time()) * 1000
             left_steps = self._max_expansions - found.expansions
@@ -123,6 +137,7 @@ class Explorer(abc.ABC):
                 break
             after = self._greedy(self._env.graph(slot), budget_ms=left_ms, budget_steps=left_steps)
             found.expansions += after["expansions"]
+            found.gained_at += after["expansions"]
             found.candidates += after["candidates"]
             found.note(after["cost_after_us"], [*self._env.steps(slot), *after["steps"]])
         return found

@@ -6,18 +6,16 @@ import collections
 import dataclasses
 
 import torch
-from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import CandidateController
-from torchrlopt.agent.observation import Observation, observe_in_place
+from torchrlopt.agent.networks.candidate_controller import Guide
+from torchrlopt.agent.observation import observe_in_place
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
-ILLEGAL = -1  # an action that changes nothing
 MIN_ALIKE = 3  # of the graphs with equal costs at least so many are kept, or as many as the beam is wide
 # So many steps are rated for each graph that the beam can hold: many of them lead to graphs seen before.
 OFFERS = 4
@@ -37,7 +35,7 @@ class GuidedBeam(Explorer):
     """`beam_width` graphs at once, in the slots of one environment, and as many slots for the next ones.
 
     Args:
-        controller: the networks.
+        guide: the networks, or what rates in their place.
         graph: what to make faster.
         library: the substitutions.
         cost: prices.
@@ -50,16 +48,16 @@ class GuidedBeam(Explorer):
 
     def __init__(
         self,
-        controller: CandidateController,
+        guide: Guide,
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
         options: Options,
         value_weight: float,
     ) -> None:
-        if controller.library.num_substitutions != len(library):
+        if guide.num_substitutions != len(library):
             raise RlOptError("the agent was loaded for another library")
-        self._controller = controller
+        self._guide = guide
         self._width = options.beam_width
         self._value_weight = value_weight
         super().__init__(graph, library, cost, options, num_envs=2 * self._width, has_macros=True)
@@ -80,7 +78,7 @@ class GuidedBeam(Explorer):
         while beam:
             begin = own_time()
             # A level that would overrun the budget is not begun.
-            if begin + last > deadline or found.expansions + len(beam) > self._max_expansions:
+            if begin + last > deadline or not self._may_expand(len(beam), found):
                 return beam
             ends = beam
             beam = self._take(self._offers(beam, found), beam, found, deadline)
@@ -110,32 +108,29 @@ class GuidedBeam(Explorer):
         return kept
 
     def _offers(self, alive: list[int], found: Found) -> list[Offer]:
-        """The best steps from all graphs of the beam, the best first; more than it is wide."""
+        """Steps from all graphs of the beam to graphs that no step led to before, the best first."""
         states = observe_in_place(self._observer, alive)
         found.expansions += len(alive)
         found.candidates += len(states.candidates)
-        log_probs, _, value_logits = self._controller(states)
-        values = self._controller.value.mean(value_logits)
+        log_probs, values = self._guide.rate(states)
         way = torch.tensor([self._ways[slot] for slot in alive], dtype=torch.float32)
-        ways = way[states.candidate_episode] + log_probs[: len(states.candidates)]
-        scores = self._scores(states, ways, values)
-        count = min(OFFERS * self._width, len(scores))
-        found.is_cut |= count < len(scores)
-        best = scores.topk(count)
-        offers = []
-        for score, row in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-            if score == -torch.inf:
+        ways = way[states.candidate_episode] + log_probs
+        # The value is of what is gained below the best graph of the way, which may be cheaper than this one.
+        promise = self._value_weight * (values - states.column("global", "best_cost"))
+        scores = ways + promise[states.candidate_episode]
+        hashes = [key for slot in alive for key in self._env.hashes_after(slot)]
+        numbers, likelihoods = scores.tolist(), ways.tolist()
+        owners, firsts = states.candidate_episode.tolist(), states.candidate_offsets.tolist()
+        offers: dict[int, Offer] = {}  # by the graph that they lead to, the best way there
+        for row in scores.argsort(descending=True).tolist():
+            if hashes[row] in self._seen or hashes[row] in offers:
                 continue
-            episode = int(states.candidate_episode[row])
-            action = row - int(states.candidate_offsets[episode])
-            offers.append(Offer(score, float(ways[row]), alive[episode], action))
-        return offers
-
-    def _scores(self, states: Observation, ways: Tensor, values: Tensor) -> Tensor:
-        """[C]: log-likelihood of the way plus weighted promise of its graph; -inf for graphs seen before."""
-        promise = self._value_weight * (values - states.column("global", "cost"))
-        is_visited = states.column("candidate", "is_visited") > 0
-        return (ways + promise[states.candidate_episode]).masked_fill(is_visited, -torch.inf)
+            if len(offers) == OFFERS * self._width:
+                found.is_cut = True
+                break
+            owner = owners[row]
+            offers[hashes[row]] = Offer(numbers[row], likelihoods[row], alive[owner], row - firsts[owner])
+        return list(offers.values())
 
     def _take(self, offers: list[Offer], beam: list[int], found: Found, deadline: float) -> list[int]:
         """Steps into the offered graphs until as many new ones as the beam is wide are found; their slots."""
@@ -144,14 +139,11 @@ class GuidedBeam(Explorer):
         todo = list(offers)
         while todo and len(kept) < self._width and own_time() < deadline:
             now, todo = todo[: self._width - len(kept)], todo[self._width - len(kept) :]
-            placed = dict(zip(free, now, strict=False))
-            actions = [ILLEGAL] * (2 * self._width)
-            for slot, offer in placed.items():
-                self._env.copy(offer.slot, slot)
+            targets = free[: len(now)]
+            for slot, offer in zip(targets, now, strict=True):
                 self._ways[slot] = offer.way
-                actions[slot] = offer.action
-            self._env.step(actions)
-            new = self._note(list(placed), found)
+            self._env.branch([offer.slot for offer in now], targets, [offer.action for offer in now])
+            new = self._note(targets, found)
             kept += new
             free = [slot for slot in free if slot not in new]
         found.is_cut |= bool(todo)

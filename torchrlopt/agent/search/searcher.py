@@ -1,4 +1,4 @@
-"""The search that an agent guides: greedy first, then explorations that the agent's networks lead.
+"""The search that an agent guides: greedy, greedy with chains, then explorations that the networks lead.
 
 Each exploration is twice as wide as the one before, and may begin at the best plan so far.
 """
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.latency import parts_of
-from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
-from torchrlopt.agent.search.explorer import Explorer, Found
+from torchrlopt.agent.search.explorer import SMALLEST_GAIN, Explorer, Found
 from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
+from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 from torchrlopt.plan import search
@@ -25,6 +25,11 @@ from torchrlopt.plan.search import Plan
 
 logger = logging.getLogger("torchrlopt")
 
+#: Of what greedy leaves of the budget, for greedy with chains.
+CHAINS_SHARE = 0.5
+#: Expansions of the networks that may bring nothing before the search ends, for each second of the budget. On
+#: held-out graphs, within 0.3 s, the first gain came after 65 at most, and each further one after 17.
+PATIENCE = 240
 FIRST_WIDTH = 1  # within a small budget only a narrow search reaches the end of a long plan
 MAX_WIDTH = 64
 #: How much the predicted further improvement counts against the likelihood of the steps, in one exploration
@@ -39,7 +44,6 @@ class AgentSearcher:
         agent: the networks; an untrained one makes the control of a comparison.
         name: what plans are signed with.
         value_weights: see `VALUE_WEIGHTS`.
-        partner: another agent, which leads every other exploration: it may find what the first overlooks.
     """
 
     def __init__(
@@ -47,39 +51,37 @@ class AgentSearcher:
         agent: Agent,
         name: str = "agent",
         value_weights: Sequence[float] = VALUE_WEIGHTS,
-        partner: Agent | None = None,
     ) -> None:
         self._agent = agent
         self._name = name
-        agents = [agent] if partner is None else [agent, partner]
-        self._turns = [(each, weight) for weight in value_weights for each in agents]
+        self._value_weights = tuple(value_weights)
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-        """Greedy's plan, or a cheaper one.
+        """A plan that is no dearer than greedy's.
 
         If the networks fail, the core's beam searches instead, unless the options ask for errors.
         """
         begin = own_time()
-        greedy = _classic("greedy", graph, library, cost, options)
         deadline = begin + options.budget_ms / 1000
+        first = _first_plan(begin, graph, library, cost, options)
         try:
             with undisturbed_torch():
-                found = self._explore(graph, library, cost, options, greedy, deadline)
+                found = self._explore(graph, library, cost, options, first, deadline)
                 self._choose(found, graph, library, cost)
-            is_greedy = found.steps == list(greedy.steps)
-            best = greedy if is_greedy else _plan_of(found, graph, library, cost)
-            curve = (*greedy.curve, *((at - begin, cost_ms) for at, cost_ms in found.curve))
+            is_first = found.steps == list(first.steps)
+            best = first if is_first else _plan_of(found, graph, library, cost)
+            curve = (*first.curve, *((at - begin, cost_ms) for at, cost_ms in found.curve))
         except Exception as error:
             if options.on_error == "raise":
                 raise
             logger.warning("the agent failed, greedy and beam are used instead: %s", error)
-            return _with_beam(greedy, begin, graph, library, cost, options)
+            return _with_beam(first, begin, graph, library, cost, options)
         return dataclasses.replace(
             best,
             searcher=self._name,
-            expansions=greedy.expansions + found.expansions,
-            candidates=greedy.candidates + found.candidates,
-            is_exhausted=greedy.is_exhausted and found.is_exhausted,
+            expansions=first.expansions + found.expansions,
+            candidates=first.candidates + found.candidates,
+            is_exhausted=first.is_exhausted and found.is_exhausted,
             seconds=own_time() - begin,
             curve=curve,
         )
@@ -103,22 +105,24 @@ class AgentSearcher:
         library: _C.Library,
         cost: _C.CostModel,
         options: Options,
-        greedy: Plan,
+        first: Plan,
         deadline: float,
     ) -> Found:
         """One exploration after another, each twice as wide and from the best plan so far."""
-        best = Found(greedy.cost_after_ms * 1000, list(greedy.steps))
-        left_steps = options.budget_steps - greedy.expansions
+        best = Found(first.cost_after_ms * 1000, list(first.steps))
+        left_steps = options.budget_steps - first.expansions
+        patience = max(1, round(PATIENCE * options.budget_ms / 1000))
         own = dataclasses.replace(options.with_searcher("greedy"), beam_width=FIRST_WIDTH)
-        turns = itertools.cycle(self._turns)
+        weights = itertools.cycle(self._value_weights)
         while own.beam_width <= MAX_WIDTH:
-            is_over = own_time() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
-            if is_over:
+            is_out = own_time() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
+            if is_out or best.idle >= patience:
                 best.is_exhausted = False
                 break
             own = dataclasses.replace(own, budget_steps=left_steps if options.budget_steps else 0)
-            found = self._explorer(graph, library, cost, own, *next(turns)).run(best.steps, deadline)
+            found = self._explorer(graph, library, cost, own, next(weights)).run(best, deadline, patience)
             best.note(found.cost_us, found.steps)
+            best.gained_at = best.expansions + found.gained_at
             best.curve.append((own_time(), best.cost_us / 1000))
             best.expansions += found.expansions
             best.candidates += found.candidates
@@ -135,11 +139,10 @@ class AgentSearcher:
         library: _C.Library,
         cost: _C.CostModel,
         options: Options,
-        agent: Agent,
         value_weight: float,
     ) -> Explorer:
-        controller = agent.controller
-        if isinstance(controller, CandidateController):
+        controller = self._agent.controller
+        if not isinstance(controller, LatentController):
             return GuidedBeam(controller, graph, library, cost, options, value_weight)
         return DrawnEpisodes(controller, graph, library, cost, options)
 
@@ -152,6 +155,27 @@ class SearcherWithoutAgent:
         begin = own_time()
         greedy = _classic("greedy", graph, library, cost, options)
         return _with_beam(greedy, begin, graph, library, cost, options)
+
+
+def _first_plan(
+    begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
+) -> Plan:
+    """Greedy's plan, or that of greedy with chains where it is cheaper."""
+    greedy = _classic("greedy", graph, library, cost, options)
+    left_ms = CHAINS_SHARE * (options.budget_ms - (own_time() - begin) * 1000)
+    left_steps = int(CHAINS_SHARE * (options.budget_steps - greedy.expansions))
+    if left_ms <= 0 or (options.budget_steps > 0 and left_steps < 1):
+        return greedy
+    given = dataclasses.replace(options, budget_ms=left_ms, budget_steps=max(0, left_steps))
+    chains = _classic("chains", graph, library, cost, given)
+    is_cheaper = chains.cost_after_ms < greedy.cost_after_ms * (1 - SMALLEST_GAIN)
+    best = chains if is_cheaper else greedy
+    return dataclasses.replace(
+        best,
+        curve=(*greedy.curve, (own_time() - begin, best.cost_after_ms)),
+        expansions=greedy.expansions + chains.expansions,
+        candidates=greedy.candidates + chains.candidates,
+    )
 
 
 def _with_beam(

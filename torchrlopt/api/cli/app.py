@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from torchrlopt.api.cli import cache, substitutions
-from torchrlopt.api.cli.models import HELP, load_model
+from torchrlopt.api.cli.models import HELP, load_model, of_the_model
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
 
@@ -237,7 +237,9 @@ def explain(
     """
     from torchrlopt.api.explain import explain as plan  # heavy
 
-    found = plan(*load_model(model), leave_out=leave_out, **_parsed(option or []))
+    module, inputs = load_model(model)
+    with of_the_model(module, inputs, model):
+        found = plan(module, inputs, leave_out=leave_out, **_parsed(option or []))
     if html is not None:
         found.save(html, executor, model)
     typer.echo(found.to_json() if as_json else str(found))

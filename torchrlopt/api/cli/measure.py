@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from torchrlopt.api.cli.models import load_model
+from torchrlopt.api.cli.models import load_model, of_the_model
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executor_table import names
 from torchrlopt.machine import profiling
@@ -127,7 +127,9 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
         for model in models:
             bar = _Bar(progress, progress.add_task(model, total=seconds or None, now="tracing"))
             try:
-                sources = profiling.trace(*load_model(model))
+                module, inputs = load_model(model)
+                with of_the_model(module, inputs, model):
+                    sources = profiling.trace(module, inputs)
             except RlOptError as error:
                 error.add_note(f"model: {model}")
                 raise

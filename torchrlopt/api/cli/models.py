@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchrlopt import _C
-from torchrlopt.errors import ModelFormatError, OptionsError
+from torchrlopt.errors import ModelFormatError, OptionsError, RlOptError
 
 HELP = (
     "An .onnx file, or module:function[:argument] for a function that returns a model and the tuple of its "
@@ -95,6 +96,30 @@ def _made(function: Callable[..., Any], arguments: list[str], text: str) -> Any:
         ) from error
 
 
+@contextmanager
+def of_the_model(model: Callable[..., Any], inputs: Sequence[Any], text: str) -> Iterator[None]:
+    """Around what calls a model by any way: an error that the model itself makes is told as such.
+
+    Raises:
+        OptionsError: the model fails on these inputs, as it is.
+    """
+    try:
+        yield
+    except (RlOptError, OSError):
+        raise
+    except Exception:
+        try:
+            with torch.no_grad():
+                model(*inputs)
+        except Exception as error:
+            raise OptionsError(
+                "the model fails on the inputs that come with it",
+                where=text,
+                got=f"{type(error).__name__}: {error}",
+            ) from error
+        raise
+
+
 def load_graph(text: str) -> _C.Graph:
     """The graph of a model by name, as it is planned; that of a file is read from it.
 
@@ -109,7 +134,9 @@ def load_graph(text: str) -> _C.Graph:
 
     if text.endswith(".onnx"):
         return read(load(_existing(text))).graph
-    return graph_of(*load_model(text))
+    model, inputs = load_model(text)
+    with of_the_model(model, inputs, text):
+        return graph_of(model, inputs)
 
 
 def _existing(text: str) -> Path:

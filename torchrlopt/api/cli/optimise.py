@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchrlopt.api.cli.models import load_model
+from torchrlopt.api.cli.models import load_model, of_the_model
 from torchrlopt.api.optimise import optimise, optimise_onnx
 from torchrlopt.api.saved import save
 from torchrlopt.errors import OptionsError
@@ -46,7 +46,8 @@ def _to_onnx(model: str, out: Path, options: Mapping[str, Any]) -> Report:
     module, inputs = load_model(model)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        torch.onnx.export(_module(module, model), inputs, path, dynamo=True, verbose=False)
+        with of_the_model(module, inputs, model):
+            torch.onnx.export(_module(module, model), inputs, path, dynamo=True, verbose=False)
         return optimise_onnx(path, out, **options)
 
 
@@ -55,7 +56,8 @@ def _to_pt2(model: str, out: Path, options: Mapping[str, Any]) -> Report:
     module, inputs = load_model(model)
     is_timed = options.get("measure_plans", 1) != 1
     chosen = {"measure": is_timed, **options, "on_error": "raise"}
-    return save(optimise(_module(module, model), inputs, **chosen), out, inputs)
+    with of_the_model(module, inputs, model):
+        return save(optimise(_module(module, model), inputs, **chosen), out, inputs)
 
 
 def _module(found: Any, name: str) -> torch.nn.Module:

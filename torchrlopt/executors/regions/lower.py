@@ -99,7 +99,7 @@ def _in_regions(
         if not parts.regions:
             raise LoweringError("no region saves more than its borders cost")
         stitched = stitch(model, captured, parts)
-        subjects = subjects_of(stitched, model, static)
+        subjects = subjects_of(stitched, model, static, not _calls_the_users(captured))
         found = [executor.refusals(each.model, each.captured, options) for each in subjects]
         new = {by_name[str(node.name)]: why for each in found for node, why in each.items()}
         if new:
@@ -111,6 +111,11 @@ def _in_regions(
         rest = assemble(stitched.module, static, dataclasses.replace(options, cuda_graphs=False))
         return RegionsCallable(rest, subjects, captured.aten.forward, told)
     raise LoweringError("the executor refuses a node of every region")
+
+
+def _calls_the_users(captured: Captured) -> bool:
+    """Whether operators of the user's own are called, which may do more than they return."""
+    return any(not name.startswith("aten.") for name in captured.opaque)
 
 
 def _sizes(captured: Captured) -> dict[str, int]:

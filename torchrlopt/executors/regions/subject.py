@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Collection
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import onnx_ir
 import torch
 from torch import fx
 
 from torchrlopt.capture.captured import Captured
+from torchrlopt.errors import RlOptError
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.executors.regions.cut import Region
 from torchrlopt.executors.regions.stitch import RegionCall, Stitched
 from torchrlopt.executors.weights.split_fx import reaching_output
@@ -21,8 +24,43 @@ class LeaveRegionsError(Exception):
     """A runtime asks for the original of its region: the original of the whole graph runs instead."""
 
 
-def _leave_regions() -> NoReturn:
+def _leave_regions(*_: Any) -> NoReturn:
     raise LeaveRegionsError
+
+
+_leave_regions.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+
+
+class _InPyTorch:
+    """A region in PyTorch, for calls that its runtime does not take; built in the first of them.
+
+    Once the user's own operators have run, the whole graph must not begin anew: nobody knows what they do
+    besides.
+
+    Args:
+        model: the region.
+
+    Attributes:
+        gives_new_memory: see `sharing.gives_new_memory`.
+    """
+
+    __module__ = __name__
+    __name__ = "region_in_pytorch"
+    gives_new_memory = True
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self._model = model
+        self._module: fx.GraphModule | None = None
+
+    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Run; raises LeaveRegionsError where PyTorch does not take the region, as with sizes that vary."""
+        module = self._module
+        if module is None:
+            try:
+                module = self._module = lower_model(self._model.clone())
+            except RlOptError as error:
+                raise LeaveRegionsError from error
+        return tuple(each.clone(memory_format=torch.contiguous_format) for each in module(*args))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +78,25 @@ class Subject:
     captured: Captured
 
 
-def subjects_of(stitched: Stitched, model: onnx_ir.Model, static: Collection[str]) -> list[Subject]:
+def subjects_of(
+    stitched: Stitched, model: onnx_ir.Model, static: Collection[str], begins_anew: bool
+) -> list[Subject]:
     """The regions of a graph, in the order of their calls.
 
     Args:
         stitched: the graph.
         model: that was cut.
         static: names of the graph's inputs that are weights.
+        begins_anew: whether the whole original runs where a runtime asks for that of its region; else the
+            region alone runs in PyTorch, where that is possible.
     """
     graph = stitched.module.graph
     # What the caller may get hold of is computed anew at every call.
     fixed = static_nodes(graph, static) - reaching_output(graph)
-    return [_subject(node, model, fixed) for node in stitched.calls]
+    return [_subject(node, model, fixed, begins_anew) for node in stitched.calls]
 
 
-def _subject(node: fx.Node, model: onnx_ir.Model, fixed: Collection[fx.Node]) -> Subject:
+def _subject(node: fx.Node, model: onnx_ir.Model, fixed: Collection[fx.Node], begins_anew: bool) -> Subject:
     call = node.target
     assert isinstance(call, RegionCall)
     aten = fx.Graph()
@@ -67,9 +109,12 @@ def _subject(node: fx.Node, model: onnx_ir.Model, fixed: Collection[fx.Node]) ->
         value.name = given.name
         if operand in fixed:
             static.add(given.name)
+    function = _leave_regions if begins_anew else _InPyTorch(own)
+    whole = aten.call_function(function, tuple(aten.nodes))
+    whole.meta["val"] = call.results
     results = []
-    for fake in call.results:
-        results.append(aten.call_function(_leave_regions))
+    for at, fake in enumerate(call.results):
+        results.append(aten.call_function(operator.getitem, (whole, at)))
         results[-1].meta["val"] = fake
     aten.output(tuple(results))
     captured = Captured(

@@ -1,0 +1,55 @@
+// Searches that repeat the greedy search from other graphs: restarts and iterated local search.
+#include <algorithm>
+#include <random>
+
+#include "search/tree.h"
+
+namespace rlopt {
+
+namespace {
+
+constexpr uint64_t kMaxWalk = 8;  // random steps before a restart
+constexpr uint64_t kMaxKick = 4;  // random steps after a cut
+
+/// Random steps from a node; fewer where there are none left. The node where they end.
+int walk_from(SearchTree& tree, int node, uint64_t count, std::mt19937_64& random) {
+  Follower at(tree, node);
+  for (uint64_t i = 0; i < count && !tree.out_of_budget() && tree.has_room(at.node()); ++i) {
+    at.expand();
+    const std::vector<Candidate> candidates = at.state().candidates();
+    if (candidates.empty()) break;
+    const Candidate& chosen = candidates[random() % candidates.size()];
+    if (!at.step({chosen.substitution, chosen.location})) break;
+  }
+  return at.node();
+}
+
+}  // namespace
+
+void search_with_restarts(SearchTree& tree, int start) {
+  std::mt19937_64 random(tree.options().seed);
+  search_greedily(tree, start, true);
+  while (!tree.out_of_budget()) {
+    const int end = walk_from(tree, start, 1 + random() % kMaxWalk, random);
+    if (end == start) return;  // there is nowhere to go
+    search_greedily(tree, end, true);
+  }
+}
+
+void search_iteratively(SearchTree& tree, int start) {
+  std::mt19937_64 random(tree.options().seed);
+  int local = search_greedily(tree, start, true);
+  while (!tree.out_of_budget()) {
+    // Few substitutions can be undone: the plan is cut somewhere and goes on another way.
+    int cut = local;
+    const int length = tree.depth(local) - tree.depth(start);
+    const auto dropped = static_cast<int>(random() % (static_cast<uint64_t>(length) + 1));
+    for (int i = 0; i < dropped; ++i) cut = tree.parent(cut);
+    const int kicked = walk_from(tree, cut, 1 + random() % kMaxKick, random);
+    if (kicked == start) return;
+    const int end = search_greedily(tree, kicked, true);
+    if (tree.cost_us(end) <= tree.cost_us(local)) local = end;
+  }
+}
+
+}  // namespace rlopt

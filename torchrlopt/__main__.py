@@ -1,0 +1,6 @@
+"""`python -m torchrlopt`: the command line, for where the script `torchrlopt` is not on the path."""
+
+from torchrlopt.api.cli.app import main
+
+if __name__ == "__main__":
+    main()

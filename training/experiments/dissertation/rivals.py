@@ -1,0 +1,85 @@
+"""What needs no training: greedy and TASO's search, random play, and the agent of the package."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torchrlopt import searcher_table
+from torchrlopt.machine.cost import device_model
+from torchrlopt.options import Options
+from torchrlopt.substitutions import load_library
+from training.config import Config
+from training.device.prices import cost_of, prices_of
+from training.experiments.dissertation.evaluation import Played, Steps, UniformCandidates, gain_of, played
+from training.experiments.dissertation.row_run import EXECUTOR, SETTINGS, played_of
+from training.experiments.dissertation.subjects import graph_of
+from training.experiments.runs import Run
+
+#: TASO's budget in the dissertation, its alpha, and the expansions of the agent.
+TASO_STEPS, TASO_ALPHA, AGENT_STEPS = 50_000, 1.05, 500
+NO_LIMIT_MS = 600_000.0  # expansions are what ends a search
+
+
+@dataclasses.dataclass(frozen=True)
+class RivalsOutcome:
+    """What a run leaves.
+
+    Attributes:
+        plans: steps by searcher.
+        gains: share of the first predicted time that each plan saves.
+        random: play at random, as many episodes as a trained policy has.
+    """
+
+    plans: dict[str, Steps]
+    gains: dict[str, float]
+    random: Played
+
+
+@dataclasses.dataclass(frozen=True)
+class RivalsRun(Run[RivalsOutcome]):
+    """See `Run`.
+
+    Attributes:
+        graph: a name in `subjects`.
+        seed: of random play.
+        taso_steps: most expansions of TASO's search.
+    """
+
+    graph: str
+    seed: int
+    taso_steps: int
+
+    @property
+    def name(self) -> str:
+        """See `Run`."""
+        return f"rivals-{self.graph}-taso{self.taso_steps}-seed{self.seed}"
+
+    def make(self, tell: Callable[[], None]) -> RivalsOutcome:
+        """See `Run`."""
+        graph, library = graph_of(self.graph), load_library()
+        cost = cost_of(prices_of(device_model(EXECUTOR, "cpu")))
+        plans: dict[str, Steps] = {}
+        for name, steps in (("greedy", 0), ("taso", self.taso_steps), ("agent", AGENT_STEPS)):
+            options = Options.from_dict(
+                {
+                    "searcher": name,
+                    "executor": EXECUTOR,
+                    "alpha": TASO_ALPHA,
+                    "budget_ms": NO_LIMIT_MS,
+                    "budget_steps": steps,
+                }
+            )
+            searcher = searcher_table.module_of(name).make_searcher(options, library)
+            plans[name] = list(searcher.search(graph, library, cost, options).steps)
+        config = Config.of_row("mf", graph=self.graph, seed=self.seed, **SETTINGS["mf"])
+        random = played(graph, cost, [UniformCandidates(True)] * 2, config)[0]
+        tell()
+        gains = {name: gain_of(graph, cost, steps) for name, steps in plans.items()}
+        return RivalsOutcome(plans, gains, random)
+
+    def read(self, kept: Mapping[str, Any]) -> RivalsOutcome:
+        """See `Run`."""
+        plans = {name: [(step, at) for step, at in steps] for name, steps in kept["plans"].items()}
+        return RivalsOutcome(plans, kept["gains"], played_of(kept["random"]))

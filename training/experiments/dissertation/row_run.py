@@ -1,0 +1,180 @@
+"""A run that trains one row on one graph and plays the policy that came out, for several figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrlopt.agent.world.latent_controller import LatentChooser
+from torchrlopt.machine.cost import device_model
+from training.config import Config
+from training.device.prices import cost_of, prices_of
+from training.dream_trainer import DreamTrainer
+from training.episodes.play import CandidateChooser
+from training.episodes.random_keys import Purpose, torch_seed
+from training.experiments.dissertation.evaluation import Played, env_step_ms, played
+from training.experiments.dissertation.subjects import graph_of
+from training.experiments.runs import RUNS, Run
+from training.learning.world_data import sequences
+from training.real_trainer import RealTrainer
+from training.run import STATE, read_log
+from training.scores.world_model_scores import episode_gains
+
+EXECUTOR = "eager"  # whose prices are the rewards
+MINUTES = 30.0  # most of one training
+#: Beside the defaults of runs on one graph; a part of the name of each run.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "mf": {"max_steps": 50, "minutes": MINUTES},
+    "wm": {"max_steps": 50, "minutes": MINUTES, "model_batches": 12, "dream_batch": 128, "dream_updates": 5},
+}
+ROW_TITLES = {"mf": "MF", "wm": "WM"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RowOutcome:
+    """What a run leaves.
+
+    Attributes:
+        log: values of each update by name, in order.
+        played: of the policy that came out, in the real environment.
+        foretold: of the world model, what each drawn episode gains, from its beginning and actions alone.
+        real: what the same episodes really gained, by the reward of the training.
+        real_steps: of the training.
+        env_step_ms: processor time of a step of the environment alone.
+        imagined_step_ms: the same of an imagined step, batched; 0 without a world model.
+        cpu_seconds: of the training.
+    """
+
+    log: dict[str, list[float]]
+    played: Played
+    foretold: list[float]
+    real: list[float]
+    real_steps: int
+    env_step_ms: float
+    imagined_step_ms: float
+    cpu_seconds: float
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> RowOutcome:
+        """The outcome of its fields, as JSON gives them back."""
+        return cls(**{**kept, "played": played_of(kept["played"])})
+
+
+def played_of(kept: Mapping[str, Any]) -> Played:
+    """See `RowOutcome.of`."""
+    return Played(**{**kept, "steps": [(name, location) for name, location in kept["steps"]]})
+
+
+@dataclasses.dataclass(frozen=True)
+class RowRun(Run[RowOutcome]):
+    """See `Run`. What was trained is kept beside its file, so that a run that was killed goes on.
+
+    Attributes:
+        row: "mf" or "wm".
+        graph: a name in `subjects`.
+        seed: of the training.
+        updates: of the training.
+        out: folder of the experiments.
+        reward: a name in `torchrlopt.env.REWARDS`.
+    """
+
+    row: str
+    graph: str
+    seed: int
+    updates: int
+    out: Path = dataclasses.field(compare=False)
+    reward: str = "best_so_far"
+
+    @property
+    def config(self) -> Config:
+        """All arguments of the training."""
+        given = {"graph": self.graph, "seed": self.seed, "updates": self.updates, "reward": self.reward}
+        return Config.of_row(self.row, **{**given, **SETTINGS[self.row]})
+
+    @property
+    def name(self) -> str:
+        """See `Run`."""
+        settings = dataclasses.replace(self.config, updates=0, seed=0).to_json()
+        code = hashlib.sha256(settings.encode()).hexdigest()[:8]
+        return f"{self.row}-{self.graph}-{self.reward}-{self.updates}-seed{self.seed}-{code}"
+
+    @property
+    def num_steps(self) -> int:
+        """Updates."""
+        return self.updates
+
+    @property
+    def folder(self) -> Path:
+        """Of the training."""
+        return self.out / RUNS / self.name
+
+    def trainer(self) -> RealTrainer | DreamTrainer:
+        """The training, as far as it has gone."""
+        maker = DreamTrainer if self.row in DreamTrainer.rows else RealTrainer
+        resume = (self.folder / STATE).exists()
+        prices = prices_of(device_model(EXECUTOR, "cpu"))
+        return maker(self.config, self.folder, resume=resume, prices=prices, graph=graph_of(self.graph))
+
+    def make(self, tell: Callable[[], None]) -> RowOutcome:
+        """See `Run`."""
+        trainer = self.trainer()
+        for _ in range(trainer.update):
+            tell()
+        for _ in trainer.updates():
+            tell()
+        return evaluated(trainer, self.graph)
+
+    def read(self, kept: Mapping[str, Any]) -> RowOutcome:
+        """See `Run`."""
+        return RowOutcome.of(kept)
+
+
+def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator) -> float:
+    """Processor time of one imagined step, of a whole batch of episodes together."""
+    began = time.process_time()
+    steps = trainer.dream(generator).num_steps
+    return 1e3 * (time.process_time() - began) / steps
+
+
+def _aligned(series: Mapping[str, list[tuple[int, float]]]) -> dict[str, list[float]]:
+    """Values by name, one for each update; not a number where an update did not log one."""
+    updates = sorted({update for line in series.values() for update, _ in line})
+    known = {name: dict(line) for name, line in series.items()}
+    told = {name: [line.get(update, math.nan) for update in updates] for name, line in known.items()}
+    return {"update": [float(update) for update in updates], **told}
+
+
+def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> RowOutcome:
+    """Play the policy of a training that has ended."""
+    graph, cost = graph_of(name), cost_of(trainer.prices)
+    trainer.controller.eval()
+    foretold: list[float] = []
+    imagined_ms = 0.0
+    if isinstance(trainer, DreamTrainer):
+        parts = trainer.encoder, trainer.model, trainer.policy
+        latent = [LatentChooser(*parts) for _ in range(2)]
+        told, rollout = played(graph, cost, latent, trainer.config)
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.EVALUATION, trainer.config.seed))
+        gains = episode_gains(trainer.model, sequences(latent[1], rollout), generator)
+        foretold, real = (each.tolist() for each in gains)
+        imagined_ms = imagined_step_ms(trainer, generator)
+    else:
+        told, rollout = played(graph, cost, [CandidateChooser(trainer.controller)] * 2, trainer.config)
+        real = rollout.returns.tolist()
+    return RowOutcome(
+        _aligned(read_log(trainer.folder)),
+        told,
+        foretold,
+        real,
+        trainer.real_steps,
+        env_step_ms(graph, cost, told.steps),
+        imagined_ms,
+        trainer.cpu_seconds,
+    )
