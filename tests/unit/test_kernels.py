@@ -242,6 +242,23 @@ def test_linear(form: str, rows: tuple[int, ...]) -> None:
     check(forms[form], [rand(*rows, 768), weight(768, 768), rand(768)], static=[1, 2])
 
 
+@pytest.mark.parametrize("along", [1, -1, 0])
+def test_joined_transposes_are_joined_as_they_lie(along: int) -> None:
+    """No element of a merged projection is moved more often than the join and the packing need."""
+    args = [rand(64, 512), weight(512, 512), weight(512, 512)]
+    columns = args if along else [rand(64, 1024), *args[1:]]
+    prepared = check(lambda x, q, k: x @ torch.cat([q.t(), k.t()], along), columns, static=[1, 2])
+    assert prepared.count(LINEAR) == 1
+    prologue = prepared.split.prologue
+    assert [node.target for node in prologue.graph.nodes if node.op == "call_function"] == [
+        torch.ops.aten.cat.default,
+        packing.PACK_LINEAR,
+    ]
+    if along:  # one of the two is no transpose
+        other = check(lambda x, q, k: x @ torch.cat([q.t(), k], along), columns, static=[1, 2])
+        assert other.count(LINEAR) == 1
+
+
 def test_linear_takes_its_reshapes_along() -> None:
     args = [rand(2, 32, 512), weight(768, 512), rand(768)]
     prepared = check(lambda x, w, b: F.linear(x, w, b), args, static=[1, 2])

@@ -53,8 +53,9 @@ def _jittered(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not weight.is_floating_point() or weight.dim() == 0:
         return weight
     values = weight.detach()
-    start = values[(0,) * (weight.dim() - 1)][:64]  # mostly enough to tell, without a pass over all of it
-    if not bool((start == start[0]).all()) or not bool((values == start[0]).all()):
+    # Mostly the two ends are enough to tell, without a pass over all of it; an embedding begins with zeros.
+    start, end = values[(0,) * (weight.dim() - 1)][:64], values[(-1,) * weight.dim()]
+    if not bool((start == end).all()) or not bool((values == end).all()):
         return weight
     noise = torch.rand(weight.shape, generator=generator, device=weight.device, dtype=torch.float32)
     return _with_layout(weight.detach() + 0.1 * noise.to(weight.dtype), weight)

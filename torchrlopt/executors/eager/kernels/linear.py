@@ -182,20 +182,35 @@ def _packed_weight(
     graph: fx.Graph, site: _Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
     """The packing call of this weight, made once; packing wants [out, in]."""
-    weight = site.weight
-    if not site.is_transposed:
-        source = _source_of_transpose(weight)
-        if source is not None and source in static:
-            weight = source
-        else:
-            key = (aten.t.default, weight)
-            if key not in packed:
-                packed[key] = insert_after(graph, weight, aten.t.default, (weight,))
-                packed[key].meta["val"] = weight.meta["val"].t()
-            weight = packed[key]
+    weight = site.weight if site.is_transposed else _transposed(graph, site.weight, static, packed)
     key = (packing.PACK_LINEAR, weight)
     if key not in packed:
         packed[key] = insert_after(graph, weight, packing.PACK_LINEAR, (weight,))
+    return packed[key]
+
+
+def _transposed(
+    graph: fx.Graph, weight: fx.Node, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+) -> fx.Node:
+    """The transpose of a matrix that is ready before the call, made once.
+
+    That of joined transposes joins what they were made of: no element is moved twice.
+    """
+    source = _source_of_transpose(weight)
+    if source is not None and source in static:
+        return source
+    key = (aten.t.default, weight)
+    if key not in packed:
+        value = weight.meta["val"].t()
+        parts = arguments(weight)["tensors"] if weight.target is aten.cat.default else ()
+        sources = [_source_of_transpose(part) for part in parts]
+        if sources and all(each is not None and each in static for each in sources):
+            other = 1 - int(dim_key(arguments(weight)["dim"])) % 2
+            packed[key] = insert_after(graph, weight, aten.cat.default, (sources, other))
+            value = value.contiguous()
+        else:
+            packed[key] = insert_after(graph, weight, aten.t.default, (weight,))
+        packed[key].meta["val"] = value
     return packed[key]
 
 
