@@ -7,7 +7,6 @@ taken again once it is old: soon where it was noisy.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import time
