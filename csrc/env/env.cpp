@@ -145,19 +145,24 @@ void Episode::go_on(const std::vector<MatchPtr>& matches) {
   outcome_.is_visited = !visited_.insert(state_->hash()).second;
 }
 
-/// The table of the parent is used: a copy would have to make it again for one action.
-StepOutcome Episode::branch_from(Episode& parent, int64_t action) {
-  const std::vector<Action>& actions = parent.table();
+const Action& Episode::action_at(int64_t action) {
+  const std::vector<Action>& actions = table();
   if (action < 0 || action >= static_cast<int64_t>(actions.size())) {
     throw EnvError("the episode has " + std::to_string(actions.size()) + " actions, not one numbered " +
                    std::to_string(action));
   }
+  return actions[static_cast<size_t>(action)];
+}
+
+/// The table of the parent is used: a copy would have to make it again for one action.
+StepOutcome Episode::branch_from(Episode& parent, int64_t action) {
+  const Action& taken = parent.action_at(action);
   copy_from(parent);
   if (is_done_) return outcome_;
   outcome_.cost_before_us = state_->cost_us();
   outcome_.is_illegal = false;
   ++outcome_.steps;
-  go_on(actions[static_cast<size_t>(action)].members);
+  go_on(taken.members);
   note_state();
   return outcome_;
 }
@@ -283,6 +288,9 @@ std::vector<StepOutcome> VecRewriteEnv::branch(const std::vector<int>& sources,
   };
   claim(sources, false);
   claim(targets, true);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    static_cast<void>(episodes_[at(sources[i])].action_at(actions[i]));  // before anything changes
+  }
   is_prepared_ = false;
   std::vector<StepOutcome> outcomes;
   for (size_t i = 0; i < targets.size(); ++i) {

@@ -71,6 +71,8 @@ class Episode {
   const RewriteState& state() const;
   /// Single candidates in canonical order, then the symmetry classes with more than one member.
   const std::vector<Action>& table();
+  /// Of `table()`. Throws EnvError where there is no such action.
+  const Action& action_at(int64_t action);
   bool is_done() const { return is_done_; }
   /// All steps from the original graph, those before the episode's start included.
   const std::vector<Step>& steps() const { return steps_; }
@@ -113,7 +115,7 @@ class VecRewriteEnv {
   /// Makes an episode a copy of another one, which costs far less than to take its steps again.
   void copy(int source, int target);
   /// Makes each target a copy of its source and takes one action there: what comes of it, in order. Throws
-  /// EnvError, with nothing changed, where a target is named twice or is a source.
+  /// EnvError, with nothing changed, where a target is named twice or is a source, or an action is none.
   std::vector<StepOutcome> branch(const std::vector<int>& sources, const std::vector<int>& targets,
                                   const std::vector<int64_t>& actions);
   /// Throws EnvError where there is no such episode.

@@ -127,15 +127,19 @@ def test_a_trace_that_cannot_be_written_costs_no_graph(monkeypatch: pytest.Monke
 
 
 @pytest.mark.hides_errors
-def test_timing_of_whole_calls_that_fails_costs_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timing_of_whole_calls_that_fails_costs_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(timing, "measure", lambda *_, **__: Timing(0.1, 0.05, 0.5, 0.0, 9))
     monkeypatch.setattr(whole_call, "measure", failing(KeyError("no such luck")))
     model, x = build(Branches), torch.randn(5, 16)
-    fast = optimise(model)
+    fast = optimise(model, save_dir=str(tmp_path))
     for _ in range(2):
         assert_same(model, fast, x)
     assert fast.report.kept == "original"
     assert "no such luck" in str(fast.report.fallback_reason)
+    (saved,) = tmp_path.glob("*/report.json")
+    assert "no such luck" in saved.read_text(), "the file says what became of it"
     with pytest.raises(KeyError, match="no such luck"):
         optimise(model, x, on_error="raise")
 

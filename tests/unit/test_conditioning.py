@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt.compile import check, conditioning
 from torchrlopt.compile.conditioning import Carried, Conditioning
+from torchrlopt.compile.float64 import float32_run, float64_reference
 from torchrlopt.errors import VerificationError
 
 X = torch.randn(16, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -35,8 +36,9 @@ def verified(original: Callable[..., Any], rewritten: Callable[..., Any]) -> Non
         (lambda x: (x * 1e-12,), lambda x: (x * 1e-12 + 1e-13,)),
         (lambda x: (torch.relu(-1 - x * x),), lambda x: (torch.relu(-1 - x * x) + 1e-9,)),
         (lambda x: (x[:1] * 1e-12,), lambda x: (x[:1] * 1.0001e-12,)),
+        (lambda x: (x * 1e100 * 1e-110,), lambda x: (x * 1e-10 + 1e-8,)),
     ],
-    ids=["zeros", "tiny", "zeros of relu", "a factor"],
+    ids=["zeros", "tiny", "zeros of relu", "a factor", "more than float32 holds"],
 )
 def test_an_error_is_no_smaller_for_a_small_output(
     original: Callable[..., Any], rewritten: Callable[..., Any]
@@ -68,7 +70,7 @@ def test_float32_runs_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> 
     verified(lambda x: (x @ x.t(),), lambda x: (x[:, :32] @ x[:, :32].t() + x[:, 32:] @ x[:, 32:].t(),))
 
 
-def test_what_float32_cannot_tell_is_unbounded() -> None:
+def test_what_float32_cannot_tell_is_measured_by_its_size() -> None:
     huge = Conditioning(traced(lambda x: (x * 1e200,), X), [X])
     assert huge.carried(0, X * 1e200) == Carried()
 
@@ -78,3 +80,16 @@ def test_what_float32_cannot_tell_is_unbounded() -> None:
     assert Conditioning(refuses, [X]).carried(0, X) == Carried()  # type: ignore[arg-type]  # no graph at all
     known = Conditioning(traced(lambda x: (x * 3,), X), [X]).carried(0, X * 3)
     assert 0 < known.rmse <= known.largest < 1e-14
+
+
+def test_complex_numbers_are_widened_too() -> None:
+    spectrum = lambda x: (torch.view_as_real(torch.fft.rfft(x) * 3j),)  # noqa: E731
+    x = X.to(torch.float32)
+    graph = traced(spectrum, x)
+    (wide,), (narrow,) = float64_reference(graph, [x]), float32_run(graph, [X])
+    torch.testing.assert_close(wide, spectrum(x.double())[0], rtol=1e-14, atol=1e-14)
+    assert (wide.dtype, narrow.dtype) == (torch.float64, torch.float32)
+    given = torch.complex(x, x.flip(0))
+    product = traced(lambda z: (z @ z.t(),), given)
+    (wide,) = float64_reference(product, [given])
+    torch.testing.assert_close(wide, given.to(torch.complex128) @ given.t().to(torch.complex128))

@@ -376,11 +376,14 @@ def test_a_branch_is_a_copy_and_a_step() -> None:
         ([0], [9], [0], "no episode 9"),
         ([0], [1], [10_000], "not one numbered 10000"),
         ([0], [1], [-1], "not one numbered -1"),
+        ([0, 0], [1, 2], [1, 10_000], "not one numbered 10000"),
     ],
 )
 def test_wrong_branches_are_refused(
     sources: list[int], targets: list[int], actions: list[int], message: str
 ) -> None:
     env = make(3)
+    before = [env.hash(slot) for slot in range(3)]
     with pytest.raises(EnvError, match=message):
         env.branch(sources, targets, actions)
+    assert [env.hash(slot) for slot in range(3)] == before

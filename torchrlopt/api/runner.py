@@ -155,6 +155,19 @@ class Runner:
         self._left_alone.add(kind)
         for report in self.reports:
             keep_original(error, report)
+            self._save(report)
+
+    def _save(self, report: Report) -> None:
+        """Leave a report that has changed where the user asked for it."""
+        from torchrlopt.compile.backend import save_report  # heavy
+        from torchrlopt.compile.fallback import warn_of
+
+        try:
+            save_report(report, self.options)
+        except OSError as error:
+            if self.options.on_error == "raise":
+                raise
+            warn_of(error)
 
     def _weigh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Go back to the original for calls like this one, where they are not faster as a whole."""
@@ -170,18 +183,11 @@ class Runner:
     def _leave_alone(self, kind: tuple[Any, ...], num_reports: int, timing: Timing) -> None:
         """Run the original for calls of a kind from now on; the first reports say why."""
         from torchrlopt.api import whole_call  # heavy
-        from torchrlopt.compile.backend import save_report
-        from torchrlopt.compile.fallback import warn_of
 
         self._left_alone.add(kind)
         for at, report in enumerate(self.reports[:num_reports]):
             self.reports[at] = whole_call.with_original(report, timing, self.options)
-            try:
-                save_report(self.reports[at], self.options)
-            except OSError as error:
-                if self.options.on_error == "raise":
-                    raise
-                warn_of(error)
+            self._save(self.reports[at])
 
     def _try(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """After a call that must not be repeated: time later ones like it, where that decides something."""

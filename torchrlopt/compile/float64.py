@@ -50,20 +50,27 @@ class _InOneDtype(torch.fx.Interpreter):
             return n.target(*narrow[0], **narrow[1])
 
     def cast(self, leaf: Any) -> Any:
-        """A floating tensor, or the name of a floating dtype, in the dtype of the run; others as they are."""
+        """A floating or complex tensor, or the name of such a dtype, in that of the run; others as they are."""
         if isinstance(leaf, torch.Tensor):
-            return leaf.to(self._dtype) if leaf.is_floating_point() else leaf
-        return self._dtype if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+            return leaf.to(self._of(leaf.dtype))
+        return self._of(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+    def _of(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the run for values of this one; integers stay."""
+        if dtype.is_complex:
+            return self._dtype.to_complex()
+        return self._dtype if dtype.is_floating_point else dtype
 
     def _is_cast(self, leaf: Any) -> bool:
-        return isinstance(leaf, torch.Tensor) and leaf.dtype is self._dtype
+        return isinstance(leaf, torch.Tensor) and leaf.dtype in (self._dtype, self._dtype.to_complex())
 
 
 def _narrowed(value: Any, meta: Any) -> Any:
     """The value in the dtype the captured graph has there."""
     if isinstance(value, (tuple, list)):
         return type(value)(_narrowed(v, m) for v, m in zip(value, meta, strict=True))
-    return value.to(meta.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    is_cast = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    return value.to(meta.dtype) if is_cast else value
 
 
 def float64_reference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
