@@ -140,11 +140,18 @@ MatchSet::MatchSet(Graph graph, const Library& library)
     : graph_(std::move(graph)), order_(graph_), library_hash_(library.hash()) {
   const GraphIndex index(graph_, &order_);
   lists_.resize(library.substitutions().size());
-  for (NodeId id = 0; id < graph_.end_id(); ++id) at_node_.push_back(nullptr);
+  std::vector<std::vector<MatchPtr>> at_node(at(graph_.end_id()));
   for (int i = 0; i < static_cast<int>(lists_.size()); ++i) {
     Matcher matcher(graph_, index, library, i);
-    for (Match& match : in_canonical_order(matcher.all(), library.pattern(i))) insert(std::move(match));
+    for (Match& match : in_canonical_order(matcher.all(), library.pattern(i))) {
+      const MatchPtr added = add(std::move(match));
+      if (added == nullptr) continue;
+      for (const NodeId id : added->nodes) at_node[at(id)].push_back(added);
+    }
     for (Key& key : matcher.take_conflicts()) conflicts_.emplace_back(i, std::move(key));
+  }
+  for (std::vector<MatchPtr>& each : at_node) {
+    at_node_.push_back(each.empty() ? nullptr : std::make_shared<std::vector<MatchPtr>>(std::move(each)));
   }
   make_unique(conflicts_);
 }
@@ -166,11 +173,17 @@ void MatchSet::require(const Library& library) const {
   if (library.hash() != library_hash_) throw TypeError("the matches are those of another library");
 }
 
-void MatchSet::insert(Match match) {
-  const auto shared = std::make_shared<const Match>(std::move(match));
-  if (!lists_[at(shared->substitution)].insert(shared)) return;
+MatchPtr MatchSet::add(Match match) {
+  auto shared = std::make_shared<const Match>(std::move(match));
+  if (!lists_[at(shared->substitution)].insert(shared)) return nullptr;
   ++size_;
   fresh_.push_back(shared);
+  return shared;
+}
+
+void MatchSet::insert(Match match) {
+  const MatchPtr shared = add(std::move(match));
+  if (shared == nullptr) return;
   for (const NodeId id : shared->nodes) {
     const auto& old = at_node_[at(id)];
     auto matches = old == nullptr ? std::make_shared<std::vector<MatchPtr>>()

@@ -45,6 +45,8 @@ class MatchSet {
 
   struct Rematch;  // one update in progress
 
+  /// To the list of its substitution only; null where it is there already.
+  MatchPtr add(Match match);
   void insert(Match match);
   void erase(const Match& match);
   void match_singles(Rematch& rematch);
