@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx
 import onnx_ir
+import pytest
+from onnx.reference import ReferenceEvaluator
 
 from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
+from torchrlopt.executors.onnx_runtimes.openvino import EXECUTOR as OPENVINO
 from torchrlopt.executors.regions.prices import Prices
 from torchrlopt.executors.tensorrt import model as tensorrt_model
 from torchrlopt.onnx.opsets import ATEN_DOMAIN, CORE_DOMAIN
+from torchrlopt.options import Options
 
 FLOAT, DOUBLE, INT64 = onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE, onnx_ir.DataType.INT64
 
@@ -52,22 +59,97 @@ def test_each_kind_of_node_is_asked_for_once() -> None:
 
     def ask(data: bytes) -> str | None:
         asked.append(onnx_ir.from_proto(onnx.load_from_string(data)))
-        return "no  such\nkernel" if asked[-1].graph.inputs[0].dtype == INT64 else None
+        is_refused = any(each.dtype == INT64 for each in asked[-1].graph.inputs)
+        return "no  such\nkernel" if is_refused else None
 
-    found = refused_kinds(model_of(nodes, [x, n]), (), "This", ask)
+    model = model_of(nodes, [x, n])
+    model.graph.outputs.append(nodes[4].outputs[0])
+    found = refused_kinds(model, (), "This", ask)
     assert {node.name: why for node, why in found.items()} == {
         "of integers": "This has no such operator: no such kernel"
     }
-    kinds = [[node.op_type for node in each.graph] for each in asked]
-    assert sorted(kinds) == [["Constant", "ReduceMax"], ["Relu"], ["Relu"]]
-    assert refused_kinds(model_of_again(nodes), (), "This", ask).keys() == found.keys()
-    assert len(asked) == 3
+    kinds = [sorted(node.op_type for node in each.graph) for each in asked]
+    together, *each = kinds
+    assert together == ["Constant", "ReduceMax", "Relu", "Relu"]
+    assert sorted(each) == [["Constant", "ReduceMax"], ["Relu"], ["Relu"]]  # one of them is refused
+    assert refused_kinds(model, (), "This", ask).keys() == found.keys()
+    assert len(asked) == 4
 
 
-def model_of_again(nodes: list[onnx_ir.Node]) -> onnx_ir.Model:
-    graph = nodes[0].graph
-    assert isinstance(graph, onnx_ir.Graph)
-    return onnx_ir.Model(graph, ir_version=10)
+def test_kinds_that_are_taken_are_asked_for_together() -> None:
+    x = value("x")
+    tanh = onnx_ir.Node("", "Tanh", [x], outputs=[value("y")], name="tanh")
+    relu = onnx_ir.Node("", "Relu", [tanh.outputs[0]], outputs=[value("z")], name="relu")
+    asked: list[onnx.ModelProto] = []
+
+    def ask(data: bytes) -> str | None:
+        asked.append(onnx.load_from_string(data))
+        return None
+
+    assert not refused_kinds(model_of([tanh, relu], [x]), (), "This", ask)
+    (both,) = asked
+    onnx.checker.check_model(both)
+    assert sorted(node.op_type for node in both.graph.node) == ["Relu", "Tanh"]
+    assert len(both.graph.input) == len(both.graph.output) == 2  # neither reads what the other gives
+
+
+def test_openvino_says_which_operators_it_has() -> None:
+    pytest.importorskip("openvino")
+    x = value("x", FLOAT, 3, 3)
+    relu = onnx_ir.Node("", "Relu", [x], outputs=[value("y", FLOAT, 3, 3)], name="relu")
+    root = onnx_ir.Node("", "Det", [relu.outputs[0]], outputs=[onnx_ir.Value(
+        name="z", type=onnx_ir.TensorType(FLOAT), shape=onnx_ir.Shape(()))], name="det")  # fmt: skip
+    model = model_of([relu, root], [x])
+    found = OPENVINO.refusals(model, None, Options())  # type: ignore[arg-type]  # of a capture nothing is read
+    assert {node.name for node in found} == {"det"}
+    assert "OpenVINO has no such operator" in found[root]
+    assert "Det" in found[root]
+
+
+WIDE = np.array([2**31 + 5, 2**33 + 7, 3, -(2**35) - 1])
+SMALL = np.array([1, 7, 3, 4])
+PRECISE = np.array([1 / 3, 1e-9, 2.0, 1e300])
+WRONG: dict[str, tuple[list[np.ndarray[Any, Any]], dict[str, Any]]] = {
+    "Abs": ([WIDE], {}),
+    "Add": ([WIDE, SMALL], {}),
+    "Clip": ([WIDE], {}),
+    "Concat": ([WIDE, SMALL], {"axis": 0}),
+    "CumSum": ([WIDE, np.array(0)], {}),
+    "Equal": ([WIDE, SMALL + 2**32], {}),
+    "Greater": ([WIDE, SMALL], {}),
+    "Identity": ([WIDE], {}),
+    "Gather": ([WIDE, SMALL[:1]], {}),
+    "Max": ([WIDE, SMALL], {}),
+    "Mul": ([WIDE, SMALL], {}),
+    "Where": ([SMALL > 3, WIDE, SMALL], {}),
+    "Sub": ([PRECISE, PRECISE * 2], {}),
+    "Sqrt": ([PRECISE], {}),
+}
+
+
+@pytest.mark.parametrize("op", WRONG)
+def test_what_openvino_is_not_given_it_computes_wrong(op: str) -> None:
+    """It says that it takes these; where a later one computes them right, they need not be left out."""
+    openvino = pytest.importorskip("openvino")
+    arrays, attributes = WRONG[op]
+    names = [f"x{at}" for at in range(len(arrays))]
+    types = [onnx.helper.np_dtype_to_tensor_dtype(each.dtype) for each in arrays]
+    node = onnx.helper.make_node(op, names, ["y"], name="asked", **attributes)
+    inputs = [
+        onnx.helper.make_tensor_value_info(*each)
+        for each in zip(names, types, [each.shape for each in arrays], strict=True)
+    ]
+    result = onnx.TensorProto.BOOL if op in ("Equal", "Greater") else types[-2 if op == "Gather" else -1]
+    graph = onnx.helper.make_graph(
+        [node], "g", inputs, [onnx.helper.make_tensor_value_info("y", result, SMALL.shape)]
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
+    expected = ReferenceEvaluator(proto).run(None, dict(zip(names, arrays, strict=True)))[0]
+    core = openvino.Core()
+    network = core.read_model(proto.SerializeToString())
+    assert {each.get_friendly_name() for each in network.get_ops()} <= core.query_model(network, "CPU").keys()
+    assert not np.array_equal(core.compile_model(network, "CPU")(arrays)[0], expected)
+    assert OPENVINO.refusals(onnx_ir.from_proto(proto), None, Options())  # type: ignore[arg-type]  # see above
 
 
 def test_tensorrt_is_given_no_doubles_at_the_borders() -> None:

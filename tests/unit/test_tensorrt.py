@@ -265,3 +265,24 @@ def test_runs_in_order_with_the_streams_of_torch(gpu: torch.device) -> None:
 def test_it_is_the_default_on_cuda(gpu: torch.device) -> None:
     model, x = build(gpu)
     assert optimised(model, x, executor="default").report.executor == "tensorrt"
+
+
+@pytest.mark.tensorrt
+def test_an_operator_that_the_parser_refuses_costs_no_more_than_itself(gpu: torch.device) -> None:
+    class Bits(nn.Module):
+        """TensorRT has no bitwise operators of integers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.towers = nn.ModuleList(
+                nn.Sequential(*(nn.Linear(512, 512) for _ in range(24))) for _ in range(2)
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.towers[0](x)
+            return self.towers[1](y * (torch.bitwise_and((y * 8).int(), 3) + 1))
+
+    torch.manual_seed(0)
+    model, x = Bits().eval().to(gpu), torch.randn(512, 512, device=gpu)
+    ours = optimised(model, x, measure=False)
+    assert {part.executor for part in ours.report.parts} == {"tensorrt", "eager"}

@@ -19,7 +19,7 @@ from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerExecutor
 from torchrlopt.executors.tensorrt.files import EngineFiles
-from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare
+from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refused_by, zeros_for
 from torchrlopt.onnx import opsets
 from torchrlopt.options import Options
 
@@ -262,3 +262,39 @@ def test_files_survive_damage_and_stay_small(tmp_path: Path, caplog: pytest.LogC
     assert files.read("f") is not None
     (tmp_path / "own").chmod(0o777)
     assert files.read("f") is None, "others could have put a program there"
+
+
+@pytest.mark.parametrize("blamed", ["Softmax", "Relu"])
+def test_what_a_parser_refuses_is_told_of_the_nodes_of_the_plan(
+    monkeypatch: pytest.MonkeyPatch, blamed: str
+) -> None:
+    """It is given other nodes: an attention, or an activation fused into a product, is several of them."""
+    recorder = Recorder()
+    monkeypatch.setattr(registry, "get", lambda name: recorder)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(Attention(), nn.Linear(32, 32), nn.ReLU()).eval()
+    options: dict[str, Any] = {"cache": False, "on_error": "raise", "measure": False}
+    with torch.no_grad():
+        torch.compile(model, backend="rlopt", options=options)(torch.randn(2, 5, 32))
+    written, captured = recorder.given
+    before = [node.name for node in written.graph]
+
+    def parse(prepared: Prepared) -> dict[str, str]:
+        proto = onnx.load_from_string(prepared.proto)
+        zeros = zeros_for(prepared)
+        assert zeros.keys() == set(prepared.prologue.names)
+        sizes = {each.name: 4 * int(np.prod(each.dims)) for each in proto.graph.initializer}
+        assert {name: each.numel() for name, each in zeros.items()} == {name: sizes[name] for name in zeros}
+        assert len({each.data_ptr() for each in zeros.values()}) == 1
+        names = [node.name for node in proto.graph.node if node.op_type == blamed]
+        assert names
+        return {**dict.fromkeys(names, "no\n such"), "of nobody": "another", "": "of the whole model"}
+
+    found = refused_by(parse, written, captured, Options(), CPU)
+    fused = {"Softmax": {"Attention", "Softmax"}, "Relu": {"FusedMatMul", "Relu"}}[blamed]
+    (node,) = found
+    assert node in list(written.graph)
+    assert node.op_type in fused
+    assert found[node] == "TensorRT's parser refuses it: no such"
+    assert [each.name for each in written.graph] == before

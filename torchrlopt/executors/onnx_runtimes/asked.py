@@ -1,12 +1,13 @@
 """Asks a runtime which operators it has for which types: every kind of node of a model, alone.
 
 Runtimes have no list that could be trusted: which kernels there are depends on version, types and attributes.
-So each kind is given to the runtime as a model of one node, and the answer is remembered by the process.
+So each kind is given to the runtime as a node on its own, all kinds in one model. Where the runtime does not
+take that, it is asked for each kind alone. The answers are remembered by the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir
 
@@ -18,7 +19,6 @@ Ask = Callable[[bytes], str | None]
 
 _ANSWERS: dict[object, str | None] = {}
 _MOST_ANSWERS = 4096
-_NOT_ASKED = "not asked yet"
 
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
@@ -34,19 +34,34 @@ def refused_kinds(
         title: of the runtime, for people.
         ask: how it is asked.
     """
-    found = {}
     opsets = tuple(sorted(model.graph.opset_imports.items()))
-    for node in model.graph:
-        if node in known or node.domain == ATEN_DOMAIN or not _is_plain(node):
-            continue
-        kind = ask, opsets, _kind(node)
-        reason = _ANSWERS.get(kind, _NOT_ASKED)
-        if reason is _NOT_ASKED:
-            if len(_ANSWERS) >= _MOST_ANSWERS:
-                _ANSWERS.clear()
-            reason = _ANSWERS[kind] = ask(_alone(node, model))
+    kinds = {
+        node: (ask, opsets, _kind(node))
+        for node in model.graph
+        if node not in known and node.domain != ATEN_DOMAIN and _is_plain(node)
+    }
+    answers = _answers({kind: node for node, kind in kinds.items()}, model, ask)
+    found = {}
+    for node, kind in kinds.items():
+        reason = answers[kind]
         if reason is not None:
             found[node] = f"{title} has no such operator: {' '.join(reason.split())}"
+    return found
+
+
+def _answers(
+    kinds: Mapping[object, onnx_ir.Node], model: onnx_ir.Model, ask: Ask
+) -> dict[object, str | None]:
+    """The runtime's reason against each kind, None where it takes it; nodes stand for their kinds."""
+    found = {kind: _ANSWERS[kind] for kind in kinds if kind in _ANSWERS}
+    new = {kind: node for kind, node in kinds.items() if kind not in found}
+    if not new:
+        return found
+    if len(_ANSWERS) + len(new) > _MOST_ANSWERS:
+        _ANSWERS.clear()
+    all_are_taken = len(new) > 1 and ask(_alone(list(new.values()), model)) is None
+    for kind, node in new.items():
+        found[kind] = _ANSWERS[kind] = None if all_are_taken else ask(_alone([node], model))
     return found
 
 
@@ -77,8 +92,25 @@ def _constant_of(value: onnx_ir.Value) -> onnx_ir.Node | None:
     return producer if producer is not None and producer.op_type == "Constant" else None
 
 
-def _alone(node: onnx_ir.Node, model: onnx_ir.Model) -> bytes:
-    """A model of this node and its constants."""
+def _alone(nodes: Sequence[onnx_ir.Node], model: onnx_ir.Model) -> bytes:
+    """A model of these nodes and their constants; no node reads what another one gives."""
+    parts = [_part(node, model, str(at)) for at, node in enumerate(nodes)]
+    view = onnx_ir.GraphView(
+        [value for part in parts for value in part.inputs],
+        [value for part in parts for value in part.outputs],
+        nodes=[node for part in parts for node in part],
+        initializers=[value for part in parts for value in part.initializers.values()],
+        opset_imports=dict(model.graph.opset_imports),
+        name="asked",
+    )
+    alone = onnx_ir.Model(view.clone(), ir_version=model.ir_version)
+    standardise(alone)
+    data: bytes = onnx_ir.to_proto(alone).SerializeToString()
+    return data
+
+
+def _part(node: onnx_ir.Node, model: onnx_ir.Model, name: str) -> onnx_ir.Graph:
+    """A graph of a node and its constants, with names that no other part has."""
     read = list(dict.fromkeys(value for value in node.inputs if value is not None))
     constants = [each for each in map(_constant_of, read) if each is not None]
     initializers = [value for value in read if value.producer() is None and value.const_value is not None]
@@ -89,9 +121,12 @@ def _alone(node: onnx_ir.Node, model: onnx_ir.Model) -> bytes:
         nodes=[*dict.fromkeys(constants), node],
         initializers=initializers,
         opset_imports=dict(model.graph.opset_imports),
-        name="asked",
+        name=name,
     )
-    alone = onnx_ir.Model(view.clone(), ir_version=model.ir_version)
-    standardise(alone)
-    data: bytes = onnx_ir.to_proto(alone).SerializeToString()
-    return data
+    part = view.clone()
+    inner = [value for each in part for value in each.outputs if value.name]
+    for at, value in enumerate([*part.inputs, *part.initializers.values(), *inner]):
+        value.name = f"v{name}_{at}"
+    for at, each in enumerate(part):
+        each.name = f"n{name}_{at}"
+    return part

@@ -216,7 +216,19 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: list(compiled(dict(zip(names, arrays, strict=True))).to_tuple())
 
 
-_RUNTIME = Runtime("OpenVINO", "openvino", _open, _of_64_bits)
+def _ask(model: bytes) -> str | None:
+    """What OpenVINO has against a model; see `asked.Ask`."""
+    try:
+        core = _core()
+        network = core.read_model(model)
+        taken = core.query_model(network, "CPU")
+    except Exception as error:  # noqa: BLE001  # OpenVINO's errors have no common base
+        return str(error).strip().rpartition("Summary:")[2].partition("To facilitate")[0]
+    refused = {each.get_type_name() for each in network.get_ops() if each.get_friendly_name() not in taken}
+    return f"the CPU has no {', '.join(sorted(refused))}" if refused else None
+
+
+_RUNTIME = Runtime("OpenVINO", "openvino", _open, _of_64_bits, _ask)
 
 
 class OpenVinoExecutor:

@@ -19,7 +19,7 @@ import torch
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.tensorrt.engine import Engine, Log
 from torchrlopt.executors.tensorrt.files import EngineFiles
-from torchrlopt.executors.tensorrt.model import Prepared, Ranges, TensorRtOptions
+from torchrlopt.executors.tensorrt.model import Prepared, Ranges, TensorRtOptions, zeros_for
 
 logger = logging.getLogger("torchrlopt")
 
@@ -32,6 +32,27 @@ Weights = Mapping[str, torch.Tensor]
 def version() -> str:
     """TensorRT's version."""
     return str(trt.__version__)
+
+
+def parse(prepared: Prepared, device: torch.device) -> dict[str, str]:
+    """What TensorRT's parser has against nodes of a model, by their names; see `model.Parse`.
+
+    The parser checks all nodes and names each that it refuses; `supports_model_v2` would name the last one
+    only, and takes no weights from memory. They are zeros here: what is taken depends on types and sizes.
+    """
+    with torch.cuda.device(device):
+        log = Log()
+        builder: trt.Builder = trt.Builder(log)
+        network: trt.INetworkDefinition = builder.create_network(_network_flags())
+        parser: trt.OnnxParser = trt.OnnxParser(network, log)
+        zeros = zeros_for(prepared)
+        if parser.load_model_proto(prepared.proto) and _give(parser, zeros) and parser.parse_model_proto():
+            return {}
+        found = {}
+        for index in range(parser.num_errors):
+            error: trt.ParserError = parser.get_error(index)
+            found[str(error.node_name())] = f"{error.node_operator()}: {error.desc()}"
+        return found
 
 
 class _Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # a class of a package without types

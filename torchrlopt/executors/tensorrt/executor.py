@@ -19,7 +19,7 @@ from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
 from torchrlopt.executors.onnx_runtimes.session_call import as_tensor, devices_of, positions
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.tensorrt.files import EngineFiles
-from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refusals
+from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refusals, refused_by
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.options import Options
 from torchrlopt.storage.directory import default_directory
@@ -36,7 +36,17 @@ class TensorRtExecutor:
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
         """See `Executor.refusals`."""
-        return refusals(model)
+        found = refusals(model)
+        if found:
+            return found  # the parser is asked for the parts between them
+        try:
+            from torchrlopt.executors.tensorrt.build import parse
+
+            device = _device(captured)
+        except (ImportError, OSError, UnsupportedError):
+            return {}  # `lower` raises it
+        with _disable_current_modes():
+            return refused_by(lambda prepared: parse(prepared, device), model, captured, options, device)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `Executor.lower`. The engine itself is built at the first call.

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
 
-from torchrlopt.errors import LoweringError, OptionsError
+from torchrlopt.errors import LoweringError, OptionsError, RlOptError
 from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.onnx_runtimes.session_call import (
     of_opaque,
@@ -133,8 +134,12 @@ class Prepared:
     tf32: bool
 
 
+Parse = Callable[[Prepared], Mapping[str, str]]
+"""Has TensorRT's parser read a model: names of the nodes that it refuses, with its reasons."""
+
+
 def refusals(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes that TensorRT cannot be given; what its parser has against others it says when it builds."""
+    """The nodes that TensorRT cannot be given; of the others its parser is asked: see `refused_by`."""
     found = of_opaque(model)
     ends = [(value, [use.node for use in value.uses()]) for value in model.graph.inputs]
     ends += [(value, [node]) for node in model.graph for value in node.outputs if value.is_graph_output()]
@@ -142,6 +147,52 @@ def refusals(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         if value.dtype is not None and torch_dtype(value.dtype) not in _DTYPES:
             found |= dict.fromkeys(nodes, f"TensorRT has no tensors of {value.dtype.name}")
     return found
+
+
+def refused_by(
+    parse: Parse, model: onnx_ir.Model, captured: Captured, options: Options, device: torch.device
+) -> dict[onnx_ir.Node, str]:
+    """The nodes that TensorRT's parser refuses, with what it has against them.
+
+    Args:
+        parse: asks the parser.
+        model: not changed; all of it can be given to TensorRT as far as is known.
+        captured: what it was rewritten from.
+        options: the user's choices.
+        device: where the tensors are.
+
+    Returns:
+        None of them where the parser takes the model, and where it blames no node: the build will tell.
+    """
+    try:
+        prepared = prepare(model.clone(), captured, options, device)
+    except RlOptError:
+        return {}  # `lower` raises it
+    # Nodes that replace one have its name, and a suffix behind a dot.
+    by_label = {str(node.name or node.outputs[0].name): node for node in model.graph}
+    found = {}
+    for name, reason in parse(prepared).items():
+        label = name
+        while label and label not in by_label:
+            label = label.rpartition(".")[0]
+        if label:
+            found[by_label[label]] = f"TensorRT's parser refuses it: {' '.join(reason.split())}"
+    return found
+
+
+def zeros_for(prepared: Prepared) -> dict[str, torch.Tensor]:
+    """Bytes of zeros in the place of the weights, all in one memory; the system gives what is read of it."""
+    import onnx
+
+    absent = onnx.TensorProto.EXTERNAL
+    proto = onnx.load_from_string(prepared.proto)
+    tensors = [each for each in proto.graph.initializer if each.data_location == absent]
+    sizes = {
+        each.name: math.prod(each.dims) * torch_dtype(onnx_ir.DataType(each.data_type)).itemsize
+        for each in tensors
+    }
+    memory = torch.zeros(max(sizes.values(), default=0), dtype=torch.uint8)
+    return {name: memory[:size] for name, size in sizes.items()}
 
 
 def prepare(
