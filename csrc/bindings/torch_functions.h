@@ -25,10 +25,9 @@ struct TorchFunctions {
       nullptr;  // c10::TensorImpl::requires_grad() const: of the implementation
 
   static const TorchFunctions& loaded();
-  bool has_state() const { return version != nullptr && data_ptr != nullptr; }
-  bool has_facts() const {
-    return dim != nullptr && sizes != nullptr && strides != nullptr && requires_grad != nullptr;
-  }
+  bool has_layout() const { return dim != nullptr && sizes != nullptr && strides != nullptr; }
+  bool has_state() const { return version != nullptr && data_ptr != nullptr && has_layout(); }
+  bool has_facts() const { return has_layout() && requires_grad != nullptr; }
 };
 
 /// What of this thread decides which kernels run: the words of c10's local set of dispatch keys; null where

@@ -47,13 +47,27 @@ def _assign_part(tensor: torch.Tensor) -> None:
     tensor.data = tensor.data[1:]
 
 
+def _turn(tensor: torch.Tensor) -> None:
+    """Neither the version nor the address tells of it."""
+    tensor.data = tensor.data.t()
+
+
+def _reshape(tensor: torch.Tensor) -> None:
+    tensor.data = tensor.data.reshape(2, 8)
+
+
+def _flatten(tensor: torch.Tensor) -> None:
+    tensor.data = tensor.data.reshape(16)
+
+
 def _set(tensor: torch.Tensor) -> None:
     with torch.no_grad():
         tensor.set_(torch.randn(4, 4))
 
 
 CHANGES = [
-    _write, _write_through_view, _assign_data, _assign_part, _set, torch.autograd.graph.increment_version,
+    _write, _write_through_view, _assign_data, _assign_part, _turn, _reshape, _flatten, _set,
+    torch.autograd.graph.increment_version,
 ]  # fmt: skip
 
 
@@ -107,16 +121,17 @@ def test_no_tensors(make: Make) -> None:
     assert not make([]).is_of(_tensors(1))
 
 
-@pytest.mark.parametrize("wrong", ["_cdata", "_version", "data_ptr"])
+@pytest.mark.parametrize("wrong", ["_cdata", "_version", "data_ptr", "layout"])
 def test_a_pytorch_that_says_something_else_is_not_read(wrong: str) -> None:
     tensors = _tensors(2)
-    facts = {
+    facts: dict[str, list[Any]] = {
         "_cdata": [tensor._cdata for tensor in tensors],
         "_version": [tensor._version for tensor in tensors],
         "data_ptr": [tensor.data_ptr() for tensor in tensors],
+        "layout": [[*tensor.shape, *tensor.stride()] for tensor in tensors],
     }
     assert _C.TensorStates(tensors, *facts.values()).is_of(tensors)
-    facts[wrong][1] += 8
+    facts[wrong][1] += [8, 8] if wrong == "layout" else 8
     with pytest.raises(ValueError, match="cannot be read"):
         _C.TensorStates(tensors, *facts.values())
     with pytest.raises(ValueError, match="for each tensor"):

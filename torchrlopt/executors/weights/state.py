@@ -28,7 +28,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightsState:
-    """Versions and addresses of tensor objects, and copies of those that change unseen.
+    """Versions, addresses and strides of tensor objects, and copies of those that change unseen.
 
     Args:
         weights: the objects; none is kept alive. Inference tensors have no version.
@@ -68,18 +68,20 @@ class ListedStates:
         self._objects = list(map(id, tensors))
         self._versions = list(map(_version_of, tensors))
         self._addresses = list(map(_address_of, tensors))
+        self._layouts = list(map(_layout, tensors))
 
     def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the same objects, in the same versions, at the same addresses."""
+        """Whether these are the same objects, in the same versions and strides, at the same addresses."""
         return (
             self._objects == list(map(id, tensors))
             and self._versions == list(map(_version_of, tensors))
             and self._addresses == list(map(_address_of, tensors))
+            and self._layouts == list(map(_layout, tensors))
         )
 
 
 def tensor_states(tensors: Sequence[torch.Tensor]) -> _C.TensorStates | ListedStates:
-    """Objects, versions and addresses of tensors, to be compared in nanoseconds each."""
+    """Objects, versions, addresses and strides of tensors, to be compared in nanoseconds each."""
     return _read_states(tensors) if _is_readable() else ListedStates(tensors)
 
 
@@ -90,7 +92,13 @@ def _read_states(tensors: Sequence[torch.Tensor]) -> _C.TensorStates:
         [tensor._cdata for tensor in tensors],
         list(map(_version_of, tensors)),
         list(map(_address_of, tensors)),
+        list(map(_layout, tensors)),
     )
+
+
+def _layout(tensor: torch.Tensor) -> list[int]:
+    """Sizes and strides; nothing for a layout that has none."""
+    return [*tensor.shape, *tensor.stride()] if tensor.layout is torch.strided else []
 
 
 @functools.cache
@@ -103,7 +111,10 @@ def _is_readable() -> bool:
         def assign() -> None:
             tensor.data = other
 
-        for change in (functools.partial(tensor.add_, 1), functools.partial(view.add_, 1), assign):
+        def turn() -> None:
+            tensor.data = tensor.data.t()
+
+        for change in (functools.partial(tensor.add_, 1), functools.partial(view.add_, 1), assign, turn):
             try:
                 states = _read_states([tensor])
             except ValueError:
