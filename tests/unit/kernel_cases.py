@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -49,7 +50,8 @@ def prepare(
     shapes = ShapeEnv() if dynamic else None
     fakes = FakeTensorMode(shape_env=shapes, static_shapes=not dynamic)
     given = [fakes.from_tensor(arg, static_shapes=not dynamic or n in static) for n, arg in enumerate(args)]
-    with torch.no_grad(), fakes:
+    # Without the Python dispatcher older versions of torch ask for numbers where there are symbols.
+    with torch.no_grad(), fakes, enable_python_dispatcher():
         module = make_fx(function)(*given)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     program = Program(module, [placeholders[position] for position in static], is_real=False)
