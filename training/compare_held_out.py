@@ -23,18 +23,18 @@ from training.scores.evaluate import held_out_graph, unseen_graph
 _GRAPHS = {"held_out": held_out_graph, "test": unseen_graph}
 
 
-def _graph(split: str, number: int) -> _C.Graph:
-    return _GRAPHS[split](number).graph
+def _graph(split: str, number: int, seed: int) -> _C.Graph:
+    return _GRAPHS[split](number, seed).graph
 
 
-def _kind(split: str, number: int) -> agent_tables.Kind:
-    sample = _GRAPHS[split](number)
+def _kind(split: str, number: int, seed: int) -> agent_tables.Kind:
+    sample = _GRAPHS[split](number, seed)
     return agent_tables.Kind(" ".join(sample.structures), frozenset(sample.families))
 
 
-def kinds_of(split: str, graphs: int) -> dict[str, agent_tables.Kind]:
+def kinds_of(split: str, graphs: int, seed: int = 0) -> dict[str, agent_tables.Kind]:
     """What the graphs of a split are made of, by name."""
-    return {f"{split}_{number}": _kind(split, number) for number in range(graphs)}
+    return {f"{split}_{number}": _kind(split, number, seed) for number in range(graphs)}
 
 
 def compare(
@@ -42,6 +42,7 @@ def compare(
     split: Annotated[str, typer.Option(help=f"One of: {', '.join(_GRAPHS)}.")] = "held_out",
     seconds: Annotated[str, typer.Option(help="Wall times, separated by commas.")] = "0.1,0.3,1",
     steps: Annotated[str, typer.Option(help="Limits of expansions, separated by commas.")] = "100,500",
+    seed: Annotated[int, typer.Option(min=0, help="Of the graphs: another makes others.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of what depends on a seed.")] = 3,
     best_known_s: Annotated[
         float,
@@ -60,8 +61,8 @@ def compare(
         best_known_seconds=best_known_s,
         seeds=seeds,
     )
-    made = {f"{split}_{number}": functools.partial(_graph, split, number) for number in range(graphs)}
-    agent_gap.run(made, settings, csv, plot, kinds_of(split, graphs))
+    made = {f"{split}_{number}": functools.partial(_graph, split, number, seed) for number in range(graphs)}
+    agent_gap.run(made, settings, csv, plot, kinds_of(split, graphs, seed))
 
 
 if __name__ == "__main__":

@@ -53,15 +53,15 @@ void bind_search(py::module_& m) {
       "search",
       [](const Graph& graph, const Library& library, const CostModel& cost, const std::string& searcher,
          double budget_ms, int64_t budget_steps, double alpha, int beam_width, int max_length, uint64_t seed,
-         bool exact_only) {
-        return run_search(
-            graph, library, cost,
-            {searcher, budget_ms, budget_steps, alpha, beam_width, max_length, seed, exact_only});
+         bool exact_only, int64_t patience, const py::sequence& first) {
+        return run_search(graph, library, cost,
+                          {searcher, budget_ms, budget_steps, alpha, beam_width, max_length, seed, exact_only,
+                           patience, steps_from_python(library, first)});
       },
       py::arg("graph"), py::arg("library"), py::arg("cost"), py::kw_only(), py::arg("searcher") = "greedy",
       py::arg("budget_ms") = 300.0, py::arg("budget_steps") = 0, py::arg("alpha") = 1.05,
       py::arg("beam_width") = 8, py::arg("max_length") = 0, py::arg("seed") = 0,
-      py::arg("exact_only") = false,
+      py::arg("exact_only") = false, py::arg("patience") = 0, py::arg("first") = py::list(),
       "Searches for a cheaper graph; a dict with graph, steps [(substitution, location)], costs and "
       "counters.\n"
       "Ctrl-C raises KeyboardInterrupt within 50 ms.");

@@ -24,6 +24,15 @@ int walk_from(SearchTree& tree, int node, uint64_t count, std::mt19937_64& rando
   return at.node();
 }
 
+/// Takes the steps of the plan that the options give; the node where it ends.
+int follow_first(SearchTree& tree, int start) {
+  Follower at(tree, start);
+  for (const Step& step : tree.options().first) {
+    if (!at.step(step)) throw Error("a step of the first plan does not apply");
+  }
+  return at.node();
+}
+
 }  // namespace
 
 void search_with_restarts(SearchTree& tree, int start) {
@@ -38,8 +47,8 @@ void search_with_restarts(SearchTree& tree, int start) {
 
 void search_iteratively(SearchTree& tree, int start) {
   std::mt19937_64 random(tree.options().seed);
-  int local = search_greedily(tree, start, true);
-  while (!tree.out_of_budget()) {
+  int local = tree.options().first.empty() ? search_greedily(tree, start, true) : follow_first(tree, start);
+  while (!tree.out_of_budget() && !tree.out_of_patience()) {
     // Few substitutions can be undone: the plan is cut somewhere and goes on another way.
     int cut = local;
     const int length = tree.depth(local) - tree.depth(start);

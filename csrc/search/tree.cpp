@@ -48,6 +48,12 @@ bool SearchTree::out_of_budget() {
   return stopped_ || clock_.elapsed_ms() >= slice_end_ms_;
 }
 
+bool SearchTree::out_of_patience() {
+  const int64_t idle = expansions_ - progress_.back().expansions;
+  stopped_ = stopped_ || (options_.patience > 0 && idle >= options_.patience);
+  return stopped_;
+}
+
 void SearchTree::hold(int node, std::shared_ptr<RewriteState> state) {
   if (!held_.emplace(node, std::move(state)).second) return;
   held_order_.push_back(node);

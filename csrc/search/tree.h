@@ -49,6 +49,8 @@ class SearchTree {
   }
 
   bool out_of_budget();
+  /// Ends the search for good where as many expansions as `patience` found nothing cheaper.
+  bool out_of_patience();
   /// Until the next call the budget ends after so many milliseconds from now, if that is earlier.
   void set_slice(double ms);
   bool is_out_for_good() const { return stopped_; }

@@ -21,10 +21,12 @@ from torchrlopt.agent import catalogue
 from torchrlopt.agent.catalogue import searcher_of
 from torchrlopt.agent.checkpoint import Agent, new_controller
 from torchrlopt.agent.observation import observe
+from torchrlopt.agent.search.first_plan import first_plan
 from torchrlopt.agent.search.guided_beam import GuidedBeam
-from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.errors import EnvError
+from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 from torchrlopt.plan.search import ClassicSearcher, Plan, replay
 
@@ -153,19 +155,33 @@ def test_a_beam_that_meets_known_graphs_goes_on_with_others() -> None:
 
 def test_the_budget_is_kept() -> None:
     short = run(GRAPHS[1], budget_ms=1.0, budget_steps=0)
-    long = run(GRAPHS[1], budget_ms=60_000.0, budget_steps=0)
+    long = run(GRAPHS[1], budget_ms=1_000.0, budget_steps=0)
     assert short.expansions < long.expansions
     assert not short.is_exhausted
 
 
 def test_the_search_ends_when_nothing_new_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
+    monkeypatch.setattr("torchrlopt.agent.search.first_plan.PATIENCE", 0.01)
     for patience in (1, 100):  # for each second, of which there are a thousand
         monkeypatch.setattr("torchrlopt.agent.search.searcher.PATIENCE", patience / 1000)
         plan = run(GRAPHS[1], budget_ms=1_000_000.0, budget_steps=0)
         counts.append(plan.expansions)
         assert not plan.is_exhausted
     assert counts[0] < counts[1]
+
+
+@pytest.mark.parametrize("budget_steps", [40, 100])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_beam_keeps_to_what_is_left_of_the_expansions(graph: _C.Graph, budget_steps: int) -> None:
+    given = options(budget_ms=60_000.0, budget_steps=budget_steps)
+    plan = SearcherWithoutAgent().search(graph, LIBRARY, COST, given)
+    assert plan.expansions <= budget_steps
+
+
+def test_a_search_that_was_cut_does_not_say_that_nothing_was_left() -> None:
+    first = first_plan(own_time(), GRAPHS[1], LIBRARY, COST, options(budget_ms=60_000.0, budget_steps=24))
+    assert not first.is_exhausted
 
 
 def test_beam_takes_over_when_the_networks_fail(caplog: pytest.LogCaptureFixture) -> None:

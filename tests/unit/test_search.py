@@ -135,6 +135,40 @@ def test_repeated_searches_go_on_until_the_budget_ends_and_depend_on_the_seed_on
     assert not one["exhausted"]
 
 
+def test_iterated_local_search_ends_after_so_many_expansions_in_vain() -> None:
+    graph, library = _C.parse_graph(THREE), load_library()
+    counts = []
+    for patience in (20, 200):
+        found = _C.search(
+            graph, library, _C.CostModel(), searcher="iterated", budget_ms=600e3, patience=patience
+        )
+        assert not found["exhausted"]
+        counts.append(found["expansions"] - found["progress"][-1][0])
+        assert counts[-1] >= patience
+    assert counts[0] < 200
+
+
+def test_iterated_local_search_goes_on_from_a_plan() -> None:
+    graph, library = _C.parse_graph(THREE), load_library()
+    greedy = _C.search(graph, library, _C.CostModel(), searcher="greedy", budget_ms=60e3)
+    assert greedy["steps"]
+    found = _C.search(
+        graph,
+        library,
+        _C.CostModel(),
+        searcher="iterated",
+        budget_ms=60e3,
+        budget_steps=1,
+        first=greedy["steps"],
+    )
+    assert found["cost_after_us"] == greedy["cost_after_us"]
+    assert found["steps"] == greedy["steps"]
+    with pytest.raises(IndexError, match="no location"):
+        _C.search(
+            graph, library, _C.CostModel(), searcher="iterated", budget_ms=60e3, first=[*greedy["steps"]] * 2
+        )
+
+
 def test_best_known_crosses_the_hill_too() -> None:
     _, plan = run(HILL, searcher="best_known", budget_ms=300.0)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]

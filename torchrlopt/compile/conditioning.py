@@ -20,7 +20,7 @@ _RATIO = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
 class Carried(NamedTuple):
-    """An estimate of the rounding errors in one float64 output; none, which is strict, where float32 cannot tell.
+    """An estimate of the rounding errors in one float64 output; none where float32 cannot tell, to be strict.
 
     Attributes:
         rmse: root mean square error.

@@ -105,7 +105,16 @@ class Searcher(Protocol):
 
 
 class ClassicSearcher:
-    """The searches of the C++ core; the rows of `searcher_table` name them."""
+    """The searches of the C++ core; the rows of `searcher_table` name them.
+
+    Args:
+        patience: of "iterated": expansions that may bring nothing before it ends; 0 for any number.
+        first: of "iterated": steps that it goes on from, instead of those of greedy with chains.
+    """
+
+    def __init__(self, patience: int = 0, first: Sequence[tuple[str, int]] = ()) -> None:
+        self._patience = patience
+        self._first = first
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `Searcher`. Ctrl-C raises KeyboardInterrupt."""
@@ -120,6 +129,8 @@ class ClassicSearcher:
             beam_width=options.beam_width,
             seed=options.seed,
             exact_only=options.numerics == "strict",
+            patience=self._patience,
+            first=self._first,
         )
         return Plan(
             graph_hash=graph_hash(graph),

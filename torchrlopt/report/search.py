@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+_FINDERS = {"networks": "the agent's networks", "iterated": "iterated local search"}
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchRecord:
@@ -37,6 +39,6 @@ class SearchRecord:
 
     def __str__(self) -> str:
         end = "nothing was left to try" if self.is_exhausted else "more was left to try"
-        who = "the agent's networks" if self.found_by == "networks" else self.found_by
+        who = _FINDERS.get(self.found_by, self.found_by)
         looked = f"{self.candidates} graphs priced in {self.seconds:.2f} s"
         return f"found by {who}; {looked}, {end}"

@@ -1,4 +1,4 @@
-"""The search that an agent guides: greedy, greedy with chains, then explorations that the networks lead.
+"""The search that an agent guides: a first plan by the core, then explorations that the networks lead.
 
 Each exploration is twice as wide as the one before, and may begin at the best plan so far.
 """
@@ -14,7 +14,8 @@ from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.latency import parts_of
 from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
-from torchrlopt.agent.search.explorer import SMALLEST_GAIN, Explorer, Found
+from torchrlopt.agent.search.explorer import Explorer, Found
+from torchrlopt.agent.search.first_plan import first_plan, with_beam
 from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.agent.world.latent_controller import LatentController
@@ -25,11 +26,9 @@ from torchrlopt.plan.search import Plan
 
 logger = logging.getLogger("torchrlopt")
 
-#: Of what greedy leaves of the budget, for greedy with chains.
-CHAINS_SHARE = 0.5
 #: Expansions of the networks that may bring nothing before the search ends, for each second of the budget. On
-#: held-out graphs, within 0.3 s, the first gain came after 65 at most, and each further one after 17.
-PATIENCE = 240
+#: 24 held-out graphs three times as many found nothing more.
+PATIENCE = 80
 FIRST_WIDTH = 1  # within a small budget only a narrow search reaches the end of a long plan
 MAX_WIDTH = 64
 #: How much the predicted further improvement counts against the likelihood of the steps, in one exploration
@@ -63,7 +62,7 @@ class AgentSearcher:
         """
         begin = own_time()
         deadline = begin + options.budget_ms / 1000
-        first = _first_plan(begin, graph, library, cost, options)
+        first = first_plan(begin, graph, library, cost, options)
         try:
             with undisturbed_torch():
                 found = self._explore(graph, library, cost, options, first, deadline)
@@ -75,13 +74,13 @@ class AgentSearcher:
             if options.on_error == "raise":
                 raise
             logger.warning("the agent failed, greedy and beam are used instead: %s", error)
-            return _with_beam(first, begin, graph, library, cost, options)
+            return with_beam(first, begin, graph, library, cost, options)
         return dataclasses.replace(
             best,
             searcher=self._name,
             expansions=first.expansions + found.expansions,
             candidates=first.candidates + found.candidates,
-            is_exhausted=first.is_exhausted and found.is_exhausted,
+            is_exhausted=found.is_exhausted and not found.is_cut,
             seconds=own_time() - begin,
             curve=curve,
         )
@@ -126,7 +125,7 @@ class AgentSearcher:
             best.curve.append((own_time(), best.cost_us / 1000))
             best.expansions += found.expansions
             best.candidates += found.candidates
-            best.is_exhausted = found.is_exhausted
+            best.is_exhausted, best.is_cut = found.is_exhausted, found.is_cut
             left_steps -= found.expansions
             if not found.is_exhausted or not found.is_cut:
                 break
@@ -153,53 +152,8 @@ class SearcherWithoutAgent:
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `torchrlopt.plan.search.Searcher`."""
         begin = own_time()
-        greedy = _classic("greedy", graph, library, cost, options)
-        return _with_beam(greedy, begin, graph, library, cost, options)
-
-
-def _first_plan(
-    begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
-) -> Plan:
-    """Greedy's plan, or that of greedy with chains where it is cheaper."""
-    greedy = _classic("greedy", graph, library, cost, options)
-    left_ms = CHAINS_SHARE * (options.budget_ms - (own_time() - begin) * 1000)
-    left_steps = int(CHAINS_SHARE * (options.budget_steps - greedy.expansions))
-    if left_ms <= 0 or (options.budget_steps > 0 and left_steps < 1):
-        return greedy
-    given = dataclasses.replace(options, budget_ms=left_ms, budget_steps=max(0, left_steps))
-    chains = _classic("chains", graph, library, cost, given)
-    is_cheaper = chains.cost_after_ms < greedy.cost_after_ms * (1 - SMALLEST_GAIN)
-    best = chains if is_cheaper else greedy
-    return dataclasses.replace(
-        best,
-        curve=(*greedy.curve, (own_time() - begin, best.cost_after_ms)),
-        expansions=greedy.expansions + chains.expansions,
-        candidates=greedy.candidates + chains.candidates,
-    )
-
-
-def _with_beam(
-    greedy: Plan,
-    begin: float,
-    graph: _C.Graph,
-    library: _C.Library,
-    cost: _C.CostModel,
-    options: Options,
-) -> Plan:
-    left_ms = max(0.0, options.budget_ms - (own_time() - begin) * 1000)
-    beam = _classic("beam", graph, library, cost, dataclasses.replace(options, budget_ms=left_ms))
-    best = min(greedy, beam, key=lambda plan: plan.cost_after_ms)
-    return dataclasses.replace(
-        best,
-        expansions=greedy.expansions + beam.expansions,
-        candidates=greedy.candidates + beam.candidates,
-        is_exhausted=beam.is_exhausted,
-        seconds=own_time() - begin,
-    )
-
-
-def _classic(name: str, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-    return search.search(graph, library, cost, options.with_searcher(name))
+        greedy = search.search(graph, library, cost, options.with_searcher("greedy"))
+        return with_beam(greedy, begin, graph, library, cost, options)
 
 
 def _plan_of(found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> Plan:

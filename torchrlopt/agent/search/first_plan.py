@@ -1,0 +1,109 @@
+"""The plan from which networks go on: the core's searches make it, whose expansions cost little.
+
+Greedy search, greedy search with chains, then iterated local search from the cheaper plan of the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from torchrlopt import _C
+from torchrlopt.agent.search.explorer import SMALLEST_GAIN
+from torchrlopt.machine.contention import own_time
+from torchrlopt.options import Options
+from torchrlopt.plan import search
+from torchrlopt.plan.search import Plan
+
+#: Of what greedy leaves of the budget, for greedy with chains.
+CHAINS_SHARE = 0.8
+#: Of what is left then, for iterated local search.
+ITERATED_SHARE = 0.7
+#: Expansions of iterated local search that may bring nothing, for each second of the budget.
+PATIENCE = 4000
+
+
+def first_plan(
+    begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
+) -> Plan:
+    """The cheapest plan of the three searches; of equals the one of the earliest.
+
+    Args:
+        begin: `own_time()` when the budget began.
+        graph: what to make faster.
+        library: the substitutions.
+        cost: prices.
+        options: budgets, seed and numerics.
+
+    Returns:
+        A plan whose counters and curve are of all three together.
+    """
+    best = _classic("greedy", graph, library, cost, options)
+    for name, share in (("chains", CHAINS_SHARE), ("iterated", ITERATED_SHARE)):
+        left = left_of(options, begin, best.expansions, share)
+        if left is None:
+            break
+        patience = max(1, round(PATIENCE * options.budget_ms / 1000))
+        found = _classic(name, graph, library, cost, left, patience=patience, first=best.steps)
+        is_cheaper = found.cost_after_ms < best.cost_after_ms * (1 - SMALLEST_GAIN)
+        cheapest = found if is_cheaper else best
+        best = dataclasses.replace(
+            cheapest,
+            curve=(*best.curve, (own_time() - begin, cheapest.cost_after_ms)),
+            expansions=best.expansions + found.expansions,
+            candidates=best.candidates + found.candidates,
+            is_exhausted=best.is_exhausted and found.is_exhausted,
+        )
+    return best
+
+
+def with_beam(
+    first: Plan,
+    begin: float,
+    graph: _C.Graph,
+    library: _C.Library,
+    cost: _C.CostModel,
+    options: Options,
+) -> Plan:
+    """The cheaper one of a plan and of what beam search finds with what is left of the budgets."""
+    left = left_of(options, begin, first.expansions)
+    if left is None:
+        return dataclasses.replace(first, is_exhausted=False, seconds=own_time() - begin)
+    beam = _classic("beam", graph, library, cost, left)
+    return dataclasses.replace(
+        min(first, beam, key=lambda plan: plan.cost_after_ms),
+        expansions=first.expansions + beam.expansions,
+        candidates=first.candidates + beam.candidates,
+        is_exhausted=beam.is_exhausted,
+        seconds=own_time() - begin,
+    )
+
+
+def left_of(options: Options, begin: float, expansions: int, share: float = 1.0) -> Options | None:
+    """The options with a share of what is left of the budgets; None where nothing is.
+
+    Args:
+        options: budget_ms and budget_steps.
+        begin: `own_time()` when the budget began.
+        expansions: that were made since.
+        share: of both budgets.
+    """
+    left_ms = share * (options.budget_ms - (own_time() - begin) * 1000)
+    left_steps = int(share * (options.budget_steps - expansions))
+    if left_ms <= 0 or (options.budget_steps > 0 and left_steps < 1):
+        return None
+    return dataclasses.replace(options, budget_ms=left_ms, budget_steps=max(0, left_steps))
+
+
+def _classic(
+    name: str,
+    graph: _C.Graph,
+    library: _C.Library,
+    cost: _C.CostModel,
+    options: Options,
+    *,
+    patience: int = 0,
+    first: Sequence[tuple[str, int]] = (),
+) -> Plan:
+    searcher = search.ClassicSearcher(patience, first)
+    return searcher.search(graph, library, cost, options.with_searcher(name))
