@@ -50,7 +50,7 @@ class _InOneDtype(torch.fx.Interpreter):
             return n.target(*narrow[0], **narrow[1])
 
     def cast(self, leaf: Any) -> Any:
-        """A floating or complex tensor, or the name of such a dtype, widened or narrowed; others as they are."""
+        """A floating or complex tensor, or such a dtype, widened or narrowed; others as they are."""
         if isinstance(leaf, torch.Tensor):
             return leaf.to(self._of(leaf.dtype))
         return self._of(leaf) if isinstance(leaf, torch.dtype) else leaf
