@@ -196,6 +196,7 @@ class TensorStates:
         implementations: Sequence[int],
         versions: Sequence[int],
         addresses: Sequence[int],
+        layouts: Sequence[Sequence[int]],
     ) -> None: ...
     def is_of(self, tensors: Sequence[torch.Tensor]) -> bool: ...
 
