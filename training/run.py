@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import io
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -242,8 +243,12 @@ def claim(folder: Path, resume: bool) -> bool:
 
 def log(folder: Path, update: int, logs: dict[str, float]) -> None:
     """Append the scores of an update; a resumed run may write one again, and the last one counts."""
-    with (folder / LOG).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"update": update, **logs}) + "\n")
+    with (folder / LOG).open("a+b") as file:
+        # A run that was killed while it wrote has left half a line.
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        is_torn = file.read(1) not in (b"", b"\n")
+        line = json.dumps({"update": update, **logs}) + "\n"
+        file.write(("\n" * is_torn + line).encode())
 
 
 def read_log(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -251,7 +256,10 @@ def read_log(folder: Path) -> dict[str, list[tuple[int, float]]]:
     rows: dict[int, dict[str, float]] = {}
     path = folder / LOG
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:  # half a line of a run that was killed, which has made that update again
+            continue
         rows[row.pop("update")] = row
     series: dict[str, list[tuple[int, float]]] = {}
     for update in sorted(rows):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from training.experiments import sampling
 from training.experiments.command import main
 from training.experiments.experiment import write_csv
+from training.experiments.intervals import half_width
 from training.experiments.runs import Scale
 
 THESIS = ("table6.1", "table6.2", "table6.3", "fig6.3")
@@ -78,10 +79,19 @@ def test_scales_are_shares_of_the_papers_steps() -> None:
 
 def test_intervals_are_students() -> None:
     values = np.array([1.0, 2.0, 3.0])
-    assert sampling._half_width(values) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
-    assert sampling.differ(values, values + np.array([1.0, 1.1, 0.9]))
-    assert not sampling.differ(values, values + np.array([1.0, -1.1, 0.9]))
-    assert not sampling.differ(values[:1], values[:1] + 1), "one run tells nothing"
+    assert half_width(values) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+
+
+def test_pairs_that_differ_by_more_than_chance() -> None:
+    values = np.array([1.0, 2.0, 3.0])
+    sure, unsure = values + np.array([1.0, 1.1, 0.9]), values + np.array([1.0, -1.1, 0.9])
+    assert sampling.differing({"a": values, "b": sure}) == {frozenset("ab")}
+    assert not sampling.differing({"a": values, "b": unsure, "c": values})
+    assert not sampling.differing({"a": values[:1], "b": values[:1] + 1}), "one run tells nothing"
+    close = values + np.array([1.0, 1.3, 0.7])  # p = 0.029, and of six pairs that is no evidence
+    others = {name: values + np.array([n, -n, 2.0 * n]) for n, name in enumerate("cd", start=1)}
+    assert sampling.differing({"a": values, "b": close}) == {frozenset("ab")}
+    assert not sampling.differing({"a": values, "b": close, **others})
 
 
 def test_texts_with_commas_are_one_field(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def report(results: Results, folder: Path) -> list[str]:
         "",
         f"- What composing adds to building the parts is to see that the wires fit: at most "
         f"{max(wiring.values()):.2g} ms. The specs of the rows with a world model embed all substitutions.",
-        f"- PyG's blocks cost {cost:+.0%} of the time of an update with the same blocks in plain torch. The "
+        f"- PyG's blocks cost {cost:+.1%} of the time of an update with the same blocks in plain torch. The "
         f"largest difference of a weight after {pyg.updates + 1} updates is {difference:.2g}.",
     ]
 

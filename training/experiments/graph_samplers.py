@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from training.config import Config
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.graph_run import GraphOutcome, GraphRun
 from training.experiments.runs import Scale, Workplace
-from training.experiments.sampling import CONFIDENCE, differ, interval
+from training.experiments.sampling import CONFIDENCE, differing, interval
 from training.samplers import HOMOGENEOUS, SAMPLERS
 
 UPDATES = 400
@@ -77,7 +76,8 @@ def report(results: Results, folder: Path) -> list[str]:
         f"Row `mf`, {config.updates} updates of {config.groups} graphs with {config.rollouts} episodes each. "
         "Samplers draw batch, size or length, and width of the blocks of the curriculum. What counts is how "
         f"much of the first cost the policy's episodes save on {graphs} held-out graphs with random "
-        f"parameters: means over {scale.seeds} seeds with intervals of {CONFIDENCE:.0%}, in percent.",
+        f"parameters: means over {scale.seeds} seeds with intervals of {CONFIDENCE:.0%}, in percent. "
+        "Untrained policies of one seed are one policy, whatever the sampler is.",
         "",
         *table(("sampler", "untrained", "trained", "learned", "real steps"), rows),
         "",
@@ -92,19 +92,20 @@ def _column(found: Mapping[Setting, GraphOutcome], sampler: str, seeds: int, at:
 
 def _words(learned: Mapping[str, np.ndarray], seeds: int) -> list[str]:
     order = sorted(SAMPLERS, key=lambda each: -float(learned[each].mean()))
-    told = [f"{a} and {b}" for a, b in itertools.combinations(SAMPLERS, 2) if differ(learned[a], learned[b])]
+    pairs = differing(learned)
+    told = sorted(" and ".join(sorted(pair)) for pair in pairs)
     said = [f"- Order by what was learned, best first: {', '.join(order)}."]
     if seeds < 2:
         return [*said, "- One seed tells nothing of the difference between samplers."]
     said.append(
-        "- Seed by seed, the difference is more than its interval "
+        "- Seed by seed, the difference is more than chance (t test, corrected by Holm) "
         + (
             f"of {', '.join(told)} only."
             if told
             else "of no pair: the samplers cannot be told from each other."
         )
     )
-    mixed = all(differ(learned["heterogeneous"], learned[each]) for each in HOMOGENEOUS)
+    mixed = all(frozenset(("heterogeneous", each)) in pairs for each in HOMOGENEOUS)
     is_best = order[0] == "heterogeneous"
     claim = "agrees" if mixed and is_best else "is not confirmed on graphs"
     said.append(f"- That heterogeneous sampling is best, as the thesis has it of Ackley at first, {claim}.")

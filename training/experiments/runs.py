@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import hashlib
 import json
 import multiprocessing
 import time
@@ -59,7 +60,7 @@ class Run(abc.ABC, Generic[OutcomeT]):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Says everything that distinguishes it from other runs, as the name of a file."""
+        """What it is, for people, as the beginning of the name of a file."""
 
     @property
     def num_steps(self) -> int:
@@ -121,8 +122,21 @@ class AllFinished:
 
 
 def path_of(run: Run[Any], out: Path) -> Path:
-    """The file of a run."""
-    return out / RUNS / f"{run.name}.json"
+    """The file of a run: its name, and a digest of all that its results depend on."""
+    code = hashlib.sha256(json.dumps(_depends_on(run), sort_keys=True).encode()).hexdigest()[:8]
+    return out / RUNS / f"{run.name}-{code}.json"
+
+
+def _depends_on(value: Any) -> Any:
+    """What two equal runs have in common, as JSON can hold it."""
+    if isinstance(value, Run) and dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        return [
+            type(value).__name__,
+            value.name,
+            {each: _depends_on(getattr(value, each)) for each in fields},
+        ]
+    return [_depends_on(each) for each in value] if isinstance(value, tuple | list) else repr(value)
 
 
 def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:

@@ -11,7 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
 
+from baselines.shared.paired import holm
 from training.experiments.experiment import Experiment, Results, table, write_csv
+from training.experiments.intervals import half_width
 from training.experiments.runs import Scale, Workplace
 from training.experiments.thesis_run import NOTE, ThesisRun
 from training.learn_to_optimise.episodes import DriverTask
@@ -101,14 +103,10 @@ class Comparison:
             said.append(
                 f"- Order in the {name} steps, best first. Theirs: {_list(theirs)}. Ours: {_list(ours)}."
             )
-            told = [
-                f"{a} and {b}"
-                for a, b in itertools.combinations(SAMPLERS, 2)
-                if differ(ends[a][end], ends[b][end])
-            ]
-            rest = f"only of {_list(told)}" if told else "of no pair"
+            told = [" and ".join(sorted(pair)) for pair in differing(_columns(ends, end))]
+            rest = f"only of {_list(sorted(told))}" if told else "of no pair"
             said.append(
-                f"  Seed by seed, the difference is more than its interval {rest}; "
+                f"  Seed by seed, the difference is more than chance (t test, corrected by Holm) {rest}; "
                 f"{_claim(ends, end, self.theirs, column)}"
             )
             their_means = [self.theirs[each][column] for each in SAMPLERS]
@@ -194,23 +192,32 @@ def _ends(
     return first, last
 
 
-def _half_width(values: np.ndarray) -> float:
-    """Of the interval of a mean, by Student's distribution; infinite for one value."""
-    if len(values) < 2:
-        return float("inf")
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
-    return float(quantile * values.std(ddof=1) / len(values) ** 0.5)
+def _columns(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int) -> dict[str, np.ndarray]:
+    return {name: both[end] for name, both in ends.items()}
 
 
 def interval(values: np.ndarray) -> str:
     """The mean, [seeds] given, and the half width of its interval, where there is one."""
-    half = _half_width(values)
-    return f"{values.mean():.3g}" + (f" ± {half:.2g}" if np.isfinite(half) else "")
+    return f"{values.mean():.3g}" + (f" ± {half_width(values):.2g}" if len(values) > 1 else "")
 
 
-def differ(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether the mean difference of runs with the same seed is more than its interval."""
-    return bool(abs((one - other).mean()) > _half_width(one - other))
+def differing(columns: Mapping[str, np.ndarray]) -> set[frozenset[str]]:
+    """Pairs of names whose runs with the same seeds differ by more than chance, [seeds] each.
+
+    By a paired t test; p-values are corrected for the number of pairs (Holm).
+    """
+    pairs = list(itertools.combinations(columns, 2))
+    found = [_p_of(columns[one] - columns[other]) for one, other in pairs]
+    return {frozenset(pair) for pair, p in zip(pairs, holm(found), strict=True) if p < 1 - CONFIDENCE}
+
+
+def _p_of(differences: np.ndarray) -> float:
+    """That they have the mean 0; 1 for one value."""
+    if len(differences) < 2:
+        return 1.0
+    if np.ptp(differences) == 0:
+        return float(differences[0] == 0)
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def _claim(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int, theirs: Theirs, column: int) -> str:
@@ -218,7 +225,8 @@ def _claim(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int, theirs: 
     mixed = "heterogeneous"
     was_best = all(theirs[mixed][column] <= theirs[each][column] for each in HOMOGENEOUS)
     better = [each for each in HOMOGENEOUS if ends[mixed][end].mean() < ends[each][end].mean()]
-    sure = [each for each in HOMOGENEOUS if differ(ends[mixed][end], ends[each][end])]
+    pairs = differing(_columns(ends, end))
+    sure = [each for each in HOMOGENEOUS if frozenset((mixed, each)) in pairs]
     says = "is best there" if was_best else "is not best there"
     is_best = len(better) == len(HOMOGENEOUS)
     if len(sure) == len(HOMOGENEOUS):

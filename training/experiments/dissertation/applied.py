@@ -126,8 +126,16 @@ def report_steps(results: Results, folder: Path) -> list[str]:
 
 
 FIGURE_4_11 = Experiment(
-    "Substitutions that are applied to each graph", "Parker 2021, figure 4.11", runs, report, trainings.NOTE
+    "Substitutions that are applied to each graph",
+    "Parker 2021, figure 4.11",
+    runs,
+    report,
+    trainings.PROCESSOR_NOTE,
 )
 STEP_TIMES = Experiment(
-    "What a step takes, real and imagined", "Parker 2021, section 4.3.3", runs, report_steps, trainings.NOTE
+    "What a step takes, real and imagined",
+    "Parker 2021, section 4.3.3",
+    runs,
+    report_steps,
+    trainings.PROCESSOR_NOTE,
 )

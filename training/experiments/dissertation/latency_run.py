@@ -10,6 +10,7 @@ from typing import Any
 
 from torchrlopt import _C
 from torchrlopt.machine.profiling import run_times, trace
+from torchrlopt.plan.search import graph_hash
 from torchrlopt.substitutions import load_library
 from training.experiments.dissertation.evaluation import Steps
 from training.experiments.dissertation.rivals import RivalsRun
@@ -87,11 +88,11 @@ class LatencyRun(Run[LatencyOutcome]):
         source = trace(*module_of(self.graph))[0]
         library = load_library()
         graphs: dict[str, _C.Graph] = {}
-        texts: dict[str, str] = {}
+        hashes: dict[str, str] = {}
         same: dict[str, str] = {}
         for plan, steps in self.plans().items():
             graph = _C.replay(source.program.graph, library, steps)
-            first = texts.setdefault(graph.text(), plan)
+            first = hashes.setdefault(graph_hash(graph), plan)
             if first == plan:
                 graphs[plan] = graph
             else:

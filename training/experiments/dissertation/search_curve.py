@@ -164,7 +164,7 @@ def _words(found: Mapping[Setting, Found], names: Sequence[str], seeds: int, ste
     said += [
         f"- Against greedy search with the same library, TASO's search saves more on {_list(won)}, and less "
         f"on {_list(lost)}: its steps are single places, and each is an expansion, while greedy takes a step "
-        "and never comes back. Where it saves less, these steps were not enough.",
+        f"and never comes back. {_why_less(found, lost, every)}",
         f"- With TASO's own rules the same search saves less than with our library on {_list(poorer)}, and "
         f"more on {_list(richer)}. So what TASO's rules are worth and what its search is worth are two "
         "questions.",
@@ -174,6 +174,17 @@ def _words(found: Mapping[Setting, Found], names: Sequence[str], seeds: int, ste
         "- Seconds are not comparable: theirs contain measurements on a GPU, ours are predicted prices.",
     ]
     return said
+
+
+def _why_less(found: Mapping[Setting, Found], lost: Sequence[str], seeds: Sequence[int]) -> str:
+    """Whether more steps could have helped where greedy saves more."""
+    over = [name for name in lost if all(found[name, MAIN, seed].is_exhausted for seed in seeds)]
+    cut = [name for name in lost if name not in over]
+    said = [
+        f"Where it saves less, nothing was left to expand on {_list(over)}." if over else "",
+        f"These steps ended the search on {_list(cut)}, so more of them might save more." if cut else "",
+    ]
+    return " ".join(filter(None, said))
 
 
 def _list(names: Sequence[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from training.experiments.dissertation.latency_run import LatencyRun
 from training.experiments.dissertation.rivals import TASO_STEPS, RivalsRun
-from training.experiments.dissertation.row_run import RowRun
+from training.experiments.dissertation.row_run import RowOutcome, RowRun
 from training.experiments.dissertation.subjects import bert, subjects
 from training.experiments.dissertation.temperature_run import TemperatureRun
 from training.experiments.runs import Scale, Workplace
@@ -24,14 +26,21 @@ REWARDS = ("R1", "R2", "R3", "R4", "R5", OURS)
 NOTE = (
     "A graph at a time, by the typical prices of eager PyTorch on a CPU; all episodes begin at the graph "
     "itself.\n"
-    "Greedy, TASO's search and random play in the same environment are the trivial rivals.\n"
-    "Times are of processors, since other programs run beside this one."
+    "Greedy, TASO's search and random play in the same environment are the trivial rivals."
 )
+PROCESSOR_NOTE = f"{NOTE}\nTimes are of processors, since other programs run beside this one."
+WALL_NOTE = f"{NOTE}\nMeasured are wall times, without those in which the one thread waited for a processor."
 
 
 def least(scale: Scale, full: int) -> int:
     """Updates of a scale."""
     return max(LEAST, round(scale.share * full))
+
+
+def updates_made(outcomes: Sequence[RowOutcome]) -> str:
+    """How many updates trainings have really made; their time may have ended before."""
+    made = [int(max(each.log["update"], default=0)) for each in outcomes]
+    return f"{min(made)}" if min(made) == max(made) else f"{min(made)} to {max(made)}"
 
 
 def rows(row: str, scale: Scale, place: Workplace) -> dict[tuple[str, int], RowRun]:
