@@ -361,7 +361,7 @@ def _agents(name: str, kinds: Mapping[str, agent_tables.Kind] | None = None) -> 
 def test_the_agent_against_its_rivals() -> None:
     (_, *test), (header, *families) = _section(AGENT, "On families that nothing was chosen by").tables
     (_, *suite), *_ = _section(AGENT, "On the suite").tables
-    kinds = kinds_of("test", 40)
+    kinds = kinds_of("test", 40, 1)
     assert {rival: cells for rival, *cells in test} == _agents("agent_test", kinds)
     assert {rival: cells for rival, *cells in suite} == _agents("agent_suite")
     found = agent_tables.gaps(agent_tables.read_csv(RESULTS / "agent_test.csv"))
