@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
+import math
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +20,7 @@ from training.experiments import sampling
 from training.experiments.command import main
 from training.experiments.experiment import write_csv
 from training.experiments.intervals import half_width
-from training.experiments.runs import Scale
+from training.experiments.runs import Run, Scale, Workplace, make_all, path_of, this_machine
 
 THESIS = ("table6.1", "table6.2", "table6.3", "fig6.3")
 APP = typer.Typer(add_completion=False)
@@ -62,6 +66,51 @@ def test_a_difference_would_be_told(tmp_path: Path) -> None:
     found["outcome"]["errors"][-1] += 1e-12
     path.write_text(json.dumps(found), encoding="utf-8")
     assert "THE CURVES DIFFER" in reproduce(tmp_path, "fig6.3")
+
+
+def test_a_kept_run_names_the_machine_that_made_it(tmp_path: Path) -> None:
+    reproduce(tmp_path, "fig6.3")
+    path = next(each for each in (tmp_path / "runs").iterdir() if "threads3" in each.name)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**found, "machine": "8 cores of another"}), encoding="utf-8")
+    report = reproduce(tmp_path, "fig6.3")
+    assert "8 cores of another" in report
+    assert this_machine() in report, "the other runs were made here"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Run[Scale]):
+    """A run whose name leaves out what its results depend on."""
+
+    alpha: float
+    jobs: int = dataclasses.field(default=1, compare=False)
+
+    @property
+    def name(self) -> str:
+        return "settings"
+
+    def make(self, tell: Callable[[], None]) -> Scale:
+        tell()
+        return Scale(math.nan, 1)
+
+    def read(self, kept: Mapping[str, Any]) -> Scale:
+        return Scale(**kept)
+
+
+def test_files_of_runs_differ_by_all_that_they_depend_on(tmp_path: Path) -> None:
+    one = path_of(Settings(1.0), tmp_path)
+    assert path_of(Settings(1.5), tmp_path) != one
+    assert path_of(Settings(1.0, jobs=2), tmp_path) == one, "results do not depend on it"
+
+
+def test_what_is_kept_is_json_as_others_read_it(tmp_path: Path) -> None:
+    make_all([Settings(1.0)], Workplace(tmp_path))
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    text = path_of(Settings(1.0), tmp_path).read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=refuse)["outcome"] == {"share": None, "seeds": 1}
 
 
 @pytest.mark.parametrize("wrong", [["table9.9"], ["all", "--collector", "cluster"]])

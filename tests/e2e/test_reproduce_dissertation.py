@@ -94,9 +94,7 @@ def test_prices_of_other_seeds_are_disturbed() -> None:
 
 
 def test_gains_are_those_of_the_best_so_far() -> None:
-    found = Found(
-        100.0, [(0, 0.0, 100.0), (3, 0.1, 80.0), (9, 0.2, 50.0), (20, 0.3, 50.0)], 20, 0.3, True, {}
-    )
+    found = Found(100.0, [(0, 0.0, 100.0), (3, 0.1, 80.0), (9, 0.2, 50.0), (20, 0.3, 50.0)], 20, 0.3, True)
     assert [found.gain_at(at) for at in (0, 2, 3, 8, 9, 99)] == pytest.approx([0, 0, 0.2, 0.2, 0.5, 0.5])
     assert found.found_at == 9
     assert found.gain == pytest.approx(0.5)

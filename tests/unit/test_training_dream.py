@@ -19,7 +19,7 @@ from training.dream_trainer import DreamTrainer, fit, seen_in
 from training.episodes.latent_task import RANDOM
 from training.episodes.random_keys import gumbel_of
 from training.learning.world_data import UniformPolicy, join
-from training.run import read_log
+from training.run import LOG, log, read_log
 from training.scores.world_model_scores import model_scores
 
 SMALL = Config(
@@ -162,3 +162,13 @@ def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(tmp_path: P
         assert torch.equal(agent.controller.state_dict()[name], tensor)
     assert list(tmp_path.glob("events.out.tfevents.*"))
     assert [update for update, _ in read_log(tmp_path)["mask_f1"]] == [3]
+
+
+def test_a_log_that_was_torn_by_a_kill_is_read_and_continued(tmp_path: Path) -> None:
+    log(tmp_path, 1, {"gain": 0.5})
+    path = tmp_path / LOG
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"update": 2, "ga')
+    assert read_log(tmp_path) == {"gain": [(1, 0.5)]}
+    log(tmp_path, 2, {"gain": 0.75})
+    assert read_log(tmp_path) == {"gain": [(1, 0.5), (2, 0.75)]}

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import hashlib
 import json
+import math
 import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import torch
+
+from torchrlopt.machine.device import cpu_name, num_usable_cores
 from torchrlopt.storage.directory import write_whole
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
+UNKNOWN_MACHINE = "a machine that was not noted"
 OutcomeT = TypeVar("OutcomeT")
 
 
@@ -101,10 +106,12 @@ class Finished(Generic[OutcomeT]):
         outcome: of it.
         cpu_share: of the time that it took, for which this process had a core; less than 1 where other
             processes wanted the core, or where this one waited for its workers.
+        machine: that made it, in words; not always the one that reports it.
     """
 
     outcome: OutcomeT
     cpu_share: float
+    machine: str
 
 
 class AllFinished:
@@ -119,6 +126,10 @@ class AllFinished:
     def outcome(self, run: Run[OutcomeT]) -> OutcomeT:
         """What came out of a run."""
         return self[run].outcome
+
+    def machines(self, runs: Sequence[Run[Any]]) -> list[str]:
+        """Those that made some runs and what these need, each once."""
+        return list(dict.fromkeys(self[run].machine for run in with_needs(runs)))
 
 
 def path_of(run: Run[Any], out: Path) -> Path:
@@ -146,7 +157,9 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
         path = path_of(run, out)
         if path.exists():
             given = json.loads(path.read_text(encoding="utf-8"))
-            found[run] = Finished(run.read(given["outcome"]), given["cpu_share"])
+            found[run] = Finished(
+                run.read(given["outcome"]), given["cpu_share"], given.get("machine", UNKNOWN_MACHINE)
+            )
     return AllFinished(found)
 
 
@@ -191,5 +204,20 @@ def make(run: Run[Any], out: Path, tell: Callable[[], None] = lambda: None) -> N
     began, cpu_began = time.perf_counter(), time.process_time()
     outcome = run.make(tell)
     cpu_share = (time.process_time() - cpu_began) / (time.perf_counter() - began)
-    found = Finished(outcome, cpu_share)
-    write_whole(path_of(run, out), json.dumps(dataclasses.asdict(found)).encode())
+    found = Finished(outcome, cpu_share, this_machine())
+    told = json.dumps(_without_nan(dataclasses.asdict(found)), allow_nan=False)
+    write_whole(path_of(run, out), told.encode())
+
+
+def this_machine() -> str:
+    """What runs are made on, in words."""
+    return f"{num_usable_cores()} cores of an {cpu_name()}, PyTorch {torch.__version__}"
+
+
+def _without_nan(value: Any) -> Any:
+    """The same with null for what is no finite number, which JSON has no word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    return [_without_nan(each) for each in value] if isinstance(value, list | tuple) else value

@@ -6,9 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
-
-from torchrlopt.machine.device import cpu_name, num_usable_cores
 from training.experiments.composition import COMPONENTS
 from training.experiments.curves import FIGURE_6_3
 from training.experiments.dissertation.latencies import FIGURE_4_1, TABLE_4_2
@@ -64,7 +61,8 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
     for name in names:
         experiment = EXPERIMENTS[name]
         head = [f"## {name}: {experiment.title}", "", f"{experiment.source}.", ""]
-        made_by = [_made_by(name, scale), *experiment.note.splitlines(), ""]
+        machines = found.machines(experiment.runs(scale, place))
+        made_by = [_made_by(name, scale, machines), *experiment.note.splitlines(), ""]
         lines = [*head, *made_by, *experiment.report(Results(found, scale, place), place.out)]
         sections[name] = "\n".join(lines) + "\n"
     order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
@@ -79,8 +77,6 @@ def _sections(report: str) -> dict[str, str]:
     return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _made_by(name: str, scale: Scale) -> str:
+def _made_by(name: str, scale: Scale, machines: Sequence[str]) -> str:
     command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
-    return (
-        f"Made by `{command}` on {num_usable_cores()} cores of an {cpu_name()}, PyTorch {torch.__version__}."
-    )
+    return f"Made by `{command}` on {'; and on '.join(machines)}."

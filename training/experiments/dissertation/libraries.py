@@ -9,10 +9,9 @@ from torchrlopt.substitutions import library_text, load_library
 from torchrlopt.substitutions.load import subset_of
 from training.taso.library import LIBRARY
 
-OURS, PRIMITIVES, TASO = "ours", "primitives", "taso"
+OURS, TASO = "ours", "taso"
 TITLES = {
     OURS: "our library",
-    PRIMITIVES: "our library without composites",
     TASO: "TASO's rules",
 }
 
@@ -33,8 +32,6 @@ def library(name: str) -> _C.Library:
     """
     if name == OURS:
         return load_library()
-    if name == PRIMITIVES:
-        return load_library(primitives_only=True)
     if name != TASO:
         raise ValueError(f"no library {name!r}; one of: {', '.join(TITLES)}")
     wanted = (*BUILT_IN, *NORMAL_FORMS)

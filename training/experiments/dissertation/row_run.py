@@ -64,7 +64,11 @@ class RowOutcome:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> RowOutcome:
         """The outcome of its fields, as JSON gives them back."""
-        return cls(**{**kept, "played": played_of(kept["played"])})
+        log = {
+            name: [math.nan if value is None else value for value in values]
+            for name, values in kept["log"].items()
+        }
+        return cls(**{**kept, "log": log, "played": played_of(kept["played"])})
 
 
 def played_of(kept: Mapping[str, Any]) -> Played:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,7 +42,6 @@ class Found:
         expansions: graphs whose candidates were listed.
         seconds: of the search, on the wall clock.
         is_exhausted: whether there was nothing left to expand.
-        applied: how often each substitution stands in the plan.
     """
 
     before_us: float
@@ -51,7 +49,6 @@ class Found:
     expansions: int
     seconds: float
     is_exhausted: bool
-    applied: dict[str, int]
 
     @property
     def after_us(self) -> float:
@@ -118,7 +115,6 @@ class SearchRun(Run[Found]):
             found["expansions"],
             found["seconds"],
             found["exhausted"],
-            dict(Counter(name for name, _ in found["steps"])),
         )
 
     def search(self) -> dict[str, Any]:
