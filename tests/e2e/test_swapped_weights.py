@@ -51,6 +51,18 @@ def expect_swapped(model: nn.Module, run: Callable[..., Any]) -> None:
     torch.testing.assert_close(run(X.double()), model(X.double()), rtol=0, atol=1e-12)
 
 
+def test_watched_weights_are_refused_and_stay_what_they_are() -> None:
+    """As docs/faq.md says."""
+    model = build(Branches)
+    run = by_optimise(model, weights="check")
+    run(X)
+    weights = [weight.detach().clone() for weight in model.parameters()]
+    with pytest.raises(RuntimeError, match="swap"):
+        model.double()
+    assert all(map(torch.equal, weights, model.parameters()))
+    torch.testing.assert_close(run(X), model(X))
+
+
 @pytest.mark.parametrize("make", [by_optimise, by_compile])
 def test_live_weights_can_be_swapped(make: Make) -> None:
     model = build(Branches)
