@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,8 @@ def prepare(
     fakes = FakeTensorMode(shape_env=shapes, static_shapes=not dynamic)
     given = [fakes.from_tensor(arg, static_shapes=not dynamic or n in static) for n, arg in enumerate(args)]
     # Without the Python dispatcher older versions of torch ask for numbers where there are symbols.
-    with torch.no_grad(), fakes, enable_python_dispatcher():
+    symbols = enable_python_dispatcher() if dynamic else contextlib.nullcontext()
+    with torch.no_grad(), fakes, symbols:
         module = make_fx(function)(*given)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     program = Program(module, [placeholders[position] for position in static], is_real=False)
