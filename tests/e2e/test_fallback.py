@@ -145,6 +145,19 @@ def test_timing_of_whole_calls_that_fails_costs_no_call(
 
 
 @pytest.mark.hides_errors
+@pytest.mark.parametrize("stage", [(check, "verify_against"), (timing, "measure")])
+def test_a_graph_that_fails_leaves_its_report_beside_its_files(
+    stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*stage, failing(KeyError("no such luck")))
+    model, x = build(Branches), torch.randn(5, 16)
+    assert_same(model, optimise(model, x, save_dir=str(tmp_path)), x)
+    (saved,) = tmp_path.glob("*/report.json")
+    assert (saved.parent / "after.onnx").exists()
+    assert "no such luck" in saved.read_text()
+
+
+@pytest.mark.hides_errors
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     model, x = build(Branches), torch.randn(5, 16)

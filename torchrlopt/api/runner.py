@@ -159,15 +159,9 @@ class Runner:
 
     def _save(self, report: Report) -> None:
         """Leave a report that has changed where the user asked for it."""
-        from torchrlopt.compile.backend import save_report  # heavy
-        from torchrlopt.compile.fallback import warn_of
+        from torchrlopt.compile.backend import save_changed_report  # heavy
 
-        try:
-            save_report(report, self.options)
-        except OSError as error:
-            if self.options.on_error == "raise":
-                raise
-            warn_of(error)
+        save_changed_report(report, self.options)
 
     def _weigh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Go back to the original for calls like this one, where they are not faster as a whole."""

@@ -25,7 +25,7 @@ from torchrlopt.compile.attempt import Attempt, attempt, folder_of, timed
 from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
-from torchrlopt.compile.fallback import keep_original, warn_without_gain
+from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.release import note_weights, release
 from torchrlopt.compile.repro import note_failure
@@ -145,6 +145,7 @@ def compile_graph(
         if options.on_error == "raise":
             raise
         keep_original(error, outcome.report)
+        save_changed_report(outcome.report, options)
     outcome.lowered = None
     give_back()
     tell_report(outcome.report)
@@ -249,6 +250,16 @@ def save_report(report: Report, options: Options) -> None:
     if folder is not None and "save" in report.phases_ms:
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
         report.save(folder / "report.html")
+
+
+def save_changed_report(report: Report, options: Options) -> None:
+    """As `save_report`, of what became of a graph later; a folder that refuses it costs no call."""
+    try:
+        save_report(report, options)
+    except OSError as error:
+        if options.on_error == "raise":
+            raise
+        warn_of(error)
 
 
 def _answer(
