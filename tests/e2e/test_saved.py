@@ -87,6 +87,20 @@ def test_other_exports_of_the_process_are_as_before(tmp_path: Path) -> None:
     assert subprocess.check_output([sys.executable, "-c", code, path], text=True) == "right\n"
 
 
+def test_example_inputs_are_those_of_optimise(tmp_path: Path) -> None:
+    model = build(Rich)
+    for inputs in (X, (X,)):
+        torchrlopt.save(torchrlopt.optimise(build(Branches), inputs, **GREEDY), tmp_path / "fast.pt2")
+        assert_same(build(Branches), torchrlopt.load(tmp_path / "fast.pt2"), X)
+    named = {"pair": (torch.randn(3, 8), torch.randn(2)), "mask": torch.zeros(3, 8, dtype=torch.bool)}
+    torchrlopt.save(torchrlopt.optimise(model, named, **GREEDY), tmp_path / "fast.pt2")
+    torch.testing.assert_close(torchrlopt.load(tmp_path / "fast.pt2")(**named)["y"], model(**named)["y"])
+    late = torchrlopt.optimise(build(Branches), **GREEDY)
+    with pytest.raises(UnsupportedError, match=r"save needs example inputs.*save\(optimised, path, inputs\)"):
+        torchrlopt.save(late, tmp_path / "late.pt2")
+    assert late.report.num_graphs == 0, "nothing was compiled"
+
+
 def test_weights_are_those_of_the_moment(tmp_path: Path) -> None:
     model = build(Branches)
     fast = torchrlopt.optimise(model, X, **GREEDY)

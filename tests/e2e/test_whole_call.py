@@ -88,6 +88,15 @@ def test_the_saved_report_says_so_too(clock: Clock, tmp_path: Path) -> None:
     assert fast.report.kept == "original"
 
 
+def test_an_original_that_is_kept_records_no_gradients_either(clock: Clock) -> None:
+    fast = optimise(build(Branches), X, **TIMED)
+    assert fast.report.kept == "original"
+    assert not fast(X).requires_grad
+    x = X.clone().requires_grad_()
+    fast(x).sum().backward()
+    assert x.grad is not None
+
+
 @pytest.mark.hides_errors
 def test_a_report_that_cannot_be_saved_costs_no_call(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def full_after_the_call(report: Report, _: Any) -> None:

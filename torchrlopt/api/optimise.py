@@ -37,8 +37,9 @@ def optimise(
     Args:
         model: in eval mode. It runs as before. An optimised one is optimised anew, with these options.
         example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor: the model is
-            compiled for them at once. Without them it is compiled at the first call, for the inputs of that
-            call. Inputs of other shapes work too; they may take a moment at the first call.
+            compiled for them at once, and they are kept for `save`. Without them it is compiled at the first
+            call, for the inputs of that call. Inputs of other shapes work too; they may take a moment at the
+            first call.
         **options: see `Options`.
 
     Returns:
@@ -59,6 +60,7 @@ def optimise(
         args, kwargs = arguments(example_inputs)
         with torch.no_grad():
             result(*args, **kwargs)
+        result._torchrlopt_runner.example_inputs = example_inputs
     return result
 
 

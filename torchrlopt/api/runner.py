@@ -29,9 +29,9 @@ _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why
 class Runner:
     """Compiles a model at its first call and runs its calls.
 
-    Calls run without recording gradients. The original runs as it is in training mode, where a gradient with
-    respect to an input may be asked for, inside another trace, and where calls like the first one were found
-    to be no faster.
+    Calls run without recording gradients, also those of the original where calls like the first one were
+    found to be no faster. It runs as it is in training mode, where a gradient with respect to an input may be asked
+    for, and inside another trace.
 
     Args:
         original: the model.
@@ -41,12 +41,14 @@ class Runner:
         original: the model.
         options: the user's choices.
         reports: one report per compiled graph, oldest first.
+        example_inputs: that it was compiled for, as the user gave them; None where it was given none.
     """
 
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         self.original = original
         self.options = options
         self.reports: list[Report] = []
+        self.example_inputs: Any = None
         self._first_call = FirstCall()
         self._varied: set[bool] = set()
         self._compiled, self._shortcuts = _compiled(original, options, weakref.ref(self))
@@ -69,13 +71,11 @@ class Runner:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
-        if (
-            self.original.training
-            or _is_traced()
-            or is_differentiated(args, kwargs)
-            or (self._left_alone and _kind(args, kwargs) in self._left_alone)
-        ):
+        if self.original.training or _is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
+        if self._left_alone and _kind(args, kwargs) in self._left_alone:
+            with torch.no_grad():  # as it would be if the rewritten graph ran
+                return self.original.forward(*args, **kwargs)
         trial = self._trial
         if trial is not None:
             if trial.takes(_kind(args, kwargs)):

@@ -25,7 +25,7 @@ _REPORT = "torchrlopt_report.json"
 def save(
     optimised: Optimised,
     path: str | Path,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
     dynamic_shapes: Any = None,
 ) -> Report:
     """Save the rewritten model: PyTorch's own operators, and the weights as they are now.
@@ -36,7 +36,7 @@ def save(
     Args:
         optimised: made by `optimise`; compiled for the example inputs if it is not yet.
         path: the file, by convention with the ending .pt2.
-        example_inputs: as for `optimise`.
+        example_inputs: as for `optimise`; without them, those that `optimise` was given.
         dynamic_shapes: of the inputs, as `torch.export.export` takes them. Without it, sizes that were marked
             by `torch._dynamo.mark_dynamic` vary, and the first size of each input where the model has been
             compiled for sizes that vary; all others are those of the example.
@@ -45,8 +45,8 @@ def save(
         What was done; its plan is the one that runs where that fits the exported graph.
 
     Raises:
-        UnsupportedError: the original runs, the executor runs no PyTorch operators, or the model writes to
-            its own state.
+        UnsupportedError: there are no example inputs, the original runs, the executor runs no PyTorch
+            operators, or the model writes to its own state.
         CaptureError: torch.export refuses the model.
         VerificationError: the result is wrong.
         OSError: the file cannot be written.
@@ -60,10 +60,16 @@ def save(
         raise UnsupportedError(
             "save takes what optimise returns",
             got=type(optimised).__name__,
-            todo="torchrlopt.save(torchrlopt.optimise(model, inputs), path, inputs)",
+            todo="torchrlopt.save(torchrlopt.optimise(model, inputs), path)",
+        )
+    runner = optimised._torchrlopt_runner
+    example_inputs = runner.example_inputs if example_inputs is None else example_inputs
+    if example_inputs is None:
+        raise UnsupportedError(
+            "save needs example inputs: those of the first call are not kept",
+            todo="torchrlopt.save(optimised, path, inputs)",
         )
     args, kwargs = arguments(example_inputs)
-    runner = optimised._torchrlopt_runner
     if not runner.reports:
         with torch.no_grad():
             optimised(*args, **kwargs)
