@@ -30,8 +30,8 @@ class Runner:
     """Compiles a model at its first call and runs its calls.
 
     Calls run without recording gradients, also those of the original where calls like the first one were
-    found to be no faster. It runs as it is in training mode, where a gradient with respect to an input may be asked
-    for, and inside another trace.
+    found to be no faster. It runs as it is in training mode, where a gradient with respect to an input may be
+    asked for, and inside another trace.
 
     Args:
         original: the model.
