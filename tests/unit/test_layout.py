@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tests.unit.kernel_cases import check, prepare
 from tests.unit.test_kernels import IMAGE, conv_args, rand, weight
-from torchrlopt.executors.eager.layout import reorder, restride
+from torchrlopt.executors.eager.layout import reorder
+from torchrlopt.executors.lowering.output_layout import restride
 
 
 def conversions(prepared_targets: list[str]) -> int:

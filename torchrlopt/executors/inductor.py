@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import onnx_ir
 import torch
@@ -26,6 +26,7 @@ from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.kept_outputs import Memory, with_copies
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
+from torchrlopt.executors.lowering.output_layout import restride
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -95,6 +96,8 @@ class InductorCallable:
             node.meta["val"] for node, frozen in zip(placeholders, self._is_frozen, strict=True) if not frozen
         ]
         self._num_bytes = peak_bytes(split.main.graph)
+        (outputs,) = split.main.graph.output_node().args
+        self._strides = [_stride(each) for each in cast(Sequence[Any], outputs)]
         on_cuda = any(map(is_on_cuda, placeholders))
         for node in split.main.graph.nodes:
             node.meta = {}
@@ -130,7 +133,8 @@ class InductorCallable:
                 # This may run inside a compilation of the user's; inductor must see nothing of that one.
                 with _disable_current_modes(), torch.no_grad(), tracing(None):
                     compiled = torch._inductor.compile(module, self._examples, options=self._settings)
-                    return (_OwnedOutputs(on_heap(compiled, self._num_bytes), self._is_recorded),)
+                    run = on_heap(compiled, self._num_bytes)
+                    return (_OwnedOutputs(run, self._is_recorded, self._strides),)
             except Exception as error:  # inductor's errors have no common base
                 raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
             finally:
@@ -158,23 +162,44 @@ class InductorCallable:
 
 
 class _OwnedOutputs:
-    """Calls what inductor has compiled; the outputs are the caller's.
+    """Calls what inductor has compiled; the outputs are the caller's, with the strides of the graph's.
 
-    With frozen weights inductor computes outputs ahead that are the same at every call, and returns those.
-    Which they are is seen at the first call: they outlive it.
+    With frozen weights inductor computes outputs ahead that are the same at every call, and returns those;
+    and it loses the strides of views of what it lays out otherwise. Which outputs these are is seen at the
+    first call.
 
     Args:
         compiled: by inductor.
         is_recorded: whether inductor writes every output to memory of its own.
+        strides: of the outputs of the graph, None where they are not known or depend on sizes.
     """
 
-    def __init__(self, compiled: Callable[..., Sequence[Any]], is_recorded: bool) -> None:
+    def __init__(
+        self,
+        compiled: Callable[..., Sequence[Any]],
+        is_recorded: bool,
+        strides: Sequence[tuple[int, ...] | None],
+    ) -> None:
         self._compiled = compiled
         self._is_recorded = is_recorded
+        self._strides = strides
         self._kept: tuple[int, ...] | None = None
+        self._moved: tuple[int, ...] | None = None
 
     def __call__(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
         """Run on those of the arguments of the captured graph that are inputs of the compiled one."""
+        outputs = self._owned(args, inputs)
+        if self._moved is None:
+            pairs = enumerate(zip(outputs, self._strides, strict=True))
+            self._moved = tuple(at for at, (x, known) in pairs if known is not None and x.stride() != known)
+        if not self._moved:
+            return outputs
+        found = list(outputs)
+        for at in self._moved:
+            found[at] = restride(found[at], self._strides[at] or ())
+        return tuple(found)
+
+    def _owned(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
         outputs = tuple(self._compiled(*[args[at] for at in inputs]))
         if self._is_recorded:
             return tuple(map(copied, outputs))
@@ -185,6 +210,15 @@ class _OwnedOutputs:
             self._kept = memory.kept()
             return copies
         return with_copies(outputs, self._kept) if self._kept else outputs
+
+
+def _stride(node: Any) -> tuple[int, ...] | None:
+    """Of an output; None where it is no tensor with numbers for strides."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return None
+    strides = tuple(value.stride())
+    return strides if all(isinstance(each, int) for each in strides) else None
 
 
 def _forget_code(loaded: Collection[int]) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import packing
-from torchrlopt.executors.eager.layout import reorder, restride
+from torchrlopt.executors.eager.layout import reorder
+from torchrlopt.executors.lowering.output_layout import restride
 
 _PLAIN = {
     "convolution": "convolution", "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution",

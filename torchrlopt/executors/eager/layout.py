@@ -27,6 +27,7 @@ from torchrlopt.executors.lowering.fx_values import (
     static_stride,
     tensor_of,
 )
+from torchrlopt.executors.lowering.output_layout import restride
 
 aten = torch.ops.aten
 
@@ -71,24 +72,6 @@ _ANY_STRIDES = frozenset(
 
 # Operators that write a contiguous result whatever the strides of their operands are.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
-
-
-def restride(x: torch.Tensor, stride: Collection[int]) -> torch.Tensor:
-    """The same numbers under the given strides; `x` itself where they are right already.
-
-    Args:
-        x: a tensor without overlap.
-        stride: one step per dimension, 0 where the elements of `x` repeat, else without overlap.
-    """
-    wanted = tuple(stride)
-    if x.stride() == wanted:
-        return x
-    if all(size <= 1 or has == want for size, has, want in zip(x.shape, x.stride(), wanted, strict=True)):
-        return x.as_strided(x.shape, wanted)
-    if 0 in wanted:
-        once = x[tuple(slice(0, 1) if want == 0 else slice(None) for want in wanted)]
-        return restride(once, [want or 1 for want in wanted]).expand(x.shape)
-    return torch.empty_strided(x.shape, wanted, dtype=x.dtype, device=x.device).copy_(x)
 
 
 def reorder(x: torch.Tensor, order: Collection[int]) -> torch.Tensor:

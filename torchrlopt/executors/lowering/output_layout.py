@@ -1,8 +1,8 @@
-"""Gives the outputs of a lowered graph the strides of the original, and memory of their own where needed."""
+"""Gives the outputs of a graph the strides of the original, and memory of their own where needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -156,3 +156,21 @@ def _is_dense(sizes: Sequence[int], strides: Sequence[int], order: Sequence[int]
             return False
         expected *= max(sizes[axis], 1)
     return True
+
+
+def restride(x: torch.Tensor, stride: Collection[int]) -> torch.Tensor:
+    """The same numbers under the given strides; `x` itself where they are right already.
+
+    Args:
+        x: a tensor without overlap.
+        stride: one step per dimension, 0 where the elements of `x` repeat, else without overlap.
+    """
+    wanted = tuple(stride)
+    if x.stride() == wanted:
+        return x
+    if all(size <= 1 or has == want for size, has, want in zip(x.shape, x.stride(), wanted, strict=True)):
+        return x.as_strided(x.shape, wanted)
+    if 0 in wanted:
+        once = x[tuple(slice(0, 1) if want == 0 else slice(None) for want in wanted)]
+        return restride(once, [want or 1 for want in wanted]).expand(x.shape)
+    return torch.empty_strided(x.shape, wanted, dtype=x.dtype, device=x.device).copy_(x)
