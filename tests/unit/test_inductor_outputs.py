@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
 from torchrlopt import optimise
+from torchrlopt.executors import inductor
 
 
 class Views(nn.Module):
@@ -56,3 +57,11 @@ def test_sizes_that_vary() -> None:
         with torch.no_grad():
             torch.testing.assert_close(fast(x), model(x))
             assert fast(x).stride() == model(x).stride()
+
+
+def test_elements_that_overlap_are_not_moved() -> None:
+    """Nothing can be copied into them."""
+    node = fx.Graph().placeholder("x")
+    for value, stride in ((torch.empty(4, 6).t(), (1, 6)), (torch.empty(8).unfold(0, 3, 1), None)):
+        node.meta["val"] = value
+        assert inductor._stride_of(node) == stride

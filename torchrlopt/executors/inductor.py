@@ -20,10 +20,12 @@ from torch._guards import tracing
 from torch._inductor.codecache import PyCodeCache
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchrlopt.capture.sharing import is_apart
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
 from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.kept_outputs import Memory, with_copies
+from torchrlopt.executors.lowering.fx_values import static_stride, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.lowering.output_layout import restride
@@ -97,7 +99,7 @@ class InductorCallable:
         ]
         self._num_bytes = peak_bytes(split.main.graph)
         (outputs,) = split.main.graph.output_node().args
-        self._strides = [_stride(each) for each in cast(Sequence[Any], outputs)]
+        self._strides = [_stride_of(each) for each in cast(Sequence[Any], outputs)]
         on_cuda = any(map(is_on_cuda, placeholders))
         for node in split.main.graph.nodes:
             node.meta = {}
@@ -171,7 +173,7 @@ class _OwnedOutputs:
     Args:
         compiled: by inductor.
         is_recorded: whether inductor writes every output to memory of its own.
-        strides: of the outputs of the graph, None where they are not known or depend on sizes.
+        strides: of the outputs of the graph, None where inductor's stay.
     """
 
     def __init__(
@@ -184,19 +186,19 @@ class _OwnedOutputs:
         self._is_recorded = is_recorded
         self._strides = strides
         self._kept: tuple[int, ...] | None = None
-        self._moved: tuple[int, ...] | None = None
+        self._moved: dict[int, tuple[int, ...]] | None = None
 
     def __call__(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
         """Run on those of the arguments of the captured graph that are inputs of the compiled one."""
         outputs = self._owned(args, inputs)
         if self._moved is None:
-            pairs = enumerate(zip(outputs, self._strides, strict=True))
-            self._moved = tuple(at for at, (x, known) in pairs if known is not None and x.stride() != known)
+            known = enumerate(zip(outputs, self._strides, strict=True))
+            self._moved = {at: stride for at, (x, stride) in known if stride and x.stride() != stride}
         if not self._moved:
             return outputs
         found = list(outputs)
-        for at in self._moved:
-            found[at] = restride(found[at], self._strides[at] or ())
+        for at, stride in self._moved.items():
+            found[at] = restride(found[at], stride)
         return tuple(found)
 
     def _owned(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
@@ -212,13 +214,10 @@ class _OwnedOutputs:
         return with_copies(outputs, self._kept) if self._kept else outputs
 
 
-def _stride(node: Any) -> tuple[int, ...] | None:
-    """Of an output; None where it is no tensor with numbers for strides."""
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-        return None
-    strides = tuple(value.stride())
-    return strides if all(isinstance(each, int) for each in strides) else None
+def _stride_of(output: Any) -> tuple[int, ...] | None:
+    """What `restride` can give back; None where it depends on sizes, or elements overlap."""
+    stride, value = static_stride(output), tensor_of(output)
+    return stride if value is not None and stride is not None and is_apart(value) else None
 
 
 def _forget_code(loaded: Collection[int]) -> None:
