@@ -15,11 +15,11 @@ if __package__ in (None, ""):
     # Run as a file: python has put baselines/ on the path, and the package's parent is what is needed.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from baselines.models import NAMES
+from baselines.models import EXTENDED, NAMES
 from baselines.peers.case import DTYPES, OURS, PEERS, Case
 from baselines.peers.registry import installed_peers
 from baselines.shared import terminal
-from baselines.shared.arguments import CsvFile, Models, PlotFile, Rounds, choose, one, searchers
+from baselines.shared.arguments import CsvFile, PlotFile, Rounds, choose, one, searchers
 from baselines.shared.comparison import render
 from baselines.shared.comparison_plot import write_plot
 from baselines.shared.rounds import Settings
@@ -31,7 +31,12 @@ WEIGHTS: tuple[str, ...] = typing.get_args(Weights)
 
 
 def main(
-    models: Models = "all",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Models of the suite, separated by commas, or 'all' of it; or 'extended', others than those."
+        ),
+    ] = "all",
     peers: Annotated[
         str,
         typer.Option(help=f"Peers, separated by commas, or 'all' that are installed: {', '.join(PEERS)}."),
@@ -88,7 +93,9 @@ def main(
             for peer in dict.fromkeys([PEERS[0], *chosen_peers])
             for each in own.get(peer, [()])
         ]
-        for model in choose(models, NAMES, "model")
+        for model in (
+            EXTENDED if models == "extended" else choose(models, (*NAMES, *EXTENDED), "model", NAMES)
+        )
     ]
     console = terminal.console()
     console.print(f"{terminal.machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)

@@ -1,5 +1,7 @@
 """The twenty models that torchrlopt is measured on: `NAMES` lists them, `build` makes one.
 
+`EXTENDED` lists more of them, of `baselines.extended`, which are reported apart.
+
 Weights are random and the same at every call and in every process, so that peers in different processes
 compute the same function.
 """
@@ -14,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from baselines import extended
 from baselines.zoo import inception, mobile, naive, nasnet, reparam, resnet, taso, transformer
 from baselines.zoo.randomise import randomise
 
@@ -64,28 +67,33 @@ _ENTRIES: dict[str, _Entry] = {
 
 #: Names of the models, in the order of reports.
 NAMES: tuple[str, ...] = tuple(_ENTRIES)
+EXTENDED: tuple[str, ...] = extended.NAMES
 
 
 def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     """Makes a model of the suite and inputs for it; the global random state is left as it was.
 
     Args:
-        name: One of `NAMES`.
+        name: One of `NAMES` or of `EXTENDED`.
         batch: Number of images, sequences or groups of rows in the inputs; the weights do not depend on it.
 
     Returns:
         The module, float32 and in eval mode, and the tuple of its positional arguments.
 
     Raises:
-        ValueError: The name is not in `NAMES`, or the batch is not positive.
+        ValueError: There is no such model, or the batch is not positive.
     """
-    if name not in _ENTRIES:
+    if name not in (*NAMES, *EXTENDED):
         raise ValueError(f"no model named {name!r} in the suite; choose one of: {', '.join(NAMES)}")
     if batch < 1:
         raise ValueError(f"batch of {name}: expected at least 1, got {batch}")
-    entry = _ENTRIES[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(zlib.crc32(name.encode()))
-        model = entry.make().eval()
-        randomise(model, (entry.make_inputs(1),))
-        return model, (entry.make_inputs(batch),)
+        if name in EXTENDED:
+            make, make_inputs = extended.ENTRIES[name]
+        else:
+            entry = _ENTRIES[name]
+            make, make_inputs = entry.make, lambda batch: (entry.make_inputs(batch),)
+        model = make().eval()
+        randomise(model, make_inputs(1))
+        return model, make_inputs(batch)

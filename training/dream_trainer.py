@@ -24,6 +24,7 @@ from torchrlopt.agent.world.world_model import WorldModel, total
 from training.collectors.worker import state_of
 from training.config import Config
 from training.device.prices import Prices
+from training.episodes.answers import Answers
 from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask
 from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
@@ -78,6 +79,7 @@ class DreamTrainer(Run):
         resume: continue what is there; without it, the folder must hold no run.
         prices: of the device; the default one if None.
         graph: see `Run`; the dissertation has a run for each graph.
+        answers: see `Run`.
 
     Raises:
         OptionsError: see `Run`.
@@ -95,8 +97,9 @@ class DreamTrainer(Run):
         resume: bool = False,
         prices: Prices | None = None,
         graph: _C.Graph | None = None,
+        answers: Answers | None = None,
     ) -> None:
-        super().__init__(config, folder, prices, graph)
+        super().__init__(config, folder, prices, graph, answers)
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -113,7 +116,7 @@ class DreamTrainer(Run):
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay = Replay()
-        self.collector = self.collector_of(LatentTask(config, self.prices, sizes, self.graph_text))
+        self.collector = self.collector_of(LatentTask(config, self.prices, sizes, self.graph_text, answers))
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:

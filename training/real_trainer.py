@@ -22,6 +22,7 @@ from torchrlopt.errors import AgentError
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices
+from training.episodes.answers import Answers
 from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, torch_seed
@@ -43,6 +44,7 @@ class RealTrainer(Run):
         prices: of the device; the default one if None.
         start: an agent to go on from, see `why_not_from`; None to begin at random.
         graph: see `Run`.
+        answers: see `Run`.
 
     Raises:
         OptionsError: see `Run`.
@@ -62,8 +64,9 @@ class RealTrainer(Run):
         prices: Prices | None = None,
         start: Agent | None = None,
         graph: _C.Graph | None = None,
+        answers: Answers | None = None,
     ) -> None:
-        super().__init__(config, folder, prices, graph)
+        super().__init__(config, folder, prices, graph, answers)
         reason = why_not_from(start, controller_config(config)) if start is not None else ""
         if reason:
             raise AgentError("training cannot go on from this agent", got=reason)
@@ -73,7 +76,7 @@ class RealTrainer(Run):
         if start is not None:
             self.controller.load_state_dict(start.controller.state_dict())
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
-        self.collector = self.collector_of(CandidateTask(config, self.prices, self.graph_text))
+        self.collector = self.collector_of(CandidateTask(config, self.prices, self.graph_text, answers))
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:

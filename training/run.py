@@ -28,6 +28,7 @@ from training.collectors.collector import Collector
 from training.collectors.worker import Task
 from training.config import Config
 from training.device.prices import Prices
+from training.episodes.answers import Answers
 from training.graphs.curriculum import manifest, structure_hash
 from training.graphs.one_graph import one_graph
 from training.progress import progress_bar
@@ -48,6 +49,7 @@ class Run(abc.ABC):
         folder: of the run; made where it is missing.
         prices: of the device; the default one if None.
         graph: to play on; if None, the one that `config` names, else those of the curriculum.
+        answers: see `training.episodes.play.play_group`; with their substitutions only.
 
     Raises:
         OptionsError: this class does not train the row of `config`, or there is no such graph.
@@ -59,7 +61,12 @@ class Run(abc.ABC):
     collector: Collector
 
     def __init__(
-        self, config: Config, folder: Path, prices: Prices | None = None, graph: _C.Graph | None = None
+        self,
+        config: Config,
+        folder: Path,
+        prices: Prices | None = None,
+        graph: _C.Graph | None = None,
+        answers: Answers | None = None,
     ) -> None:
         if config.row not in self.rows:
             raise OptionsError(
@@ -71,7 +78,8 @@ class Run(abc.ABC):
         self.config = config
         self.folder = folder
         self.prices = prices or Prices()
-        self.library: _C.Library = load_library()
+        self.answers = answers
+        self.library: _C.Library = load_library() if answers is None else answers.library()
         self.graph = one_graph(config.graph) if graph is None and config.graph else graph
         self.update = self.real_steps = self.imagined_steps = 0
         self.seconds = self.cpu_seconds = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -97,15 +99,27 @@ class GhostBottleneck(nn.Module):
 
 
 class GhostNet(nn.Module):
-    """A narrow GhostNet: images [B, 3, H, W] to logits [B, 10]."""
+    """GhostNet with 3x3 filters and a gate in each bottleneck: images [B, 3, H, W] to logits [B, classes].
 
-    def __init__(self) -> None:
+    Args:
+        width: of the stem.
+        bottlenecks: channels in the middle, channels that leave, and stride of each.
+        classes: number of logits.
+    """
+
+    def __init__(
+        self,
+        width: int = 8,
+        bottlenecks: Sequence[tuple[int, int, int]] = ((16, 8, 1), (24, 12, 2), (36, 12, 1)),
+        classes: int = 10,
+    ) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            *norm_conv(3, 8, 3, 2), nn.ReLU(inplace=True),
-            GhostBottleneck(8, 16, 8, 1), GhostBottleneck(8, 24, 12, 2), GhostBottleneck(12, 36, 12, 1),
-        )  # fmt: skip
-        self.classifier = nn.Linear(12, 10)
+        layers: list[nn.Module] = [*norm_conv(3, width, 3, 2), nn.ReLU(inplace=True)]
+        for middle, leaving, stride in bottlenecks:
+            layers.append(GhostBottleneck(width, middle, leaving, stride))
+            width = leaving
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
@@ -145,17 +159,36 @@ class ShuffleUnit(nn.Module):
 
 
 class ShuffleNet(nn.Module):
-    """A narrow ShuffleNet v2: images [B, 3, H, W] to logits [B, 10]."""
+    """ShuffleNet v2: images [B, 3, H, W] to logits [B, classes].
 
-    def __init__(self) -> None:
+    Args:
+        width: of the stem.
+        stages: channels and number of units of each.
+        last: channels of a last 1x1 convolution; 0 for none.
+        classes: number of logits.
+    """
+
+    def __init__(
+        self,
+        width: int = 12,
+        stages: Sequence[tuple[int, int]] = ((24, 2), (48, 2)),
+        last: int = 0,
+        classes: int = 10,
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            *norm_conv(3, 12, 3, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)
+            *norm_conv(3, width, 3, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)
         )
-        self.stages = nn.Sequential(
-            ShuffleUnit(12, 24, 2), ShuffleUnit(24, 24, 1), ShuffleUnit(24, 48, 2), ShuffleUnit(48, 48, 1)
-        )
-        self.classifier = nn.Linear(48, 10)
+        layers: list[nn.Module] = []
+        for channels, units in stages:
+            layers += [ShuffleUnit(width, channels, 2)]
+            layers += [ShuffleUnit(channels, channels, 1) for _ in range(units - 1)]
+            width = channels
+        if last:
+            layers += [*norm_conv(width, last), nn.ReLU(inplace=True)]
+            width = last
+        self.stages = nn.Sequential(*layers)
+        self.classifier = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.stages(self.stem(x)).mean([2, 3]))

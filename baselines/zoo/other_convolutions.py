@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,22 +24,34 @@ class DenseLayer(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """Huang et al. 2017, narrow: images [B, 3, H, W] to logits [B, 10]."""
+    """Huang et al. 2017: images [B, 3, H, W] to logits [B, classes].
 
-    def __init__(self, growth: int = 8) -> None:
+    Args:
+        growth: channels that a layer appends.
+        blocks: layers of each.
+        has_pool: of the published stem, 7x7 with a pool behind it; else a small one.
+        classes: number of logits.
+    """
+
+    def __init__(
+        self, growth: int = 8, blocks: Sequence[int] = (3, 3), has_pool: bool = False, classes: int = 10
+    ) -> None:
         super().__init__()
         channels = 2 * growth
         layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, 2, 1, bias=False)]
-        for block in range(2):
-            for _ in range(3):
+        if has_pool:
+            layers = [nn.Conv2d(3, channels, 7, 2, 3, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+            layers.append(nn.MaxPool2d(3, 2, 1))
+        for block, count in enumerate(blocks):
+            for _ in range(count):
                 layers.append(DenseLayer(channels, growth))
                 channels += growth
-            if block == 0:
+            if block < len(blocks) - 1:
                 layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1)]
                 layers.append(nn.AvgPool2d(2))
                 channels //= 2
         self.features = nn.Sequential(*layers, nn.BatchNorm2d(channels))
-        self.classifier = nn.Linear(channels, 10)
+        self.classifier = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(F.adaptive_avg_pool2d(F.relu(self.features(x)), (1, 1)).flatten(1))

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
-from baselines.models import NAMES, build
+from baselines.extended import ENTRIES
+from baselines.models import EXTENDED, NAMES, build
 from baselines.zoo import naive, reparam, taso, transformer
 from baselines.zoo.randomise import randomise
 
@@ -37,6 +38,20 @@ NUM_PARAMETERS = {
     "heads_loop": 10_639_872,
     "ensemble_mlp": 16 * (128 * 512 + 512 + 512 * 512 + 512 + 512 * 16 + 16),
     "toy_bert": 8 * 4 * 1024 * 1024,
+}
+
+
+# Of the published ones; the others have no checkpoint to be compared with.
+NUM_EXTENDED_PARAMETERS = {
+    "densenet121": 7_978_856 + 896,  # three biases before pools, which the published one has not
+    "mobilenet_v2": 3_504_872,
+    "efficientnet_b0": 5_288_548,
+    "shufflenet_v2": 2_278_604,
+    "convnext_t": 28_589_128,
+    "swin_t": 28_288_354,
+    "opt_125m": 125_239_296,
+    "bart_base": 139_420_416,
+    "clip_vision_b32": 87_456_000,
 }
 
 
@@ -66,6 +81,28 @@ def seeded() -> None:
 def test_suite_has_the_twenty_models() -> None:
     assert len(NAMES) == 20
     assert set(NAMES) == set(NUM_PARAMETERS)
+
+
+@pytest.mark.parametrize("name", NUM_EXTENDED_PARAMETERS)
+def test_other_models_are_as_published(name: str) -> None:
+    with torch.device("meta"):
+        model = ENTRIES[name][0]()
+    assert sum(p.numel() for p in model.parameters()) == NUM_EXTENDED_PARAMETERS[name]
+
+
+def test_other_models_are_others() -> None:
+    assert not set(EXTENDED) & set(NAMES)
+    assert set(NUM_EXTENDED_PARAMETERS) < set(EXTENDED)
+
+
+@pytest.mark.parametrize("name", ["shufflenet_v2", "ghostnet", "yolo", "diffusion_unet", "gemma_like"])
+@torch.no_grad()
+def test_other_models_are_well_scaled(name: str) -> None:
+    model, inputs = build(name)
+    for output, again in zip(tensors(model(*inputs)), tensors(build(name)[0](*inputs)), strict=True):
+        assert output.isfinite().all()
+        assert 1e-3 < output.std() < 1e2
+        assert torch.equal(output, again)
 
 
 @pytest.mark.parametrize("name", NAMES)

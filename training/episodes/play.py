@@ -16,6 +16,7 @@ from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES, REWARDS
 from training.config import Config
+from training.episodes.answers import Answers, MeasuredEnv
 from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
@@ -105,6 +106,7 @@ def play_group(
     key: Key,
     config: Config,
     graph: _C.Graph | None = None,
+    answers: Answers | None = None,
 ) -> Rollout | None:
     """The episodes of one group; None where there is nothing to do in the graph.
 
@@ -115,6 +117,7 @@ def play_group(
         key: of graph, start and noise.
         config: rollouts, max_steps, reward.
         graph: to play on; None for that of the key.
+        answers: measured times of graphs, to be learnt from in place of prices.
     """
     if graph is None:
         graph = draw_sample(
@@ -124,14 +127,13 @@ def play_group(
             key.progress,
             lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
         ).graph
-    env = _C.VecRewriteEnv(
-        [graph],
-        library,
-        cost,
-        num_envs=config.rollouts,
-        max_steps=config.max_steps,
-        has_macros=chooser.has_macros,
-    )
+    given = {
+        "num_envs": config.rollouts, "max_steps": config.max_steps, "has_macros": chooser.has_macros,
+    }  # fmt: skip
+    if answers is None:
+        env = _C.VecRewriteEnv([graph], library, cost, **given)
+    else:
+        env = MeasuredEnv(graph, library, cost, answers, **given)
     start = draw_start(graph, library, cost, key, config)
     env.reset(list(range(config.rollouts)), [start] * config.rollouts)
     shown: list[tuple[int, int]] | None = None

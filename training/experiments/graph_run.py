@@ -72,7 +72,7 @@ class GraphRun(Run[GraphOutcome]):
     def name(self) -> str:
         """Row, sampler, workers and seed in words, everything by hash."""
         config = self.config
-        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(f"{self!r} {load_library().hash}".encode()).hexdigest()[:12]
         workers = f"{config.collector}{config.workers}"
         return f"graphs-{config.row}-{config.sampler}-{workers}-seed{config.seed}-{digest}"
 

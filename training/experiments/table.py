@@ -16,6 +16,7 @@ from training.experiments.dissertation.search_curve import FIGURE_4_2
 from training.experiments.experiment import Experiment, Results
 from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
 from training.experiments.graph_scaling import SCALING
+from training.experiments.measurements.experiment import MEASUREMENTS
 from training.experiments.runs import Scale, Workplace, make_all
 from training.experiments.runtime import TABLE_6_1
 from training.experiments.sampling import TABLE_6_2, TABLE_6_3
@@ -37,6 +38,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "samplers": SAMPLERS_ON_GRAPHS,
     "components": COMPONENTS,
     "throughput": THROUGHPUT,
+    "measurements": MEASUREMENTS,
 }
 _TITLE = "# The papers' experiments\n"
 

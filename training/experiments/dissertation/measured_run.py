@@ -10,22 +10,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.dissertation.search_run import SearchRun, prices
 from training.experiments.graphs_of_paper import graph_of, module_of
+from training.experiments.own_process import in_own_process
 from training.experiments.runs import Run
 
 AS_WRITTEN = "as written"  # the module itself, called by PyTorch
 UNOPTIMISED = "unoptimised"  # the graph as it is, on the executor
 _THREADS = 1
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,17 +113,7 @@ class MeasuredRun(Run[Measured]):
 
     def make(self, tell: Callable[[], None]) -> Measured:
         """See `Run`."""
-        before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-        os.environ.update(_ENVIRONMENT)  # what a new process begins with
-        try:
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-                found = pool.submit(measure, self).result()
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+        found = in_own_process(measure, self)
         tell()
         return found
 

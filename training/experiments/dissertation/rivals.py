@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchrlopt import searcher_table
+from torchrlopt.agent import catalogue
 from torchrlopt.machine.cost import device_model
 from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
@@ -54,7 +56,10 @@ class RivalsRun(Run[RivalsOutcome]):
     @property
     def name(self) -> str:
         """See `Run`."""
-        return f"rivals-{self.graph}-taso{self.taso_steps}-seed{self.seed}"
+        agent = catalogue.digest(Options(searcher="agent"))
+        told = f"{load_library().hash} {agent} {AGENT_STEPS} {TASO_ALPHA} {SETTINGS['mf']}"
+        code = hashlib.sha256(told.encode()).hexdigest()[:8]
+        return f"rivals-{self.graph}-taso{self.taso_steps}-seed{self.seed}-{code}"
 
     def make(self, tell: Callable[[], None]) -> RivalsOutcome:
         """See `Run`."""

@@ -14,6 +14,7 @@ import torch
 
 from torchrlopt.agent.world.latent_controller import LatentChooser
 from torchrlopt.machine.cost import device_model
+from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, prices_of
 from training.dream_trainer import DreamTrainer
@@ -106,7 +107,7 @@ class RowRun(Run[RowOutcome]):
     def name(self) -> str:
         """See `Run`."""
         settings = dataclasses.replace(self.config, updates=0, seed=0).to_json()
-        code = hashlib.sha256(settings.encode()).hexdigest()[:8]
+        code = hashlib.sha256(f"{settings} {load_library().hash}".encode()).hexdigest()[:8]
         return f"{self.row}-{self.graph}-{self.reward}-{self.updates}-seed{self.seed}-{code}"
 
     @property

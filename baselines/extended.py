@@ -1,0 +1,150 @@
+"""Models beside the suite, in sizes that people run: how far what holds of the suite holds of others.
+
+Nothing was ever tuned on them. Those of `transformers` have the sizes of their published checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from baselines.zoo import diffusion, light, other_convolutions, pyramids
+from baselines.zoo.transformer import PlainTensors, token_ids
+
+Make = Callable[[], nn.Module]
+MakeInputs = Callable[[int], tuple[Any, ...]]
+
+_CLASSES = 1000
+
+
+def _image(size: int = 224) -> MakeInputs:
+    return lambda batch: (torch.randn(batch, 3, size, size),)
+
+
+def _ids(vocabulary: int, length: int) -> MakeInputs:
+    return lambda batch: (token_ids(vocabulary, batch, length),)
+
+
+def _classifier(model: str, config: str, **given: Any) -> Make:
+    """A classifier of images of `transformers`: images to logits."""
+
+    def make() -> nn.Module:
+        built = getattr(transformers, model)(getattr(transformers, config)(num_labels=_CLASSES, **given))
+        return PlainTensors(built, "pixel_values", ("logits",))
+
+    return make
+
+
+def _text(model: str, config: str, field: str, options: dict[str, Any] | None = None, **given: Any) -> Make:
+    """A model of texts of `transformers`: ids to a field of its result."""
+
+    def make() -> nn.Module:
+        built = getattr(transformers, model)(getattr(transformers, config)(**given))
+        return PlainTensors(built, "input_ids", (field,), **(options or {}))
+
+    return make
+
+
+def _ghostnet() -> nn.Module:
+    bottlenecks = [
+        (16, 16, 1), (48, 24, 2), (72, 24, 1), (72, 40, 2), (120, 40, 1), (240, 80, 2), (200, 80, 1),
+        (184, 80, 1), (184, 80, 1), (480, 112, 1), (672, 112, 1), (672, 160, 2), (960, 160, 1),
+        (960, 160, 1), (960, 160, 1), (960, 160, 1),
+    ]  # fmt: skip
+    return light.GhostNet(16, bottlenecks, _CLASSES)
+
+
+def _noise(batch: int) -> tuple[Tensor, ...]:
+    step = torch.randint(1000, (batch,))
+    return torch.randn(batch, 4, 32, 32), step, torch.randn(batch, 77, 256)
+
+
+_NO_CACHE = {"use_cache": False}
+
+#: Model and inputs by name, in the order of reports.
+ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
+    "densenet121": (
+        lambda: other_convolutions.DenseNet(32, (6, 12, 24, 16), has_pool=True, classes=_CLASSES),
+        _image(),
+    ),
+    "mobilenet_v2": (_classifier("MobileNetV2ForImageClassification", "MobileNetV2Config"), _image()),
+    "efficientnet_b0": (
+        _classifier(
+            "EfficientNetForImageClassification",
+            "EfficientNetConfig",
+            width_coefficient=1.0,
+            depth_coefficient=1.0,
+            hidden_dim=1280,
+        ),
+        _image(),
+    ),
+    "shufflenet_v2": (
+        lambda: light.ShuffleNet(24, ((116, 4), (232, 8), (464, 4)), last=1024, classes=_CLASSES),
+        _image(),
+    ),
+    "ghostnet": (_ghostnet, _image()),
+    "convnext_t": (_classifier("ConvNextForImageClassification", "ConvNextConfig"), _image()),
+    "swin_t": (_classifier("SwinForImageClassification", "SwinConfig"), _image()),
+    "regnet_y": (_classifier("RegNetForImageClassification", "RegNetConfig"), _image()),
+    "unet": (lambda: pyramids.UNet(32), _image(128)),
+    "yolo": (lambda: pyramids.Yolo(48), _image(256)),
+    "diffusion_unet": (lambda: diffusion.DiffusionUNet(128, 256), _noise),
+    "electra_small": (_text("ElectraModel", "ElectraConfig", "last_hidden_state"), _ids(30522, 128)),
+    "opt_125m": (
+        _text(
+            "OPTForCausalLM",
+            "OPTConfig",
+            "logits",
+            _NO_CACHE,
+            hidden_size=768,
+            ffn_dim=3072,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+        ),
+        _ids(50000, 64),
+    ),
+    "bart_base": (
+        _text(
+            "BartModel",
+            "BartConfig",
+            "last_hidden_state",
+            _NO_CACHE,
+            d_model=768,
+            encoder_layers=6,
+            decoder_layers=6,
+            encoder_ffn_dim=3072,
+            decoder_ffn_dim=3072,
+            encoder_attention_heads=12,
+            decoder_attention_heads=12,
+        ),
+        _ids(50000, 64),
+    ),
+    "clip_vision_b32": (
+        lambda: PlainTensors(
+            transformers.CLIPVisionModel(transformers.CLIPVisionConfig()), "pixel_values", ("pooler_output",)
+        ),
+        _image(),
+    ),
+    "gemma_like": (
+        _text(
+            "GemmaForCausalLM",
+            "GemmaConfig",
+            "logits",
+            _NO_CACHE,
+            hidden_size=768,
+            intermediate_size=3072,
+            num_hidden_layers=6,
+            num_attention_heads=8,
+            num_key_value_heads=1,
+            head_dim=96,
+            vocab_size=32000,
+        ),
+        _ids(32000, 64),
+    ),
+}
+
+NAMES: tuple[str, ...] = tuple(ENTRIES)

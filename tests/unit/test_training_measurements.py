@@ -1,0 +1,171 @@
+"""How many measurements rows need: training/experiments/measurements/, training/episodes/answers.py."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.agent.observation import observe
+from torchrlopt.env import OUTCOMES
+from torchrlopt.errors import EnvError, SearchError
+from torchrlopt.substitutions import load_library
+from training.device.prices import cost_of
+from training.episodes.answers import Answers, MeasuredEnv
+from training.experiments.measurements.asking_run import Asked
+from training.experiments.measurements.believed import Belief
+from training.experiments.measurements.searchers import SEARCHERS, asked_by, by_belief
+from training.experiments.measurements.space import Space
+from training.experiments.measurements.space_run import MeasuredSpace, prices
+from training.graphs.curriculum import USUAL, sample_graph
+from training.graphs.fingerprint import fingerprint
+
+COST = cost_of(prices("eager"))
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    """That of two branches that become one convolution, or do not."""
+    graph = sample_graph(75, split="test", progress=0.1, sizes=USUAL).graph
+    return Space.of(graph, load_library(), COST, 1_000)
+
+
+def measured(space: Space, ratios: list[list[list[float]]]) -> MeasuredSpace:
+    keys = list(map(fingerprint, space.graphs))
+    count = len(keys)
+    return MeasuredSpace(
+        load_library().names,
+        space.graphs[0].text(),
+        space.steps,
+        space.next,
+        keys,
+        [1.0] * count,
+        ratios,
+        100.0,
+        {},
+    )
+
+
+def test_a_space_is_closed_whatever_the_way_and_the_kind_of_step(space: Space) -> None:
+    keys = list(map(fingerprint, space.graphs))
+    assert len(set(keys)) == len(keys) > 50
+    for place, steps in enumerate(space.steps):
+        assert fingerprint(_C.replay(space.graphs[0], load_library(), steps)) == keys[place]
+    answers = Answers(dict.fromkeys(keys, 1.0), load_library().names)
+    # Read from text, nodes may have other numbers, and merges put what they join in another order.
+    graph = _C.parse_graph(space.graphs[0].text())
+    rng = random.Random(0)
+    for has_macros in (False, True):
+        env = MeasuredEnv(graph, load_library(), COST, answers, max_steps=25, has_macros=has_macros)
+        for _ in range(100):
+            env.reset([0], [{}])
+            while count := len(env.hashes_after(0)):
+                env.step([rng.randrange(count)])
+    assert len(answers.asked) > len(keys) / 2
+
+
+def test_more_graphs_than_allowed_are_an_error(space: Space) -> None:
+    with pytest.raises(SearchError, match="at most 20"):
+        Space.of(space.graphs[0], load_library(), COST, 20)
+
+
+def test_a_fingerprint_sees_operators_weights_and_wiring_but_no_order() -> None:
+    def graph(joined: str, op: str = "Relu") -> _C.Graph:
+        builder = _C.GraphBuilder()
+        leaves = {name: (builder.add_input(name, ("f32", [2, 3])), 0) for name in "ab"}
+        both = builder.add_node("Concat", [leaves[name] for name in joined], {"axis": 1})
+        builder.set_outputs([(builder.add_node(op, [(both, 0)], {}), 0)], ["y"])
+        return builder.finish()
+
+    assert fingerprint(graph("ab")) == fingerprint(graph("ba"))
+    assert graph("ab").hash() != graph("ba").hash()
+    assert fingerprint(graph("ab")) != fingerprint(graph("aa"))
+    assert fingerprint(graph("ab")) != fingerprint(graph("ab", op="Sigmoid"))
+
+
+def test_episodes_earn_what_was_measured_and_each_graph_counts_once(space: Space) -> None:
+    keys = list(map(fingerprint, space.graphs))
+    times = {key: 1.0 + 0.01 * place for place, key in enumerate(keys)}
+    answers = Answers(times, load_library().names)
+    env = MeasuredEnv(space.graphs[0], load_library(), COST, answers, num_envs=2, has_macros=False)
+    env.reset([0, 1], [{}, {}])
+    assert list(answers.asked) == keys[:1]
+    first = env.outcomes()
+    assert first[:, OUTCOMES["cost_after_us"]].tolist() == [1.0, 1.0]
+    after = env.step([0, 0])
+    reached = fingerprint(env.graph(0))
+    assert reached != keys[0]
+    assert after[0, OUTCOMES["cost_before_us"]] == 1.0
+    assert after[0, OUTCOMES["cost_after_us"]] == times[reached]
+    assert after[0, OUTCOMES["best_us"]] == min(1.0, times[reached])
+    assert after[0, OUTCOMES["initial_us"]] == 1.0
+    assert list(answers.asked) == [keys[0], reached], "both episodes went the same way: one measurement"
+    seen = observe(env)
+    assert seen.column("global", "cost").tolist() == pytest.approx([times[reached]] * 2)
+    assert seen.column("global", "best_cost").tolist() == pytest.approx([1.0] * 2)
+    stop = len(env.hashes_after(0))
+    env.step([stop, stop])
+    before = len(answers.asked)
+    assert env.step([0, 0])[:, OUTCOMES["cost_after_us"]].tolist() == [times[reached]] * 2
+    assert len(answers.asked) == before, "an episode that is over asks for nothing"
+
+
+def test_a_graph_that_was_not_measured_is_an_error(space: Space) -> None:
+    env = MeasuredEnv(space.graphs[0], load_library(), COST, Answers({}, load_library().names))
+    with pytest.raises(EnvError, match="not among those"):
+        env.reset([0], [{}])
+
+
+@pytest.mark.parametrize("row", [*SEARCHERS, "foretold"])
+def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
+    times = np.random.default_rng(0).uniform(0.5, 2, len(space.graphs)).tolist()
+    rng = np.random.default_rng(1)
+    made = by_belief(space, COST, rng, times) if row == "foretold" else SEARCHERS[row](space, COST, rng)
+    order = asked_by(made, times)
+    assert sorted(order) == list(range(len(space.graphs)))
+    if row == "best_first":
+        assert set(order[1 : 1 + len(space.next[0])]) == set(space.next[0])
+    if row == "price":
+        costs = [COST.metrics(space.graphs[place])["time_us"] for place in order]
+        assert costs == pytest.approx(sorted(costs))
+    if row == "foretold":
+        assert order[0] == int(np.argmin(times))
+
+
+def test_a_machine_unlike_its_prices_is_learnt_from_few_measurements(space: Space) -> None:
+    # Depthwise convolutions are four times as dear here as prices say, and nothing else is.
+    def time(graph: _C.Graph) -> float:
+        nodes = graph.topological_order()
+        us = {node: COST.node(graph, node)["time_us"] for node in nodes}
+        dear = [each for each in nodes if graph.node(each)["attrs"].get("group", 1) > 1]
+        return sum(us.values()) + 3 * sum(us[node] for node in dear)
+
+    times = np.array([time(graph) for graph in space.graphs])
+    times /= times[0]
+    belief = Belief.of(space.graphs, COST)
+    asked = np.random.default_rng(0).permutation(len(times))[:15].tolist()
+    mean, doubt = belief.after(asked, times[asked].tolist())
+    others = np.setdiff1d(np.arange(len(times)), asked)
+    error = np.abs(mean - times)[others].mean()
+    assert error < 0.2 * np.abs(belief.before - times)[others].mean()
+    assert doubt[asked].max() < doubt[others].max()
+    order = asked_by(by_belief(space, COST, np.random.default_rng(0)), times.tolist())
+    assert times[order[:15]].min() <= np.sort(times)[1]
+
+
+def test_the_regret_is_that_of_the_choice_by_other_calls(space: Space) -> None:
+    count = len(space.graphs)
+    # The second graph is told to be fastest, and is not; the third is.
+    ratios = [[[2.0] * 4, [2.0] * 4] for _ in range(count)]
+    ratios[1] = [[0.5] * 4, [1.5] * 4]
+    ratios[2] = [[0.8] * 4, [0.9] * 4]
+    found = measured(space, ratios)
+    assert found.fastest == 2
+    asked = Asked([0, 2, 1], 0, 0.0)
+    regret = asked.regret(found, 0)
+    assert regret[:3] == pytest.approx([2.0 / 0.9 - 1, 0.0, 1.5 / 0.9 - 1])
+    assert regret.tolist() == pytest.approx([*regret[:3], *[regret[2]] * (count - 3)])
+    ratios[3] = []
+    assert measured(space, ratios).told(0)[3] > 5, "what an executor does not run is no choice"

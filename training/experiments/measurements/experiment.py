@@ -1,0 +1,264 @@
+"""The dissertation's question, asked honestly: how many measurements does each row need?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
+from training.experiments.measurements.asking_run import FORETOLD, LEARNERS, ROWS, Asked, AskingRun
+from training.experiments.measurements.forecast_run import ForecastRun
+from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
+from training.experiments.measurements.subjects import QUICK, SUBJECTS
+from training.experiments.runs import Run, Scale, Workplace
+
+EXECUTORS = ("eager", "onnxruntime")
+BUDGETS = (1, 3, 10, 30, 100, 300)
+CLOSE = 0.02
+_SMALL = 0.05  # share below which only that one is made
+_BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
+#: Updates of a training, in full; an update of "wm" and "wm_plus" takes longer.
+_UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
+_LEAST = 4  # two of a world model's only collect at random
+TITLES = {
+    "random": "any order",
+    "price": "top k by price",
+    "best_first": "best first, measured",
+    "plan": "PLAN",
+    FORETOLD: "PLAN, pre-trained",
+    "mf": "MF",
+    "wm": "WM",
+    "wm_plus": "WM+",
+}
+Key = tuple[str, str, str, int]  # row, subject, executor, seed
+
+
+def spaces(scale: Scale) -> dict[tuple[str, str], SpaceRun]:
+    """By subject and executor."""
+    is_small = scale.share < _SMALL
+    blocks = 1 if is_small else _BLOCKS
+    subjects = (QUICK,) if is_small else tuple(name for name in SUBJECTS if name != QUICK)
+    return {
+        (subject, executor): SpaceRun(subject, executor, blocks)
+        for subject in subjects
+        for executor in EXECUTORS
+    }
+
+
+def askings(scale: Scale, place: Workplace) -> dict[Key, AskingRun]:
+    """By row, subject, executor and seed."""
+    measured = spaces(scale)
+    shares = min(1.0, 5 * scale.share)  # the networks' forecast is one run for all
+    forecast = ForecastRun(
+        tuple(measured.values()),
+        _MEMBERS if scale.share >= _SMALL else 1,
+        max(1, round(shares * _EPOCHS)),
+        _BASES if scale.share >= _SMALL else 10,
+        place.out,
+    )
+    return {
+        (row, *key, seed): AskingRun(
+            row,
+            space,
+            seed,
+            max(_LEAST, round(scale.share * _UPDATES[row])) if row in LEARNERS else 0,
+            place.out,
+            forecast if row == FORETOLD else None,
+        )
+        for row in ROWS
+        for key, space in measured.items()
+        for seed in range(scale.seeds)
+    }
+
+
+def runs(scale: Scale, place: Workplace) -> list[Run[Any]]:
+    """See `Experiment`."""
+    return list(askings(scale, place).values())
+
+
+def report(results: Results, folder: Path) -> list[str]:
+    """See `Experiment`."""
+    scale = results.scale
+    found = {key: results.finished.outcome(run) for key, run in askings(scale, results.place).items()}
+    measured = {key: results.finished.outcome(run) for key, run in spaces(scale).items()}
+    regrets = {key: asked.regret(measured[key[1:3]], key[3]) for key, asked in found.items()}
+    write_csv(
+        folder / "measurements.csv",
+        ("row", "graph", "executor", "seed", "measurements", "slower_than_fastest", "real_steps"),
+        [
+            (*key, n, float(_at(regrets[key], n)), found[key].real_steps)
+            for key in found
+            for n in BUDGETS
+            if n <= len(regrets[key])
+        ],
+    )
+    _plot(regrets, folder / "measurements.png")
+    lines = ["![regret](measurements.png)", "", *_spaces(measured), ""]
+    for executor in EXECUTORS:
+        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        lines += [f"### {executor}", "", *_table(own), ""]
+    return [*lines, *_words(found, regrets, measured)]
+
+
+def _at(regret: np.ndarray, measurements: int) -> float:
+    """After so many measurements, or after all of the space."""
+    return float(regret[min(measurements, len(regret)) - 1])
+
+
+def _spaces(measured: Mapping[tuple[str, str], MeasuredSpace]) -> list[str]:
+    """What was measured."""
+    cells: list[tuple[Cell, ...]] = []
+    for (subject, executor), space in measured.items():
+        true, told = space.true, space.told(0)
+        floor = float(true[int(np.argmin(told))] / true[space.fastest] - 1)
+        cells.append(
+            (
+                subject,
+                executor,
+                len(true),
+                len(space.names),
+                space.first_us / 1e3,
+                f"{true[space.fastest]:.3f}",
+                f"{true.max():.2f}",
+                f"{space.noise:.1%}",
+                f"{floor:.1%}",
+            )
+        )
+    header = (
+        "graph", "executor", "graphs", "substitutions", "ms of the first", "fastest", "slowest", "noise",
+        "all measured",
+    )  # fmt: skip
+    return [
+        "Fastest and slowest as shares of the first graph's time; noise is the median difference of two "
+        "measurements of a graph. Where all graphs are measured once and the fastest is taken, it is slower "
+        "than the fastest by what stands in the last column: nobody can do better but by luck.",
+        "",
+        *table(header, cells),
+    ]
+
+
+def _table(regrets: Mapping[Key, np.ndarray]) -> list[str]:
+    """Mean regret by row and budget, with intervals over the graphs."""
+    cells: list[tuple[Cell, ...]] = []
+    for row in ROWS:
+        shown = [_interval(_by_subject(regrets, row, n)) for n in BUDGETS]
+        needed = _needed(regrets, row)
+        reached = needed[np.isfinite(needed)]
+        cells.append(
+            (
+                TITLES[row],
+                *shown,
+                f"{np.median(needed):.0f}" if np.isfinite(np.median(needed)) else "never",
+                f"{len(reached)} of {len(needed)}",
+            )
+        )
+    header = ("row", *(f"after {n}" for n in BUDGETS), f"to {CLOSE:.0%}, median", f"came to {CLOSE:.0%}")
+    return table(header, cells)
+
+
+def _by_subject(regrets: Mapping[Key, np.ndarray], row: str, measurements: int) -> np.ndarray:
+    """[subjects], means over seeds."""
+    own: dict[str, list[float]] = {}
+    for (name, subject, _, _), regret in regrets.items():
+        if name == row:
+            own.setdefault(subject, []).append(_at(regret, measurements))
+    return np.array([np.mean(each) for each in own.values()])
+
+
+def _needed(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
+    """[subjects * seeds], measurements after which a row first stands within `CLOSE`; infinite for never."""
+    found = []
+    for key, regret in regrets.items():
+        if key[0] == row:
+            close = np.nonzero(regret <= CLOSE)[0]
+            found.append(float(close[0] + 1) if len(close) else np.inf)
+    return np.array(found)
+
+
+def _interval(values: np.ndarray) -> str:
+    """A mean in percent and its interval of 95 %, resampled over the graphs."""
+    if len(values) < 2:
+        return f"{100 * values.mean():.1f} %"
+    drawn = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=2_000, rng=0)
+    low, high = drawn.confidence_interval
+    return f"{100 * values.mean():.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _words(
+    found: Mapping[Key, Asked],
+    regrets: Mapping[Key, np.ndarray],
+    measured: Mapping[tuple[str, str], MeasuredSpace],
+) -> list[str]:
+    said = [
+        "- The dissertation holds that a world model saves steps in the real environment. Here a step is "
+        "dear because its reward is a measured latency, and what was measured once is not measured again, "
+        "for any row."
+    ]
+    for executor in EXECUTORS:
+        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        means = {row: float(_by_subject(own, row, 30).mean()) for row in ROWS}
+        order = sorted(ROWS, key=lambda row: means[row])
+        listed = ", ".join(f"{TITLES[row]} {means[row]:.1%}" for row in order)
+        said.append(f"- {executor}, after 30 measurements, slower than the fastest: {listed}.")
+        for model in ("wm", "wm_plus"):
+            said.append(f"  {_against(own, model, 'mf')}")
+        said.append(f"  {_against(own, 'plan', 'price')} {_against(own, FORETOLD, 'plan')}")
+    steps = {
+        row: np.mean([each.real_steps for key, each in found.items() if key[0] == row]) for row in LEARNERS
+    }
+    graphs = {
+        row: np.mean([len(each.order) for key, each in found.items() if key[0] == row]) for row in LEARNERS
+    }
+    of_all = float(np.mean([len(space.keys) for space in measured.values()]))
+    said.append(
+        "- Trained rows made "
+        + ", ".join(f"{TITLES[row]} {steps[row]:,.0f} steps to {graphs[row]:.0f} graphs" for row in LEARNERS)
+        + f", of {of_all:.0f} in a space; means. What an agent does not visit it does not measure."
+    )
+    return said
+
+
+def _against(regrets: Mapping[Key, np.ndarray], one: str, other: str) -> str:
+    """How two rows compare over the graphs, at 30 and at 100 measurements."""
+    told = []
+    for n in (30, 100):
+        difference = _by_subject(regrets, one, n) - _by_subject(regrets, other, n)
+        wins = int((difference < 0).sum())
+        told.append(f"{_interval(difference)} after {n} (less on {wins} of {len(difference)} graphs)")
+    return f"{TITLES[one]} less {TITLES[other]}: {', '.join(told)}."
+
+
+def _plot(regrets: Mapping[Key, np.ndarray], path: Path) -> None:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(EXECUTORS), sharey=True)
+    longest = max(len(each) for each in regrets.values())
+    at = np.unique(np.geomspace(1, longest, 60).round().astype(int))
+    for panel, executor in zip(panels, EXECUTORS, strict=True):
+        for color, row in enumerate(ROWS):
+            own = [each for key, each in regrets.items() if key[0] == row and key[2] == executor]
+            curve = np.mean([[_at(each, n) for n in at] for each in own], axis=0)
+            style = "-" if row in LEARNERS else "--" if row in ("random", "price", "best_first") else "-."
+            panel.plot(at, 100 * curve, style, color=f"C{color}", label=TITLES[row], linewidth=1.2)
+        panel.set_xscale("log")
+        panel.set_yscale("symlog", linthresh=1)
+        panel.set_title(f"{executor}, one thread", fontsize=9)
+        panel.set_xlabel("measured graphs")
+    panels[0].set_ylabel("% slower than the fastest")
+    panels[1].legend(fontsize=7)
+    figure.savefig(path, dpi=90)
+
+
+MEASUREMENTS = Experiment(
+    "Measurements that each row needs",
+    "Parker 2021, section 5 (sample efficiency), with measured latencies as rewards",
+    runs,
+    report,
+    "Each graph of ten spaces was measured once, and all rows are told the same times. Times of what a row "
+    "chose come from other calls.\nTop k by price, best first by measured time and any order are the trivial "
+    "rivals.",
+)
