@@ -32,8 +32,8 @@ from training.learning import ppo
 from training.learning.encoder_training import train_encoder
 from training.learning.pyg import with_meta_layers
 from training.learning.world_data import Replay, join
-from training.run import Run, summary
 from training.scores.world_model_scores import first_returns, gaussian_loss, model_scores
+from training.trainer import Trainer, summary
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
@@ -70,7 +70,7 @@ def fit(
     return ppo.mean_of(logs)
 
 
-class DreamTrainer(Run):
+class DreamTrainer(Trainer):
     """One run of the rows WM and WM+.
 
     Args:
@@ -78,11 +78,11 @@ class DreamTrainer(Run):
         folder: of the run; made where it is missing.
         resume: continue what is there; without it, the folder must hold no run.
         prices: of the device; the default one if None.
-        graph: see `Run`; the dissertation has a run for each graph.
-        answers: see `Run`.
+        graph: see `Trainer`; the dissertation has a run for each graph.
+        answers: see `Trainer`.
 
     Raises:
-        OptionsError: see `Run`.
+        OptionsError: see `Trainer`.
         FileExistsError: there is a run already.
         ValueError: the run there has other arguments.
     """
@@ -120,7 +120,7 @@ class DreamTrainer(Run):
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:
-        """See `Run`."""
+        """See `Trainer`."""
         return {
             "controller": self.controller,
             "model_optimiser": self.model_optimiser,

@@ -28,13 +28,13 @@ from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, torch_seed
 from training.learning import distil, ppo
 from training.learning.pyg import with_meta_layers
-from training.run import Run, summary
+from training.trainer import Trainer, summary
 
 #: How each row learns from what was collected.
 UPDATES: dict[str, Callable[..., dict[str, float]]] = {"mf": ppo.update, "plan": distil.update}
 
 
-class RealTrainer(Run):
+class RealTrainer(Trainer):
     """One run of the rows MF and PLAN.
 
     Args:
@@ -43,11 +43,11 @@ class RealTrainer(Run):
         resume: continue what is there; without it, the folder must hold no run.
         prices: of the device; the default one if None.
         start: an agent to go on from, see `why_not_from`; None to begin at random.
-        graph: see `Run`.
-        answers: see `Run`.
+        graph: see `Trainer`.
+        answers: see `Trainer`.
 
     Raises:
-        OptionsError: see `Run`.
+        OptionsError: see `Trainer`.
         FileExistsError: there is a run already.
         ValueError: the run there has other arguments.
         AgentError: the networks of `start` are of another shape.
@@ -80,7 +80,7 @@ class RealTrainer(Run):
         self.open(resume)
 
     def parts(self) -> dict[str, Any]:
-        """See `Run`."""
+        """See `Trainer`."""
         return {"controller": self.controller, "optimiser": self.optimiser}
 
     def keys(self) -> list[Key]:

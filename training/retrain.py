@@ -41,7 +41,6 @@ from training.device import measure
 from training.device.prices import Prices, cost_of, prices_of
 from training.episodes.candidate_task import controller_config
 from training.real_trainer import RealTrainer, why_not_from
-from training.run import Run, claim
 from training.scores import report
 from training.scores.evaluate import (
     COLUMNS,
@@ -53,6 +52,7 @@ from training.scores.evaluate import (
     table_of,
 )
 from training.train import add_arguments, config_of, trainer_of
+from training.trainer import Trainer, claim
 
 logger = logging.getLogger("torchrlopt")
 
@@ -191,7 +191,7 @@ def _latency(folder: Path, target: Target, prices: Prices) -> dict[str, Any] | N
 
 
 def card(
-    trainer: Run,
+    trainer: Trainer,
     scores: Mapping[str, Score],
     target: Target,
     path: Path,

@@ -30,10 +30,10 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices, cost_of, prices_of
 from training.dream_trainer import DreamTrainer
-from training.run import STATE, Run
 from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of, table_of
 from training.scores.world_model_scores import held_out_scores
 from training.train import trainer_of
+from training.trainer import STATE, Trainer
 
 TEST_GRAPHS = 60
 TEST_EXPANSIONS = 150
@@ -48,7 +48,7 @@ BY_CONSTRUCTION = (
 Scores = dict[str, dict[str, Score]]  # by library and searcher
 
 
-def run_of(folder: Path, prices: Prices) -> Run:
+def run_of(folder: Path, prices: Prices) -> Trainer:
     """A run as it was saved last.
 
     Raises:
@@ -58,7 +58,7 @@ def run_of(folder: Path, prices: Prices) -> Run:
     return trainer_of(config, folder, resume=True, prices=prices)
 
 
-def scores_of_runs(runs: Mapping[str, Run], cost: _C.CostModel, graphs: int, expansions: int) -> Scores:
+def scores_of_runs(runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int, expansions: int) -> Scores:
     """Scores of the agents, of the core's searches and of random networks on held-out graphs."""
     samples = [sample.graph for sample in held_out_graphs(graphs)]
     found = {}
@@ -77,7 +77,7 @@ def scores_of_runs(runs: Mapping[str, Run], cost: _C.CostModel, graphs: int, exp
 
 
 def world_scores_of(
-    runs: Mapping[str, Run], cost: _C.CostModel, graphs: int
+    runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """How well world models foretell their controllers' episodes, by row and by where the graphs are from."""
     samples = {
@@ -95,7 +95,7 @@ def world_scores_of(
 
 
 def card(
-    runs: Mapping[str, Run],
+    runs: Mapping[str, Trainer],
     scores: Scores,
     worlds: Mapping[str, Mapping[str, Mapping[str, float]]],
     graphs: int,

@@ -17,7 +17,7 @@ from training.config import CHOICES, Config, meanings
 from training.device.prices import Prices, prices_of
 from training.dream_trainer import DreamTrainer
 from training.real_trainer import RealTrainer
-from training.run import Run
+from training.trainer import Trainer
 
 
 def trainer_of(
@@ -27,7 +27,7 @@ def trainer_of(
     resume: bool = False,
     prices: Prices | None = None,
     start: Agent | None = None,
-) -> Run:
+) -> Trainer:
     """The run that trains the row of a configuration.
 
     Args:

@@ -9,8 +9,8 @@ import pytest
 from training.experiments.measurements.asking_run import LEARNERS, ROWS
 from training.experiments.measurements.experiment import EXECUTORS, TITLES, askings, spaces
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
+from training.experiments.reproduction import reproduce
 from training.experiments.runs import Scale, Workplace, finished
-from training.experiments.table import reproduce
 
 SCALE = Scale(0.001, 2)
 pytestmark = pytest.mark.slow

@@ -17,8 +17,8 @@ import pytest
 
 from training.experiments.dissertation.of_rows import EXPERIMENTS_OF_ROWS
 from training.experiments.experiment import Experiment
+from training.experiments.reproduction import EXPERIMENTS
 from training.experiments.runs import Scale, Workplace, path_of
-from training.experiments.table import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PNG = b"\x89PNG"

@@ -29,9 +29,9 @@ from training.experiments.dissertation.latency_run import AGAIN, EXECUTORS, ORIG
 from training.experiments.dissertation.of_rows import EXPERIMENTS_OF_ROWS
 from training.experiments.dissertation.row_run import RowRun, evaluated
 from training.experiments.dissertation.subjects import BERT, TINY, graph_of, subjects
+from training.experiments.reproduction import reproduce
 from training.experiments.runs import Run, Scale, Workplace, finished, make, path_of, with_needs
-from training.experiments.table import reproduce
-from training.run import STATE
+from training.trainer import STATE
 
 SCALE = Scale(0.001, 1)
 pytestmark = pytest.mark.slow

@@ -35,7 +35,6 @@ from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLO
 from training.graphs.samplers import draw_sample
 from training.learning.pyg import with_meta_layers
 from training.real_trainer import RealTrainer
-from training.run import STATE
 from training.samplers import SAMPLERS, Place
 from training.scores.evaluate import (
     Score,
@@ -46,6 +45,7 @@ from training.scores.evaluate import (
     table_of,
 )
 from training.train import add_arguments, config_of, trainer_of
+from training.trainer import STATE
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
 

@@ -19,8 +19,8 @@ from training.dream_trainer import DreamTrainer, fit, seen_in
 from training.episodes.latent_task import RANDOM
 from training.episodes.random_keys import gumbel_of
 from training.learning.world_data import UniformPolicy, join
-from training.run import LOG, log, read_log
 from training.scores.world_model_scores import model_scores
+from training.trainer import LOG, log, read_log
 
 SMALL = Config(
     row="wm",

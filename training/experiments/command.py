@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from training.collectors.collector import KINDS
+from training.experiments.reproduction import EXPERIMENTS, reproduce
 from training.experiments.runs import Scale, Workplace
-from training.experiments.table import EXPERIMENTS, reproduce
 
 
 def main(

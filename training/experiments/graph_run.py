@@ -18,9 +18,9 @@ from training.config import Config
 from training.device.prices import Prices, cost_of
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.experiments.runs import Run
-from training.run import Run as Training
 from training.scores.evaluate import held_out_graphs
 from training.train import trainer_of
+from training.trainer import Trainer
 
 EVALUATIONS = 5  # of the agent in the course of a run, beside the one before it
 TEST_KEYS = 10**7  # updates of these keys are not those of any collection
@@ -96,7 +96,7 @@ class GraphRun(Run[GraphOutcome]):
             return _made(trainer_of(self.config, Path(folder)), self.test_graphs, tell)
 
 
-def _made(training: Training, test_graphs: int, tell: Callable[[], None]) -> GraphOutcome:
+def _made(training: Trainer, test_graphs: int, tell: Callable[[], None]) -> GraphOutcome:
     everything = hashlib.sha256()
     collect = training.collector.collect
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchrlopt.plan.search import Plan
-from training.run import read_log
 from training.scores.evaluate import Score
+from training.trainer import read_log
 
 #: Curves that are worth looking at, those that a row does not have left out.
 CURVES = (

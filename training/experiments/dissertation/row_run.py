@@ -25,8 +25,8 @@ from training.experiments.dissertation.subjects import graph_of
 from training.experiments.runs import RUNS, Run
 from training.learning.world_data import sequences
 from training.real_trainer import RealTrainer
-from training.run import STATE, read_log
 from training.scores.world_model_scores import episode_gains
+from training.trainer import STATE, read_log
 
 EXECUTOR = "eager"  # whose prices are the rewards
 MINUTES = 30.0  # most of one training

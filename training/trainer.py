@@ -39,7 +39,7 @@ LOG = "log.jsonl"  # one line for each update, what TensorBoard shows
 SAVE_SECONDS = 60.0
 
 
-class Run(abc.ABC):
+class Trainer(abc.ABC):
     """What the runs of all rows share: updates, saving, continuing, exporting.
 
     A subclass makes its networks and its `collector` in its constructor and calls `open` at the end of it.
