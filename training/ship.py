@@ -108,10 +108,9 @@ def card(
         "",
         f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
         f"PyTorch on a CPU, threads: {threads}; library {load_library().hash}. The searcher `agent` follows "
-        f"`{catalogue.DEFAULT_ROW}`. "
-        "No whole model was in any training; the families `grouped_residual`, `separable_cell`, "
-        "`recurrent_cell` and a tenth of all block "
-        "structures are held out and make the test graphs.",
+        f"`{catalogue.DEFAULT_ROW}`. No whole model was in any training; the families `grouped_residual`, "
+        "`separable_cell`, `recurrent_cell` and a tenth of all block structures are held out and make the "
+        "test graphs.",
         "",
         "| row | updates | real steps | imagined steps | hours | seed | schema |",
         "|---|---|---|---|---|---|---|",
@@ -135,8 +134,7 @@ def card(
         lines += [
             "",
             f"What the world models foretell of their controllers' episodes on {graphs} graphs each; the "
-            "improvement of an episode from its first graph and its actions alone. "
-            f"{BY_CONSTRUCTION}",
+            f"improvement of an episode from its first graph and its actions alone. {BY_CONSTRUCTION}",
             "",
             "| row | graphs | improvement foretold | real | reward of a step, Pearson | legal after it, F1 |",
             "|---|---|---|---|---|---|",

@@ -22,9 +22,9 @@ _MAX_REASON = 200  # characters
 LIBRARY = Path(__file__).parent / "rules.txt"
 """What was made of the file that TASO was released with."""
 _HEAD = (
-    "# family: taso\n"
-    "# What the file of substitutions that TASO was released with (Jia et al. 2019) says, in our notation.\n"
-    "# Made by `python -m training.taso`; a number is the place in that file. Not a part of the product.\n"
+    "# family: taso\n# What the file of substitutions that TASO was released with (Jia et al. 2019) says, "
+    "in our notation.\n# Made by `python -m training.taso`; a number is the place in that file. Not a part "
+    "of the product.\n"
 )
 
 

@@ -65,8 +65,7 @@ def report(results: Results, folder: Path) -> list[str]:
         *table(("graph", "plan of", "distinct substitutions", "steps", "most often"), cells),
         "",
         "- Theirs applies few distinct substitutions to BERT, two where TASO applies four, and like ones "
-        "to both "
-        "ResNets. Ours come from another library, so that only these numbers compare.",
+        "to both ResNets. Ours come from another library, so that only these numbers compare.",
     ]
 
 
@@ -106,20 +105,18 @@ def report_steps(results: Results, folder: Path) -> list[str]:
         "![times](step_times.png)",
         "",
         "Processor time of a step of one episode: the environment's rewriting and pricing alone; with "
-        "observing it "
-        "and asking the networks, 16 episodes side by side; and imagined, a whole batch side by side.",
+        "observing it and asking the networks, 16 episodes side by side; and imagined, a whole batch side "
+        "by side.",
         "",
         *table(header, cells),
         "",
         f"- Theirs, on ResNet-50: {THEIR_STEP_MS[0]:g} ms and {THEIR_STEP_MS[1]:g} ms, "
         f"{THEIR_STEP_MS[0] / THEIR_STEP_MS[1]:.0f}x. Their real steps go through TASO, and measure "
-        "operators; ours "
-        "are priced by a table.",
+        "operators; ours are priced by a table.",
         *(
             f"- {cell[0]}: {100 * (1 - float(cell[1]) / float(cell[3])):.0f} % of a real step of WM is "
-            "observing and "
-            "the networks, the encoder above all, which imagination skips. The environment alone takes "
-            f"{float(cell[1]) / float(cell[4]):.1f} times an imagined step."
+            "observing and the networks, the encoder above all, which imagination skips. The environment "
+            f"alone takes {float(cell[1]) / float(cell[4]):.1f} times an imagined step."
             for cell in cells
         ),
     ]

@@ -77,8 +77,8 @@ def report_4_8(results: Results, folder: Path) -> list[str]:
     )  # fmt: skip
     said = [
         f"- {cell[0]}: the loss on fresh episodes is "
-        f"{'below' if float(cell[3]) < float(cell[4]) else 'NOT BELOW'} "
-        f"that of one Gaussian fitted to the same data; what is legal is foretold "
+        f"{'below' if float(cell[3]) < float(cell[4]) else 'NOT BELOW'} that of one Gaussian fitted to the "
+        "same data; what is legal is foretold "
         f"{'better' if float(cell[5]) > float(cell[6]) else 'NO BETTER'} than by the guess that nothing "
         "changes."
         for cell in cells
@@ -89,8 +89,7 @@ def report_4_8(results: Results, folder: Path) -> list[str]:
         "Negative log-likelihood of the change of the latent, mean over features and over real steps: "
         'padding is left out. "Fitted" is of all episodes recorded so far, "fresh" of those that the policy '
         "has just played and the model has not learnt from. Theirs averages 256 padded steps, about five "
-        "of "
-        "which are real.",
+        "of which are real.",
         "",
         *table(header, cells),
         "",
@@ -156,18 +155,15 @@ def report_4_9(results: Results, folder: Path) -> list[str]:
         "![returns](fig4.9.png)",
         "",
         "In each epoch one policy is scored thrice: what it earns in imagination from the graph's "
-        "beginning; what "
-        "the model foretells of its real episodes, from their beginning and actions alone; and what "
-        "these earned. "
-        "None of the three has the model learnt from. Means of the last fifth:",
+        "beginning; what the model foretells of its real episodes, from their beginning and actions alone; "
+        "and what these earned. None of the three has the model learnt from. Means of the last fifth:",
         "",
         *table(header, cells),
         "",
         "- Theirs shows only the first, normalised, and at the end it foretold 8.4 % where 58.2 % came "
         "(table 4.3).",
         "- The reward of a step that is really taken is known by arithmetic: what the model has to "
-        "foretell is which "
-        "steps there will be, and what they will save.",
+        "foretell is which steps there will be, and what they will save.",
     ]
 
 
@@ -229,22 +225,19 @@ def report_4_3(results: Results, folder: Path) -> list[str]:
         "![scores](table4.3.png)",
         "",
         f"{title_of(bert(scale))}. In the world model of each of {scale.seeds} seed(s), a new policy is "
-        "trained at each "
-        f"temperature, {trainings.least(scale, trainings.DREAM_UPDATES)} updates in imagination. Both "
-        "scores are means "
-        "of the same episodes of the policy that came out, in percent of the first predicted time; the "
-        "model foretells "
-        "from their beginning and actions alone, at the temperature of the training.",
+        f"trained at each temperature, {trainings.least(scale, trainings.DREAM_UPDATES)} updates in "
+        "imagination. Both scores are means of the same episodes of the policy that came out, in percent "
+        "of the first predicted time; the model foretells from their beginning and actions alone, at the "
+        "temperature of the training.",
         "",
         *table(header, cells),
         "",
         f"- Rank correlation (Kendall) of foretold and real: {of_means:.2f} over the temperatures, "
-        f"{of_runs:.2f} over all "
-        f"runs; theirs {float(stats.kendalltau(*theirs.T).statistic):.2f} over the temperatures.",
+        f"{of_runs:.2f} over all runs; theirs {float(stats.kendalltau(*theirs.T).statistic):.2f} over the "
+        "temperatures.",
         f"- Gap: {100 * gap:.0f} % of the real score on average; theirs "
-        f"{100 * float(np.mean((theirs[:, 1] - theirs[:, 0]) / theirs[:, 1])):.0f} %, where both scores "
-        "are separate "
-        "minima over the training and not of the same episodes.",
+        f"{100 * float(np.mean((theirs[:, 1] - theirs[:, 0]) / theirs[:, 1])):.0f} %, where both scores are "
+        "separate minima over the training and not of the same episodes.",
         f"- Random play in the real environment saves {random:.2f} % on average.",
     ]
 

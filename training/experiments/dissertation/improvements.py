@@ -120,9 +120,8 @@ def _words(
 ) -> list[str]:
     mine, best = float(np.mean(gains[row])), max((*RIVALS,), key=lambda who: gains[who][0])
     said = [
-        f"- {title_of(graph)}: {ROW_TITLES[row]} saves {100 * mine:.1f} % of the predicted time, the "
-        "best of "
-        f"the rivals ({TITLES[best]}) {100 * gains[best][0]:.1f} %, random play "
+        f"- {title_of(graph)}: {ROW_TITLES[row]} saves {100 * mine:.1f} % of the predicted time, the best "
+        f"of the rivals ({TITLES[best]}) {100 * gains[best][0]:.1f} %, random play "
         f"{100 * gains['random'][0]:.1f} %."
     ]
     if gains["random"][0] > mine:
@@ -212,20 +211,16 @@ def report_bert(results: Results, folder: Path) -> list[str]:
         "",
         f"Percent of {title_of(name)} that is saved. Theirs: {THEIR_PREDICTED} % of the estimated time "
         f"(table 4.3, temperature 1.5) and {THEIR_WM['toy_bert']} % of TensorFlow's measured time (table "
-        "4.2), "
-        "on a GPU. The paper's own measure is the first column: estimated time, before and after.",
+        "4.2), on a GPU. The paper's own measure is the first column: estimated time, before and after.",
         "",
         *table(("plan of", "estimated time", "launches", "memory traffic", "FLOPs", *EXECUTORS), cells),
         "",
         f"- {'Agrees' if is_there else 'Does not agree'}: the most that any plan saves of the estimated "
-        "time "
-        f"is {predicted[best_title]:.1f} % ({best_title}); {ASKED:g} % are asked for.",
-        f"- Of the launches, {most_launches:.1f} % are saved at the most. Their estimate is of a GPU, "
-        "ours of a CPU, "
-        "where products cost their arithmetic: that much of small products is launches on a GPU is our "
-        "guess "
-        "at the difference, not measured. And each attention is an output here, while nothing reads it in "
-        "TASO's example.",
+        f"time is {predicted[best_title]:.1f} % ({best_title}); {ASKED:g} % are asked for.",
+        f"- Of the launches, {most_launches:.1f} % are saved at the most. Their estimate is of a GPU, ours "
+        "of a CPU, where products cost their arithmetic: that much of small products is launches on a GPU "
+        "is our guess at the difference, not measured. And each attention is an output here, while nothing "
+        "reads it in TASO's example.",
     ]
 
 

@@ -43,9 +43,8 @@ THEIR_MEMORY = {
 PEERS_TRIED = (
     "- Of the paper's peers none is among the bars. TensorRT needs a GPU. TensorFlow 2.21 (274 MB, for "
     "Grappler) and TVM 0.27 (101 MB) can be had for this Python, but neither takes the graphs of PyTorch "
-    "that "
-    "are measured here as they are: the first needs them rebuilt in TensorFlow, the second tuned. That has "
-    "not been done."
+    "that are measured here as they are: the first needs them rebuilt in TensorFlow, the second tuned. "
+    "That has not been done."
 )
 Found = Mapping[tuple[str, str], Measured]
 
@@ -140,11 +139,11 @@ def _words(found: Found) -> list[str]:
         f"- Faster than unoptimised beyond the interval: {'; '.join(faster) or 'none'}.",
         f"- Slower beyond the interval: {'; '.join(slower) or 'none'}.",
         f"- Of {pairs} predictions {agree} lie within the interval of what is measured.",
-        "- The paper: TASO is 50.5 % faster than TensorFlow and 43.6 % faster than TensorRT on its BERT, and "
-        "within 6 % of TensorRT on convolutional networks, on a GPU. There a launch is a large part of a "
-        "small "
-        "product, and fewer launches are most of what is gained. On a processor the products themselves are "
-        "what takes the time, and the toy BERT has as many multiplications after TASO's merges as before.",
+        "- The paper: TASO is 50.5 % faster than TensorFlow and 43.6 % faster than TensorRT on its BERT, "
+        "and within 6 % of TensorRT on convolutional networks, on a GPU. There a launch is a large part of "
+        "a small product, and fewer launches are most of what is gained. On a processor the products "
+        "themselves are what takes the time, and the toy BERT has as many multiplications after TASO's "
+        "merges as before.",
         "- In ONNX Runtime less is left to gain: it fuses convolutions with what follows by itself.",
     ]
     eager = {name: measured for (name, executor), measured in found.items() if executor == "eager"}
@@ -155,8 +154,7 @@ def _words(found: Found) -> list[str]:
     ]
     said.append(
         "- What the executor alone does, without a substitution (packed weights, layouts), is not in the "
-        "bars. "
-        f"Against the module as written, `{UNOPTIMISED}` in eager PyTorch is so many times as fast: "
+        f"bars. Against the module as written, `{UNOPTIMISED}` in eager PyTorch is so many times as fast: "
         f"{', '.join(own)}."
     )
     return [*said, PEERS_TRIED]
@@ -218,14 +216,12 @@ def report_memory(results: Results, folder: Path) -> list[str]:
         *table(header, lines),
         "",
         f"Eager PyTorch with one thread; saved by `{GREEDY.title}`. Memory of a call is the most that "
-        f"tensors "
-        "take during a call beyond what they took before it: activations and scratch space, no weights. "
-        "Predicted is the most that live activations take at one time.",
+        "tensors take during a call beyond what they took before it: activations and scratch space, no "
+        "weights. Predicted is the most that live activations take at one time.",
         "",
         *_more_memory(found),
         "- The paper's memory is that of a whole process with TensorFlow on a GPU, most of which no "
-        "substitution "
-        "can change; so its savings of 0.6 to 4.5 % and ours are shares of different things.",
+        "substitution can change; so its savings of 0.6 to 4.5 % and ours are shares of different things.",
         "- The paper's optimised graphs are those of its model-based agent; here they are greedy search's.",
     ]
 

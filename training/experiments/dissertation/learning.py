@@ -115,17 +115,15 @@ def report_4_4(results: Results, folder: Path) -> list[str]:
     return [
         "![rewards](fig4.4.png)",
         "",
-        "Mean reward of the episodes of an epoch, which is the share of the predicted time that is "
-        "saved; the "
-        "CSV has it normalised between least and largest, too, as theirs is. No value is repeated where "
-        "nothing "
-        "was measured.",
+        "Mean reward of the episodes of an epoch, which is the share of the predicted time that is saved; "
+        "the CSV has it normalised between least and largest, too, as theirs is. No value is repeated "
+        "where nothing was measured.",
         "",
         *table(header, told),
         "",
         f"- Theirs converges after about 1,000 of {trainings.THEIR_EPOCHS['mf']:,} epochs, with little "
-        "variation "
-        f"after that. Ours is made of {trainings.updates_made(list(found.values()))} epochs of 16 episodes.",
+        f"variation after that. Ours is made of {trainings.updates_made(list(found.values()))} epochs of 16 "
+        "episodes.",
         *(f"- {cell[0]}: {_against(float(cell[2]), float(cell[4]), float(cell[5]))}" for cell in told),
     ]
 
@@ -134,9 +132,8 @@ def _against(mine: float, random: float, greedy: float) -> str:
     said = "more" if mine > random else "no more"
     compared = "about" if abs(mine - greedy) < CLOSE else "above" if mine > greedy else "below"
     return (
-        f"at the end an episode earns {mine:.3f}, {said} than at random ({random:.3f}), and {compared} "
-        "what greedy "
-        f"saves ({greedy:.3f})."
+        f"at the end an episode earns {mine:.3f}, {said} than at random ({random:.3f}), and {compared} what "
+        f"greedy saves ({greedy:.3f})."
     )
 
 
@@ -198,20 +195,16 @@ def report_4_10(results: Results, folder: Path) -> list[str]:
         "![both](fig4.10.png)",
         "",
         f"{title_of(bert(scale))}, {scale.seeds} seed(s); shaded are intervals of 95 %. The level is "
-        f"{ENOUGH:.0%} of "
-        f"what MF earns at the end, {level:.4f}. An epoch of both plays 16 real episodes; one of WM also "
-        "fits the "
-        "model and trains the policy in imagination. WM's steps and seconds count its random play and "
-        "the training "
-        "of its encoder.",
+        f"{ENOUGH:.0%} of what MF earns at the end, {level:.4f}. An epoch of both plays 16 real episodes; "
+        "one of WM also fits the model and trains the policy in imagination. WM's steps and seconds count "
+        "its random play and the training of its encoder.",
         "",
         *table(header, cells),
         "",
         f"- Real steps altogether: MF {totals['mf']:,.0f}, WM {totals['wm']:,.0f}. Theirs: 4,000,000 and "
         "1,000,000.",
-        "- MF may choose whole classes of alike locations, WM's two-stage head single ones only. That "
-        "both begin "
-        "near greedy is not so in the dissertation.",
+        "- MF may choose whole classes of alike locations, WM's two-stage head single ones only. That both "
+        "begin near greedy is not so in the dissertation.",
     ]
 
 

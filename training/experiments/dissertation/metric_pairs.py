@@ -77,8 +77,8 @@ def report(results: Results, folder: Path) -> list[str]:
         *lines,
         "",
         f"Graphs that are up to {_WALK} random steps away from the graph, or from a part of greedy's plan. "
-        f"Measured is the median of the processor time of {runs[0].calls} calls "
-        f"in turns, {EXECUTOR} PyTorch, one thread.",
+        f"Measured is the median of the processor time of {runs[0].calls} calls in turns, {EXECUTOR} "
+        "PyTorch, one thread.",
         "",
         *said,
     ]

@@ -139,8 +139,7 @@ def report(results: Results, folder: Path) -> list[str]:
         *table(header, lines),
         "",
         "Layers are convolutions and matrix products, unique if operator, attributes or sizes differ. "
-        "Places are"
-        " counted in the graph as it is, before any step.",
+        "Places are counted in the graph as it is, before any step.",
         "",
         *_words(found),
     ]
@@ -153,8 +152,7 @@ def _words(found: Mapping[str, Properties]) -> list[str]:
     layers = ", ".join(f"{GRAPHS[name].title} {found[name].layers} ({THEIRS[name][0]})" for name in both)
     return [
         f"- Layers, theirs in brackets: {layers}. Convolutions on shortcuts and the last product are layers "
-        f"here. "
-        "The toy BERT of TASO's release has 8 layers of 6 products; 12 are the layers of BERT-base.",
+        "here. The toy BERT of TASO's release has 8 layers of 6 products; 12 are the layers of BERT-base.",
         "- The paper does not say how its substitutions were counted. By ours, fewest first, the order is "
         f"{_list(ours)}; by theirs {_list(theirs)}: "
         + (

@@ -109,8 +109,7 @@ def report(results: Results, folder: Path) -> list[str]:
         *_learnt(gains, random, greedy),
         _of_grid(best, spread, is_sure),
         "- The dissertation calls R4 the simplest reward in its text, and lists it with alpha 0.5 under "
-        "its figure; "
-        "the simplest one, the fall of the run time alone, is R5 there.",
+        "its figure; the simplest one, the fall of the run time alone, is R5 there.",
     ]
 
 
@@ -133,9 +132,8 @@ def _of_grid(best: float, spread: float, is_sure: bool) -> str:
     told = "more" if is_sure else "no more"
     rest = "" if is_sure else ": which alpha is best cannot be told from chance"
     return (
-        f"- The best alpha here is {best:g}, theirs {THEIR_ALPHA:g}. The means of the grid lie "
-        f"{spread:.2g} % apart, "
-        f"{told} than their intervals{rest}."
+        f"- The best alpha here is {best:g}, theirs {THEIR_ALPHA:g}. The means of the grid lie {spread:.2g} "
+        f"% apart, {told} than their intervals{rest}."
     )
 
 

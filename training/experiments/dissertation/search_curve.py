@@ -93,10 +93,8 @@ def report(results: Results, folder: Path) -> list[str]:
         "",
         f"Share of the predicted time that is saved, after so many steps of {MAIN.title}. Means over "
         f"{scale.seeds} seeds with intervals of 95 %. The prices are those of eager PyTorch; of seed 0 as "
-        f"they "
-        f"are, of the others each operator's is disturbed by {NOISE:.0%}, since TASO measures its prices "
-        f"anew in "
-        "each run.",
+        f"they are, of the others each operator's is disturbed by {NOISE:.0%}, since TASO measures its "
+        "prices anew in each run.",
         "",
         *table(
             (
@@ -169,8 +167,7 @@ def _words(found: Mapping[Setting, Found], names: Sequence[str], seeds: int, ste
         f"more on {_list(richer)}. So what TASO's rules are worth and what its search is worth are two "
         "questions.",
         f"- TASO's rules are {count} of the {_RELEASED} of its file, those that are proved, with what its "
-        f"program "
-        "has built in and normal forms of linear layers; see docs/training.md.",
+        "program has built in and normal forms of linear layers; see docs/training.md.",
         "- Seconds are not comparable: theirs contain measurements on a GPU, ours are predicted prices.",
     ]
     return said

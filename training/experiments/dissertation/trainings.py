@@ -25,8 +25,7 @@ REWARDS = ("R1", "R2", "R3", "R4", "R5", OURS)
 
 NOTE = (
     "A graph at a time, by the typical prices of eager PyTorch on a CPU; all episodes begin at the graph "
-    "itself.\n"
-    "Greedy, TASO's search and random play in the same environment are the trivial rivals."
+    "itself.\nGreedy, TASO's search and random play in the same environment are the trivial rivals."
 )
 PROCESSOR_NOTE = f"{NOTE}\nTimes are of processors, since other programs run beside this one."
 WALL_NOTE = f"{NOTE}\nMeasured are wall times, without those in which the one thread waited for a processor."
