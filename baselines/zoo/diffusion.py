@@ -96,7 +96,7 @@ class DiffusionUNet(nn.Module):
         self.leave = nn.Sequential(nn.GroupNorm(4, width), nn.SiLU(), nn.Conv2d(width, 4, 3, padding=1))
 
     def forward(self, x: Tensor, step: Tensor, context: Tensor) -> Tensor:
-        time = self.time(time_embedding(step, self.width))
+        time = self.time(time_embedding(step, self.width).to(x.dtype))
         fine = self.down(self.enter(x), time)
         coarse = self.attend(self.middle(self.halve(fine), time), context)
         raised = self.widen(F.interpolate(coarse, scale_factor=2.0, mode="nearest"))
@@ -120,7 +120,7 @@ class DiffusionTransformer(nn.Module):
 
     def forward(self, x: Tensor, step: Tensor, label: Tensor) -> Tensor:
         tokens = self.patches(x).flatten(2).transpose(1, 2) + self.position
-        condition = F.silu(time_embedding(step, self.width) + self.classes(label))
+        condition = F.silu(time_embedding(step, self.width).to(x.dtype) + self.classes(label))
         layers = zip(self.modulations, self.attention, self.wide, self.narrow, strict=True)
         for modulation, attention, wide, narrow in layers:
             parts = modulation(condition)[:, None].chunk(6, dim=-1)

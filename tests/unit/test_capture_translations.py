@@ -214,6 +214,7 @@ LAYERS: dict[str, Case] = {
     "avg_pool": (lambda x: F.avg_pool2d(x, 3, 2, 1), IMAGE),
     "avg_pool_uncounted": (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), IMAGE),
     "avg_pool_ceil": (lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True), IMAGE),
+    "avg_pool_of_all": (lambda x: F.avg_pool2d(x, 1280, ceil_mode=True), IMAGE),
     "avg_pool_1d": (lambda x: F.avg_pool1d(x, 2), _r(2, 3, 8)),
     "adaptive_to_1": (lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
     "adaptive_even": (lambda x: F.adaptive_avg_pool2d(x, (4, 2)), IMAGE),

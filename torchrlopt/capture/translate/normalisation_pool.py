@@ -188,6 +188,11 @@ def _avg_pool(
     # The two disagree on what a window counts that reaches beyond the padding.
     require(not (ceil_mode and count_include_pad and any(pads)), "ceil_mode with counted padding")
     sizes = _window(kernel, rank)
+    source = value_dims(x)[2:]
+    is_over_all = all(isinstance(dim, int) and dim <= size for dim, size in zip(source, sizes, strict=True))
+    if is_over_all and source != tuple(sizes) and not any(pads):
+        # A window beyond the input, of which only the input counts; runtimes walk through all of it.
+        return g.op("ReduceMean", x, g.ints(range(2, rank + 2)), dims=target.dims, keepdims=1)
     return g.op(
         "AveragePool",
         x,

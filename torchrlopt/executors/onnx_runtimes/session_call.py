@@ -21,7 +21,8 @@ from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_onnx import split_weights
 from torchrlopt.executors.weights.static_part import static_inputs
-from torchrlopt.onnx.opsets import ATEN_DOMAIN
+from torchrlopt.onnx.older_opset import lower_opset
+from torchrlopt.onnx.opsets import ATEN_DOMAIN, NATIVE
 from torchrlopt.onnx.standard import standardise
 
 if TYPE_CHECKING:
@@ -167,6 +168,9 @@ def lower_to_session(
     for node, reason in runtime.refuses(model).items():
         raise UnsupportedError(reason, where=str(node.name), got=node.op_type)
     standardise(model)
+    if model.graph.opset_imports[""] > NATIVE:
+        # Runtimes have kernels and fusions for a sigmoid and a product, and none for the newer operator.
+        lower_opset(model, NATIVE)
     with _disable_current_modes():
         return SessionCallable(model, captured, options, runtime.open)
 
