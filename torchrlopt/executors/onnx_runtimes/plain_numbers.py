@@ -23,19 +23,24 @@ def are_plain(tensors: Iterable[torch.Tensor]) -> bool:
     return all(_is_plain(tensor) for tensor in tensors if tensor.is_floating_point())
 
 
-_OF_NUMPY = (torch.float16, torch.float32, torch.float64)
+_COMPARED = (torch.float32, torch.float64)  # numpy compares these several at a time
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    # A sum takes one pass, and is finite if all elements are (unless it overflows, and then the rest tells).
-    if tensor.dtype in _OF_NUMPY:
-        # PyTorch's sum would wake its threads, which then spin while the runtime computes.
+    # PyTorch's own would wake its threads, which then spin while the runtime computes.
+    if tensor.numel() == 0:
+        return True
+    if tensor.dtype in _COMPARED:
+        array = tensor.detach().numpy()
+        is_finite = math.isfinite(array.max()) and math.isfinite(array.min())
+    elif tensor.dtype is torch.float16:
+        # A sum is finite if all elements are (unless it overflows, and then the rest tells).
         with np.errstate(over="ignore", invalid="ignore"):
-            total = float(np.sum(tensor.detach().numpy(), dtype=np.float32))
+            is_finite = math.isfinite(np.sum(tensor.detach().numpy(), dtype=np.float32))
     else:
         tensor = tensor.float()
-        total = float(tensor.sum())
-    if math.isfinite(total):
+        is_finite = math.isfinite(tensor.sum())
+    if is_finite:
         return True
     # A mask that is added to scores: models are checked with such masks in place.
     is_mask = ((tensor == 0) | (tensor == -math.inf)).all() & (tensor == 0).any()
