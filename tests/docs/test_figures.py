@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import torchrlopt
 from baselines import fidelity, first_call, overhead, search_gap
+from baselines.models import EXTENDED
 from baselines.models import NAMES as MODELS
 from baselines.search_gap import Point
 from baselines.shared import agent_tables, csv_files
@@ -210,6 +211,18 @@ def test_speeds_with_one_thread_on_a_xeon() -> None:
         seconds = [float(row["first_call_s"]) for row in csv.DictReader(file) if row["executor"] == "auto"]
     median = statistics.median(seconds)
     told = f"takes {min(seconds):.0f} to {max(seconds):.0f} s, with a median of {median:.0f} s"
+    assert told in " ".join(prose(MEASURING).split())
+
+
+def test_speeds_beside_the_suite() -> None:
+    section = _section(MEASURING, "Models beside the suite")
+    (header, *rows), *_ = section.tables
+    table = _table("cpu_batch1_float32_xeon_extended")
+    assert [dict(zip(header, row, strict=True)) for row in rows] == table
+    assert [row["model"] for row in table[:-1]] == list(EXTENDED)
+    ours = [float(row["torchrlopt/auto / best peer"].rstrip("x")) for row in table[:-1]]
+    mean = table[-1]["torchrlopt/auto / best peer"].strip("*")
+    told = f"`auto` is at {mean} of the best other peer, {min(ours):.2f}x at least"
     assert told in " ".join(prose(MEASURING).split())
 
 
