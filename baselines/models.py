@@ -1,6 +1,6 @@
 """The twenty models that torchrlopt is measured on: `NAMES` lists them, `build` makes one.
 
-`EXTENDED` lists more of them, of `baselines.extended`, which are reported apart.
+`EXTENDED` lists more of them, of `baselines.zoo.extended`, which are reported apart.
 
 Weights are random and the same at every call and in every process, so that peers in different processes
 compute the same function.
@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from baselines import extended
-from baselines.zoo import inception, mobile, naive, nasnet, reparam, resnet, taso, transformer
+from baselines.zoo import extended, inception, mobile, naive, nasnet, reparam, resnet, taso, transformer
 from baselines.zoo.randomise import randomise
 
 

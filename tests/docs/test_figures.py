@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 import torchrlopt
 from baselines import fidelity, first_call, overhead, search_gap
-from baselines.models import EXTENDED
 from baselines.models import NAMES as MODELS
 from baselines.search_gap import Point
 from baselines.shared import agent_tables, csv_files
@@ -198,11 +197,6 @@ def test_how_slow_the_machine_was_that_day() -> None:
     assert max(ratios, key=ratios.__getitem__) == max(speeds, key=speeds.__getitem__) == "nasrnn"
 
 
-def test_speeds_with_default_options() -> None:
-    (header, *rows), *_ = _section(MEASURING, "Default options").tables
-    assert [dict(zip(header, row, strict=True)) for row in rows] == _table("cpu_batch1_float32_default")
-
-
 def test_speeds_with_one_thread_on_a_xeon() -> None:
     (header, *rows), *_ = _section(MEASURING, "One thread on an Intel Xeon").tables
     name = "cpu_batch1_float32_xeon"
@@ -214,21 +208,17 @@ def test_speeds_with_one_thread_on_a_xeon() -> None:
     assert told in " ".join(prose(MEASURING).split())
 
 
-def test_speeds_beside_the_suite() -> None:
-    section = _section(MEASURING, "Models beside the suite")
-    (header, *rows), *_ = section.tables
-    table = _table("cpu_batch1_float32_xeon_extended")
-    assert [dict(zip(header, row, strict=True)) for row in rows] == table
-    assert [row["model"] for row in table[:-1]] == list(EXTENDED)
-    ours = [float(row["torchrlopt/auto / best peer"].rstrip("x")) for row in table[:-1]]
-    mean = table[-1]["torchrlopt/auto / best peer"].strip("*")
-    told = f"`auto` is at {mean} of the best other peer, {min(ours):.2f}x at least"
-    assert told in " ".join(prose(MEASURING).split())
-
-
-def test_speeds_of_all_models() -> None:
-    (header, *rows), *_ = _section(MEASURING, "float32, batch 1").tables
-    assert [dict(zip(header, row, strict=True)) for row in rows] == _table("cpu_batch1_float32")
+@pytest.mark.parametrize(
+    ("heading", "name"),
+    [
+        ("Default options", "cpu_batch1_float32_default"),
+        ("float32, batch 1", "cpu_batch1_float32"),
+        ("Models beside the suite", "cpu_batch1_float32_xeon_extended"),
+    ],
+)
+def test_speeds_of_all_models(heading: str, name: str) -> None:
+    (header, *rows), *_ = _section(MEASURING, heading).tables
+    assert [dict(zip(header, row, strict=True)) for row in rows] == _table(name)
 
 
 def test_speeds_in_bfloat16_and_at_batch_16() -> None:

@@ -10,7 +10,9 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, anchors, code_words, links, name_of
 
 #: A word between backticks is a path where it begins with one of these.
-_PLACES = tuple(f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in ("build", "runs"))
+_PLACES = tuple(
+    f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in ("build", "runs")
+)
 
 
 @pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=name_of)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
-from baselines.extended import ENTRIES
 from baselines.models import EXTENDED, NAMES, build
 from baselines.zoo import naive, reparam, taso, transformer
+from baselines.zoo.extended import ENTRIES
 from baselines.zoo.randomise import randomise
 
 # Of the published architectures; of the others, what their docstrings say they are made of.

@@ -42,7 +42,7 @@ class ForecastRun(Run[Forecasts]):
         spaces: whose graphs are foretold.
         members: networks, whose mean is taken.
         epochs: passes over the data.
-        bases: most graphs of the curriculum, with their variants, that are learnt from.
+        bases: most graphs of the curriculum, with their variants, that are learnt from on each executor.
         out: folder of the experiments.
     """
 
@@ -66,10 +66,11 @@ class ForecastRun(Run[Forecasts]):
     def make(self, tell: Callable[[], None]) -> Forecasts:
         """See `Run`."""
         executors = sorted({space.executor for space in self.spaces})
-        rows = read([DATA / f"{executor}.jsonl.xz" for executor in executors])
-        together = [own for own in groups(rows).values() if own[0].base.startswith("train ") and len(own) > 1]
-        data = [Measured.of(own) for own in together[: self.bases]]
-        executors = sorted({each.executor for each in data})
+        data: list[Measured] = []
+        for executor in executors:
+            together = groups(read([DATA / f"{executor}.jsonl.xz"])).values()
+            usable = [own for own in together if own[0].base.startswith("train ") and len(own) > 1]
+            data += map(Measured.of, usable[: self.bases])
         networks = fitting.fit(data, executors, self.members, self.epochs, seed=0)
         found = finished(self.spaces, self.out)
         shares = []
