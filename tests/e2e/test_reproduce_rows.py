@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +31,7 @@ from training.experiments.dissertation.evaluation import (
 from training.experiments.dissertation.latency_run import AGAIN, EXECUTORS, ORIGINAL
 from training.experiments.dissertation.of_rows import EXPERIMENTS_OF_ROWS
 from training.experiments.dissertation.row_run import RowRun, evaluated
-from training.experiments.dissertation.subjects import BERT, TINY, graph_of, subjects
+from training.experiments.dissertation.subjects import BERT, TINY, bert, graph_of, subjects
 from training.experiments.reproduction import reproduce
 from training.experiments.runs import Run, Scale, Workplace, finished, make, path_of, with_needs
 from training.trainer import STATE
@@ -78,6 +81,21 @@ def test_figures_share_their_trainings() -> None:
     assert sum(name.startswith(f"mf-{TINY}-best_so_far") for name in names) == 1
     assert subjects(Scale(0.05, 1)) == (BERT,)
     assert len(subjects(Scale(1.0, 1))) == 6
+    assert subjects(Scale(1.0, 1, ("vit_s16",))) == ("vit_s16",)
+    assert bert(Scale(1.0, 1, ("vit_s16",))) == "vit_s16"
+    assert bert(Scale(1.0, 1, ("vit_s16", BERT))) == BERT
+
+
+def test_graphs_that_are_not_there_are_refused() -> None:
+    told = subprocess.run(
+        [sys.executable, "training/reproduce.py", "fig4.3", "--graphs", "toy_bert,resnet5"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "300"},
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert told.returncode == 2
+    assert "there is no graph resnet5" in told.stderr
 
 
 def test_latencies_are_measured_beside_the_original_and_predicted_by_replay(

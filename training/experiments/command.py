@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from training.collectors.collector import KINDS
+from training.experiments.dissertation.subjects import TRAINABLE
 from training.experiments.reproduction import EXPERIMENTS, reproduce
 from training.experiments.runs import Scale, Workplace
 
@@ -25,6 +26,9 @@ def main(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs of each setting, with seeds 0, 1, ... [3, quick: 1]")
     ] = None,
+    graphs: Annotated[
+        str, typer.Option(help=f"What rows are trained on, of {', '.join(TRAINABLE)}. [those of the share]")
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder for CSV, PNG and REPORT.md.")] = Path("runs/reproduce"),
     jobs: Annotated[
         int, typer.Option(min=1, help="Runs at the same time; those that are timed run alone.")
@@ -42,6 +46,9 @@ def main(
         raise typer.BadParameter(f"there is no {', '.join(unknown)}; there are: all, {known}")
     if collector not in KINDS:
         raise typer.BadParameter(f"there is no collector {collector}; there are: {', '.join(KINDS)}")
-    scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1))
+    wanted = tuple(dict.fromkeys(filter(None, (name.strip() for name in graphs.split(",")))))
+    if foreign := [name for name in wanted if name not in TRAINABLE]:
+        raise typer.BadParameter(f"there is no graph {', '.join(foreign)}; there are: {', '.join(TRAINABLE)}")
+    scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted)
     reproduce(names, scale, Workplace(out, jobs, collector, ray))
     typer.echo(out / "REPORT.md")

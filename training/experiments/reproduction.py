@@ -81,4 +81,5 @@ def _sections(report: str) -> dict[str, str]:
 
 def _made_by(name: str, scale: Scale, machines: Sequence[str]) -> str:
     command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
-    return f"Made by `{command}` on {'; and on '.join(machines)}."
+    graphs = f" --graphs {','.join(scale.graphs)}" if scale.graphs and name in EXPERIMENTS_OF_ROWS else ""
+    return f"Made by `{command}{graphs}` on {'; and on '.join(machines)}."

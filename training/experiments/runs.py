@@ -32,10 +32,12 @@ class Scale:
     Attributes:
         share: of the paper's steps, of training or of search.
         seeds: runs of each setting.
+        graphs: that rows are trained on; by default those of the share.
     """
 
     share: float
     seeds: int
+    graphs: tuple[str, ...] = ()
 
     def steps(self, of_paper: int) -> int:
         """Steps in place of those of the paper."""

@@ -20,7 +20,9 @@ TINY = "toy_bert_tiny"
 BERT = "toy_bert"
 VIT = "vit_s16"
 #: Shares of the training from which on the graphs of the dissertation are trained on, and all of them.
-FROM_BERT, FROM_ALL = 0.02, 0.5
+FROM_BERT, FROM_ALL = 0.02, 0.1
+#: Graphs that rows may be trained on.
+TRAINABLE = (TINY, *graphs_of_paper.GRAPHS)
 
 
 def title_of(name: str) -> str:
@@ -29,15 +31,18 @@ def title_of(name: str) -> str:
 
 
 def subjects(scale: Scale) -> tuple[str, ...]:
-    """The graphs of a scale."""
+    """The graphs of a scale: those that it names, or those of its share."""
+    if scale.graphs:
+        return scale.graphs
     if scale.share < FROM_BERT:
         return (TINY,)
     return (*graphs_of_paper.DISSERTATION, VIT) if scale.share >= FROM_ALL else (BERT,)
 
 
 def bert(scale: Scale) -> str:
-    """The graph of experiments that the dissertation made with its BERT only."""
-    return TINY if scale.share < FROM_BERT else BERT
+    """The graph of experiments that the dissertation made with its BERT only, or the first where it is not."""
+    graphs = subjects(scale)
+    return BERT if BERT in graphs else graphs[0]
 
 
 def module_of(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
