@@ -7,7 +7,17 @@ from dataclasses import dataclass
 OURS = "torchrlopt"
 
 #: Names of the peers on the CPU, in the order of reports; the first is the base of every ratio.
-PEERS: tuple[str, ...] = ("eager", "inductor", "inductor_freezing", "onnxruntime", "openvino", OURS)
+PEERS: tuple[str, ...] = (
+    "eager",
+    "inductor",
+    "inductor_freezing",
+    "onnxruntime",
+    "openvino",
+    "tensorflow",
+    "tensorflow_plain",
+    "tvm",
+    OURS,
+)
 
 #: Data types that a comparison can run in.
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")

@@ -8,7 +8,12 @@ from baselines.peers.case import OURS, PEERS, Case
 from baselines.peers.peer import Peer
 
 # Peers that need a package which torchrlopt's own extras do not bring.
-_OPTIONAL = {"openvino": "openvino"}
+_OPTIONAL = {
+    "openvino": "openvino",
+    "tensorflow": "tensorflow",
+    "tensorflow_plain": "tensorflow",
+    "tvm": "tvm",
+}
 
 
 def make_peer(case: Case, folder: str) -> Peer:
@@ -31,6 +36,14 @@ def make_peer(case: Case, folder: str) -> Peer:
         from baselines.peers.runtimes import OnnxRuntimePeer, OpenVinoPeer
 
         return OnnxRuntimePeer(case, folder) if case.peer == "onnxruntime" else OpenVinoPeer(case, folder)
+    if case.peer.startswith("tensorflow"):
+        from baselines.peers.tensorflow import TensorFlowPeer
+
+        return TensorFlowPeer(case, folder)
+    if case.peer == "tvm":
+        from baselines.peers.tvm import TvmPeer
+
+        return TvmPeer(case, folder)
     if case.peer == OURS:
         from baselines.peers.rlopt import RlOptPeer
 

@@ -40,9 +40,11 @@ class ExportedPeer(abc.ABC):
     """A runtime on PyTorch's own export, which runs in a child: this process needs no torch.
 
     Attributes:
+        package: What it runs on, imported before the clock starts.
         rounds_itself: The runtime computes a float32 model in the precision that it is told.
     """
 
+    package: str
     rounds_itself = False
 
     def __init__(self, case: Case, folder: str) -> None:
@@ -59,7 +61,7 @@ class ExportedPeer(abc.ABC):
         with ProcessPoolExecutor(1, mp_context=context) as pool:
             case = replace(self._case, dtype="float32") if self.rounds_itself else self._case
             export_s = pool.submit(_export, case, str(self._folder)).result()
-        importlib.import_module(self._case.peer)
+        importlib.import_module(self.package)
         start = time.perf_counter()
         names, self._run = self._load()
         with np.load(self._folder / "inputs.npz") as arrays:
@@ -91,6 +93,8 @@ class ExportedPeer(abc.ABC):
 class OnnxRuntimePeer(ExportedPeer):
     """ONNX Runtime with its defaults."""
 
+    package = "onnxruntime"
+
     def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
         import onnxruntime
 
@@ -106,6 +110,7 @@ class OnnxRuntimePeer(ExportedPeer):
 class OpenVinoPeer(ExportedPeer):
     """OpenVINO for the latency of one request, in the precision of the model."""
 
+    package = "openvino"
     rounds_itself = True
 
     def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:

@@ -80,6 +80,13 @@ def test_latencies_are_measured_in_turns(tmp_path: Path) -> None:
     assert len(variants) > 5
     assert all(float(row["measured ms"]) > 0 for row in variants)
     assert "Kendall's tau" in report
+    peers = {row["peer"]: row for row in rows_of(tmp_path, "fig4.1_peers")}
+    assert {"eager", "onnxruntime", "torchrlopt"} <= set(peers)
+    for peer, row in peers.items():
+        assert row["reason"] == "", peer
+        assert float(row["ratio_q1"]) <= float(row["ratio"]) <= float(row["ratio_q3"])
+        assert peer != "eager" or float(row["ratio"]) == 1
+    assert ("Not installed here: TensorFlow" in report) == ("tensorflow" not in peers)
     assert len(list((tmp_path / "runs").glob("measured-*.json"))) == 3, (
         "table 4.2 reads the runs of figure 4.1"
     )

@@ -17,6 +17,7 @@ from training.experiments.dissertation.measured_run import (
     MeasuredRun,
     Times,
 )
+from training.experiments.dissertation.peers import peers_of, report_peers
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.graphs_of_paper import GRAPHS, graphs_at
 from training.experiments.intervals import median_interval
@@ -40,12 +41,6 @@ THEIR_MEMORY = {
     "squeezenet1_1": (4.6, 1.14, 0.189, 0.018),
     "toy_bert": (4.1, 0.26, 0.541, 0.045),
 }
-PEERS_TRIED = (
-    "- Of the paper's peers none is among the bars. TensorRT needs a GPU. TensorFlow 2.21 (274 MB, for "
-    "Grappler) and TVM 0.27 (101 MB) can be had for this Python, but neither takes the graphs of PyTorch "
-    "that are measured here as they are: the first needs them rebuilt in TensorFlow, the second tuned. "
-    "That has not been done."
-)
 Found = Mapping[tuple[str, str], Measured]
 
 
@@ -97,6 +92,8 @@ def report_latencies(results: Results, folder: Path) -> list[str]:
         "",
         *lines,
         *_words(found),
+        "",
+        *report_peers(results, folder),
     ]
 
 
@@ -157,7 +154,7 @@ def _words(found: Found) -> list[str]:
         f"bars. Against the module as written, `{UNOPTIMISED}` in eager PyTorch is so many times as fast: "
         f"{', '.join(own)}."
     )
-    return [*said, PEERS_TRIED]
+    return said
 
 
 def _plot(found: Found, path: Path) -> None:
@@ -254,7 +251,7 @@ _NOTE = "Each executor has a process of its own; its forms take turns. The machi
 FIGURE_4_1 = Experiment(
     "Measured latencies of the optimised graphs",
     "Parker 2021, figure 4.1",
-    lambda scale, place: list(runs_of(scale, place).values()),
+    lambda scale, place: [*runs_of(scale, place).values(), *peers_of(scale).values()],
     report_latencies,
     _NOTE,
 )

@@ -40,7 +40,7 @@ def subjects(scale: Scale) -> tuple[str, ...]:
 
 
 def bert(scale: Scale) -> str:
-    """The graph of experiments that the dissertation made with its BERT only, or the first where it is not."""
+    """The graph of experiments that the dissertation made with its BERT only, or the first one."""
     graphs = subjects(scale)
     return BERT if BERT in graphs else graphs[0]
 
