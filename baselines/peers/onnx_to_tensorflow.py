@@ -123,7 +123,7 @@ def _conv(operands: Sequence[_Value], attributes: Mapping[str, Any], known: Sequ
     elif groups == image.shape[3] and weights.shape[1] == 1 and strides[0] == strides[1]:
         height, width, _, outputs = kernel.shape
         kernel = kernel.reshape(height, width, groups, outputs // groups)
-        # Padded before: Grappler's fused form aborts the process where the operator itself has padding (2.21).
+        # Padded before: with padding of its own Grappler's fused form aborts the process (2.21).
         padded = tf.pad(image, _pads(attributes))
         out = tf.nn.depthwise_conv2d(padded, kernel, [1, *strides, 1], "VALID", dilations=dilations)
     else:
