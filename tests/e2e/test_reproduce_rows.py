@@ -77,7 +77,8 @@ def test_figures_share_their_trainings() -> None:
     every = [run for each in EXPERIMENTS_OF_ROWS.values() for run in each.runs(SCALE, nowhere)]
     names = [run.name for run in with_needs(every)]
     assert len(names) == len(set(names))
-    assert sum(name.startswith(f"wm-{TINY}") for name in names) == 1
+    of_wm = [name for name in names if name.startswith(f"wm-{TINY}")]
+    assert sorted(name.endswith("-cuda") for name in of_wm) == [False, True], "by both devices' prices, once"
     assert sum(name.startswith(f"mf-{TINY}-best_so_far") for name in names) == 1
     assert subjects(Scale(0.05, 1)) == (BERT,)
     assert len(subjects(Scale(1.0, 1))) == 6
@@ -176,8 +177,25 @@ def test_substitutions_are_counted_and_steps_timed(place: Workplace, table: Call
     times = {row["step"]: float(row["milliseconds"]) for row in table("step_times")}
     assert 0 < times["environment"] < times["real_mf"]
     assert 0 < times["imagined"] < times["real_wm"]
-    saved = {row["plan"]: float(row["predicted_time"]) for row in table("toy_bert")}
-    assert 0 < saved["greedy"] < 100
+    saved = {(row["device"], row["plan"]): float(row["predicted_time"]) for row in table("toy_bert")}
+    assert 0 < saved["cpu", "greedy"] < 100
+
+
+def test_the_toy_bert_is_searched_by_the_prices_of_a_gpu_too(
+    place: Workplace, table: Callable[[str], Rows]
+) -> None:
+    rows = {(row["device"], row["plan"]): row for row in table("toy_bert")}
+    assert {device for device, _ in rows} == {"cpu", "cuda"}
+    assert all(row["eager"] == "" for (device, _), row in rows.items() if device == "cuda"), (
+        "nothing ran on one"
+    )
+    run = trainings.rivals_on_gpu(SCALE)
+    cost = cost_of(prices_of(device_model("eager", "cuda")))
+    plans = finished([run], place.out).outcome(run).plans
+    for plan, title in (("greedy", "greedy"), ("taso", "TASO's search"), ("agent", "our agent")):
+        gain = 100 * gain_of(graph_of(TINY), cost, plans[plan])
+        assert float(rows["cuda", title]["predicted_time"]) == pytest.approx(gain, rel=1e-4)
+        assert gain > 0
 
 
 def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:

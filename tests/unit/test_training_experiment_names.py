@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,11 @@ def test_another_agent_is_another_run_of_the_rivals(monkeypatch: pytest.MonkeyPa
     before = path_of(run, NOWHERE)
     monkeypatch.setenv("TORCHRLOPT_AGENT", str(tmp_path / "own.safetensors"))
     assert path_of(run, NOWHERE) != before
+
+
+@pytest.mark.parametrize("kind", ["row", "rivals"])
+def test_prices_of_another_device_are_another_run(kind: str) -> None:
+    _, run = RUNS[kind]
+    other = dataclasses.replace(run, device="cuda")  # type: ignore[type-var]
+    assert path_of(other, NOWHERE) != path_of(run, NOWHERE)
+    assert other.name != run.name  # type: ignore[attr-defined]  # the folder of a training is named by it

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from training.config import Config
+from training.experiments.cores_run import CoresOutcome, CoresRun
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.graph_run import GraphOutcome, GraphRun
 from training.experiments.runs import Finished, Scale, Workplace
@@ -46,6 +47,12 @@ def settings(scale: Scale, place: Workplace) -> dict[Setting, GraphRun]:
                 )
                 found[row, kind, count, repetition] = GraphRun(config, 0, repetition, is_timed=True)
     return found
+
+
+def cores(scale: Scale) -> list[CoresRun]:
+    """The control: what two processes that share nothing gain, once for each repetition."""
+    rounds = 500 if scale.share < SMALL_SHARE else 50_000
+    return [CoresRun(repetition, rounds) for repetition in range(scale.seeds)]
 
 
 def _is_there(kind: str) -> bool:
@@ -87,6 +94,7 @@ def report(results: Results, folder: Path) -> list[str]:
         "the shortest time counts, and before these there was one update in which the workers began.",
         "",
         *_words(found, best, all(same.values())),
+        _control([results.finished.outcome(run) for run in cores(results.scale)]),
     ]
 
 
@@ -155,6 +163,17 @@ def _words(
     return said
 
 
+def _control(outcomes: Sequence[CoresOutcome]) -> str:
+    least = min(each.alone_seconds for each in outcomes)
+    gain = 2 * least / min(each.together_seconds for each in outcomes)
+    gains = [each.gain for each in outcomes]
+    return (
+        f"- Control: two processes that share nothing and only multiply matrices compute {gain:.2f} times as "
+        f"much as one here, each at its best ({min(gains):.2f} to {max(gains):.2f} measurement by "
+        "measurement). A gain above that is the machine's unevenness, not the workers'."
+    )
+
+
 def _plot(best: Mapping[tuple[str, str, int], dict[str, float]], path: Path) -> None:
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     panel = figure.subplots()
@@ -173,7 +192,7 @@ def _plot(best: Mapping[tuple[str, str, int], dict[str, float]], path: Path) -> 
 SCALING = Experiment(
     "Time of collection, broadcast and learning on graphs, by kind and number of workers",
     "Beside table 6.1 of Mayer 2023: the same on the task of this project",
-    lambda scale, place: list(settings(scale, place).values()),
+    lambda scale, place: [*settings(scale, place).values(), *cores(scale)],
     report,
     "",
 )

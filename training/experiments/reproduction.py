@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from training.experiments.composition import COMPONENTS
 from training.experiments.curves import FIGURE_6_3
@@ -17,7 +19,7 @@ from training.experiments.experiment import Experiment, Results
 from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
 from training.experiments.graph_scaling import SCALING
 from training.experiments.measurements.experiment import MEASUREMENTS
-from training.experiments.runs import Scale, Workplace, make_all
+from training.experiments.runs import AllFinished, Run, Scale, Workplace, make_all
 from training.experiments.runtime import TABLE_6_1
 from training.experiments.sampling import TABLE_6_2, TABLE_6_3
 from training.experiments.throughput import THROUGHPUT
@@ -63,8 +65,8 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
     for name in names:
         experiment = EXPERIMENTS[name]
         head = [f"## {name}: {experiment.title}", "", f"{experiment.source}.", ""]
-        machines = found.machines(experiment.runs(scale, place))
-        made_by = [_made_by(name, scale, machines), *experiment.note.splitlines(), ""]
+        made_by = _made_by(name, scale, found, experiment.runs(scale, place))
+        made_by += [*experiment.note.splitlines(), ""]
         lines = [*head, *made_by, *experiment.report(Results(found, scale, place), place.out)]
         sections[name] = "\n".join(lines) + "\n"
     order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
@@ -75,11 +77,16 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
 
 def _sections(report: str) -> dict[str, str]:
     """The sections of a report by the names of their experiments."""
-    parts = re.split(r"^## ([\w.]+):", report, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^## ([^:\n]+):", report, flags=re.MULTILINE)[1:]
     return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _made_by(name: str, scale: Scale, machines: Sequence[str]) -> str:
+def _made_by(name: str, scale: Scale, found: AllFinished, runs: Sequence[Run[Any]]) -> list[str]:
     command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
     graphs = f" --graphs {','.join(scale.graphs)}" if scale.graphs and name in EXPERIMENTS_OF_ROWS else ""
-    return f"Made by `{command}{graphs}` on {'; and on '.join(machines)}."
+    where = "; and on ".join(found.machines(runs))
+    lines = [f"Made by `{command}{graphs}` on {where}."]
+    minutes = found.minutes(runs)
+    if minutes is not None:
+        lines.append(f"The times of its runs add up to {math.ceil(minutes)} min.")
+    return lines

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import math
 import multiprocessing
@@ -21,6 +23,7 @@ from torchrlopt.storage.directory import write_whole
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
+MEASURED = ("torch", "onnxruntime")  # what most runs that measure run graphs in
 UNKNOWN_MACHINE = "a machine that was not noted"
 OutcomeT = TypeVar("OutcomeT")
 
@@ -70,6 +73,11 @@ class Run(abc.ABC, Generic[OutcomeT]):
         """What it is, for people, as the beginning of the name of a file."""
 
     @property
+    def beside(self) -> str:
+        """What its results depend on beside its fields: data, prices, versions, constants, as text."""
+        return ""
+
+    @property
     def num_steps(self) -> int:
         """How often `make` tells that it went on."""
         return 1
@@ -109,11 +117,13 @@ class Finished(Generic[OutcomeT]):
         cpu_share: of the time that it took, for which this process had a core; less than 1 where other
             processes wanted the core, or where this one waited for its workers.
         machine: that made it, in words; not always the one that reports it.
+        seconds: that it took, on the clock; of a run that was killed and went on, of the last part.
     """
 
     outcome: OutcomeT
     cpu_share: float
     machine: str
+    seconds: float = 0.0
 
 
 class AllFinished:
@@ -133,6 +143,11 @@ class AllFinished:
         """Those that made some runs and what these need, each once."""
         return list(dict.fromkeys(self[run].machine for run in with_needs(runs)))
 
+    def minutes(self, runs: Sequence[Run[Any]]) -> float | None:
+        """That some runs and what these need took, each by itself; None where one has not noted it."""
+        seconds = [self[run].seconds for run in with_needs(runs)]
+        return sum(seconds) / 60 if all(seconds) else None
+
 
 def path_of(run: Run[Any], out: Path) -> Path:
     """The file of a run: its name, and a digest of all that its results depend on."""
@@ -147,6 +162,7 @@ def _depends_on(value: Any) -> Any:
         return [
             type(value).__name__,
             value.name,
+            value.beside,
             {each: _depends_on(getattr(value, each)) for each in fields},
         ]
     return [_depends_on(each) for each in value] if isinstance(value, tuple | list) else repr(value)
@@ -160,7 +176,10 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
         if path.exists():
             given = json.loads(path.read_text(encoding="utf-8"))
             found[run] = Finished(
-                run.read(given["outcome"]), given["cpu_share"], given.get("machine", UNKNOWN_MACHINE)
+                run.read(given["outcome"]),
+                given["cpu_share"],
+                given.get("machine", UNKNOWN_MACHINE),
+                given.get("seconds", 0.0),
             )
     return AllFinished(found)
 
@@ -202,11 +221,13 @@ def _ready(todo: Sequence[Run[Any]], place: Workplace) -> list[Run[Any]]:
 
 
 def make(run: Run[Any], out: Path, tell: Callable[[], None] = lambda: None) -> None:
-    """Make one run and keep it."""
+    """Make one run and keep it. All of them compute on one thread, as workers do."""
+    torch.set_num_threads(1)
     began, cpu_began = time.perf_counter(), time.process_time()
     outcome = run.make(tell)
-    cpu_share = (time.process_time() - cpu_began) / (time.perf_counter() - began)
-    found = Finished(outcome, cpu_share, this_machine())
+    seconds = time.perf_counter() - began
+    cpu_share = (time.process_time() - cpu_began) / seconds
+    found = Finished(outcome, cpu_share, this_machine(), seconds)
     told = json.dumps(_without_nan(dataclasses.asdict(found)), allow_nan=False)
     write_whole(path_of(run, out), told.encode())
 
@@ -214,6 +235,15 @@ def make(run: Run[Any], out: Path, tell: Callable[[], None] = lambda: None) -> N
 def this_machine() -> str:
     """What runs are made on, in words."""
     return f"{num_usable_cores()} cores of an {cpu_name()}, PyTorch {torch.__version__}"
+
+
+def versions(*packages: str) -> str:
+    """Of packages that are measured, those that are installed."""
+    found = []
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join(found)
 
 
 def _without_nan(value: Any) -> Any:

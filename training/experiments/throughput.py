@@ -7,7 +7,6 @@ peers are measured where they are installed; they are no requirement of anything
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 from training.collectors.collector import Collector
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.gym_task import ENVIRONMENTS, MAX_STEPS, GymTask
-from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.runs import Run, Scale, Workplace, versions
 
 STEPS = 10_000  # at least
 PORTION = 400  # steps that are asked for at once, or twenty episodes, which are about as many
@@ -122,6 +121,11 @@ class ThroughputRun(Run[Speed]):
         return f"throughput-{who}-{self.environment}-{self.steps}-{self.repetition}"
 
     @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return versions("gymnasium", *CONTENDERS[self.contender][0])
+
+    @property
     def is_measurement(self) -> bool:
         """See `Run`."""
         return True
@@ -195,15 +199,9 @@ def report(results: Results, folder: Path) -> list[str]:
         "",
         "- TorchRL writes each step into a TensorDict, RLlib passes it through its connectors; ours plays "
         "whole episodes in plain Python and packs them as they would be sent to the learner.",
-        f"- Versions: {', '.join(_versions(there))}.",
+        f"- Versions: {versions('gymnasium', *(each for name in there for each in CONTENDERS[name][0]))}.",
         *([f"- Not installed, so not measured: {', '.join(missing)}."] if missing else []),
     ]
-
-
-def _versions(there: list[str]) -> list[str]:
-    """Of Gymnasium, and of the first package of each contender that needs one."""
-    packages = ["gymnasium", *(CONTENDERS[name][0][0] for name in there if CONTENDERS[name][0])]
-    return [f"{package} {importlib.metadata.version(package)}" for package in packages]
 
 
 def _plot(best: Mapping[tuple[str, str], float], there: list[str], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures 4.3 and 4.7, predicted and measured latencies of what the rows make, and the toy BERT."""
+"""Figures 4.3 and 4.7: predicted and measured latencies of what the rows make of each graph."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from torchrlopt import _C
-from torchrlopt.machine.cost import device_model
-from torchrlopt.substitutions import load_library
-from training.device.prices import cost_of, prices_of
 from training.experiments.dissertation import trainings
 from training.experiments.dissertation.evaluation import DRAWN
-from training.experiments.dissertation.latency_run import AGAIN, EXECUTORS, LatencyOutcome, plan_of
-from training.experiments.dissertation.row_run import EXECUTOR, ROW_TITLES
-from training.experiments.dissertation.subjects import bert, graph_of, subjects, title_of
+from training.experiments.dissertation.latency_run import AGAIN, EXECUTORS, LatencyOutcome
+from training.experiments.dissertation.row_run import ROW_TITLES
+from training.experiments.dissertation.subjects import subjects, title_of
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.intervals import half_width, median_interval
 from training.experiments.runs import Run, Scale, Workplace
@@ -26,8 +22,6 @@ from training.experiments.runs import Run, Scale, Workplace
 THEIR_WM = {
     "resnet18": 3.0, "resnet50": 1.0, "inception_v3": 12.5, "squeezenet1_1": 18.9, "toy_bert": 54.1,
 }  # fmt: skip
-THEIR_PREDICTED = 58.23  # percent of the toy BERT's estimated time, table 4.3
-ASKED = 54.0
 RIVALS = ("greedy", "taso", "random", "agent")
 TITLES = {"greedy": "greedy", "taso": "TASO's search", "random": "random", "agent": "our agent", AGAIN: AGAIN}
 SOURCES = {"mf": "figure 4.3", "wm": "figure 4.7 and table 4.2"}
@@ -167,70 +161,6 @@ def _plot(bars: dict[tuple[str, str], dict[str, float]], row: str, path: Path) -
     figure.savefig(path, dpi=90)
 
 
-def report_bert(results: Results, folder: Path) -> list[str]:
-    """See `Experiment`: what each saves of the toy BERT, by every measure."""
-    scale, name = results.scale, bert(results.scale)
-    measured = results.finished.outcome(trainings.latencies(scale, results.place)[name])
-    others = results.finished.outcome(trainings.rivals(scale)[name])
-    plans = {**others.plans, "random": others.random.steps}
-    for row in ROW_TITLES:
-        runs_of_row = trainings.on_bert(row, scale, results.place)
-        best = max(runs_of_row, key=lambda run: results.finished.outcome(run).played.best)
-        plans[plan_of(best)] = results.finished.outcome(best).played.steps
-    cells: list[tuple[Cell, ...]] = []
-    predicted: dict[str, float] = {}
-    metrics = ("time_us", "launches", "bytes", "flops")
-    for plan, steps in plans.items():
-        before, after = _metrics(name, []), _metrics(name, steps)
-        saved = [100 * (1 - after[metric] / before[metric]) for metric in metrics]
-        own = [100 * (1 - 1 / float(np.median(measured.ratios(each, plan)))) for each in EXECUTORS]
-        title = TITLES.get(plan) or f"{ROW_TITLES[plan.split()[0]]}, the best seed"
-        predicted[title] = saved[0]
-        cells.append((title, *saved, *own))
-    columns = ("plan", "predicted_time", "launches", "memory_traffic", "flops", *EXECUTORS)
-    write_csv(folder / "toy_bert.csv", columns, cells)
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    panel = figure.subplots()
-    for number, column in enumerate((1, 5, 6)):
-        panel.bar(
-            [i + 0.25 * number for i in range(len(cells))],
-            [float(cell[column]) for cell in cells],
-            0.25,
-            label=("predicted", *EXECUTORS)[number],
-        )
-    panel.set_xticks(range(len(cells)), [str(cell[0]) for cell in cells], rotation=15, fontsize=7)
-    panel.axhline(ASKED, color="black", linewidth=0.6, linestyle="--", label=f"{ASKED:g} %")
-    panel.set_ylabel("time saved, %")
-    panel.legend(fontsize=7)
-    figure.savefig(folder / "toy_bert.png", dpi=90)
-    best_title = max(predicted, key=lambda each: predicted[each])
-    is_there = predicted[best_title] >= ASKED
-    most_launches = max(float(cell[2]) for cell in cells)
-    return [
-        "![time saved](toy_bert.png)",
-        "",
-        f"Percent of {title_of(name)} that is saved. Theirs: {THEIR_PREDICTED} % of the estimated time "
-        f"(table 4.3, temperature 1.5) and {THEIR_WM['toy_bert']} % of TensorFlow's measured time (table "
-        "4.2), on a GPU. The paper's own measure is the first column: estimated time, before and after.",
-        "",
-        *table(("plan of", "estimated time", "launches", "memory traffic", "FLOPs", *EXECUTORS), cells),
-        "",
-        f"- {'Agrees' if is_there else 'Does not agree'}: the most that any plan saves of the estimated "
-        f"time is {predicted[best_title]:.1f} % ({best_title}); {ASKED:g} % are asked for.",
-        f"- Of the launches, {most_launches:.1f} % are saved at the most. Their estimate is of a GPU, ours "
-        "of a CPU, where products cost their arithmetic: that much of small products is launches on a GPU "
-        "is our guess at the difference, not measured. And each attention is an output here, while nothing "
-        "reads it in TASO's example.",
-    ]
-
-
-def _metrics(name: str, steps: Sequence[tuple[str, int]]) -> dict[str, float]:
-    library = load_library()
-    cost = cost_of(prices_of(device_model(EXECUTOR, "cpu")))
-    state = _C.RewriteState(_C.replay(graph_of(name), library, list(steps)), library, cost)
-    return dict(state.metrics)
-
-
 FIGURE_4_3, FIGURE_4_7 = (
     Experiment(
         f"Latencies of what {title} makes of each graph",
@@ -243,11 +173,4 @@ FIGURE_4_3, FIGURE_4_7 = (
         ("mf", "fig4.3", "the model-free agent"),
         ("wm", "fig4.7", "the agent trained in a world model"),
     )
-)
-TOY_BERT = Experiment(
-    "How much of the toy BERT's time is saved",
-    "Parker 2021, tables 4.2 and 4.3",
-    runs,
-    report_bert,
-    trainings.WALL_NOTE,
 )

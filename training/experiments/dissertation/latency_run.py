@@ -16,7 +16,7 @@ from training.experiments.dissertation.evaluation import Steps
 from training.experiments.dissertation.rivals import RivalsRun
 from training.experiments.dissertation.row_run import RowRun
 from training.experiments.dissertation.subjects import module_of
-from training.experiments.runs import Run, finished
+from training.experiments.runs import MEASURED, Run, finished, versions
 
 EXECUTORS = ("eager", "onnxruntime")
 ORIGINAL, AGAIN = "original", "original again"
@@ -65,6 +65,11 @@ class LatencyRun(Run[LatencyOutcome]):
         """See `Run`."""
         code = hashlib.sha256(" ".join(run.name for run in self.needs).encode()).hexdigest()[:8]
         return f"latency-{self.graph}-{code}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return f"{ROUNDS} {ROUND_S} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

@@ -18,7 +18,7 @@ from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.dissertation.search_run import SearchRun, prices
 from training.experiments.graphs_of_paper import graph_of, module_of
 from training.experiments.own_process import in_own_process
-from training.experiments.runs import Run
+from training.experiments.runs import MEASURED, Run, versions
 
 AS_WRITTEN = "as written"  # the module itself, called by PyTorch
 UNOPTIMISED = "unoptimised"  # the graph as it is, on the executor
@@ -105,6 +105,11 @@ class MeasuredRun(Run[Measured]):
         return (
             f"measured-{self.graph}-{self.executor}-{self.calls}x{len(self.forms)}-{forms}-{'-'.join(rules)}"
         )
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return versions(*MEASURED)
 
     @property
     def is_measurement(self) -> bool:

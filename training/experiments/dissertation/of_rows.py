@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from training.experiments.dissertation.applied import FIGURE_4_11, STEP_TIMES
 from training.experiments.dissertation.dreams import FIGURE_4_8, FIGURE_4_9, TABLE_4_3
-from training.experiments.dissertation.improvements import FIGURE_4_3, FIGURE_4_7, TOY_BERT
+from training.experiments.dissertation.improvements import FIGURE_4_3, FIGURE_4_7
 from training.experiments.dissertation.learning import FIGURE_4_4, FIGURE_4_10
 from training.experiments.dissertation.rewards import FIGURE_4_6
+from training.experiments.dissertation.toy_bert import TOY_BERT
 from training.experiments.experiment import Experiment
 
 EXPERIMENTS_OF_ROWS: Mapping[str, Experiment] = {

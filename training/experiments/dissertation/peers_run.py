@@ -13,7 +13,7 @@ from baselines.peers.registry import installed_peers
 from baselines.shared.rounds import Settings, measure_model
 from torchrlopt.substitutions import load_library
 from training.experiments.graphs_of_paper import GRAPHS
-from training.experiments.runs import Run
+from training.experiments.runs import MEASURED, Run, versions
 
 BASE = "eager"
 #: Of the paper's and this issue's peers those that have a CPU, beside what we give it to.
@@ -71,6 +71,11 @@ class PeersRun(Run[PeersOutcome]):
     def name(self) -> str:
         """See `Run`."""
         return f"peers-{self.graph}-{self.rounds}x{len(self.peers)}-{load_library().hash[:8]}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return versions(*MEASURED, "tensorflow-cpu", "tensorflow", "apache-tvm")
 
     @property
     def is_measurement(self) -> bool:

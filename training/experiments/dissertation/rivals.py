@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchrlopt import searcher_table
 from torchrlopt.agent import catalogue
-from torchrlopt.machine.cost import device_model
 from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import cost_of, prices_of
-from training.experiments.dissertation.evaluation import Played, Steps, UniformCandidates, gain_of, played
-from training.experiments.dissertation.row_run import EXECUTOR, SETTINGS, played_of
+from training.device.prices import cost_of
+from training.experiments.dissertation.evaluation import (
+    DRAWN,
+    Played,
+    Steps,
+    UniformCandidates,
+    gain_of,
+    played,
+)
+from training.experiments.dissertation.row_run import (
+    CPU,
+    EXECUTOR,
+    SETTINGS,
+    played_of,
+    prices_on,
+)
 from training.experiments.dissertation.subjects import graph_of
 from training.experiments.runs import Run
 
@@ -47,24 +58,30 @@ class RivalsRun(Run[RivalsOutcome]):
         graph: a name in `subjects`.
         seed: of random play.
         taso_steps: most expansions of TASO's search.
+        device: type of the device whose typical prices all of them go by.
     """
 
     graph: str
     seed: int
     taso_steps: int
+    device: str = CPU
 
     @property
     def name(self) -> str:
         """See `Run`."""
+        return f"rivals-{self.graph}-taso{self.taso_steps}-seed{self.seed}-{self.device}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
         agent = catalogue.digest(Options(searcher="agent"))
         told = f"{load_library().hash} {agent} {AGENT_STEPS} {TASO_ALPHA} {SETTINGS['mf']}"
-        code = hashlib.sha256(told.encode()).hexdigest()[:8]
-        return f"rivals-{self.graph}-taso{self.taso_steps}-seed{self.seed}-{code}"
+        return f"{told} {prices_on(self.device).to_json()} {DRAWN}"
 
     def make(self, tell: Callable[[], None]) -> RivalsOutcome:
         """See `Run`."""
         graph, library = graph_of(self.graph), load_library()
-        cost = cost_of(prices_of(device_model(EXECUTOR, "cpu")))
+        cost = cost_of(prices_on(self.device))
         plans: dict[str, Steps] = {}
         for name, steps in (("greedy", 0), ("taso", self.taso_steps), ("agent", AGENT_STEPS)):
             options = Options.from_dict(

@@ -16,11 +16,11 @@ from torchrlopt.agent.world.latent_controller import LatentChooser
 from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import cost_of, prices_of
+from training.device.prices import Prices, cost_of, prices_of
 from training.dream_trainer import DreamTrainer
 from training.episodes.play import CandidateChooser
 from training.episodes.random_keys import Purpose, torch_seed
-from training.experiments.dissertation.evaluation import Played, env_step_ms, played
+from training.experiments.dissertation.evaluation import DRAWN, Played, env_step_ms, played
 from training.experiments.dissertation.subjects import graph_of
 from training.experiments.runs import RUNS, Run
 from training.learning.world_data import sequences
@@ -29,6 +29,7 @@ from training.scores.world_model_scores import episode_gains
 from training.trainer import STATE, read_log
 
 EXECUTOR = "eager"  # whose prices are the rewards
+CPU, GPU = "cpu", "cuda"
 MINUTES = 30.0  # most of one training
 #: Beside the defaults of runs on one graph; a part of the name of each run.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -36,6 +37,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "wm": {"max_steps": 50, "minutes": MINUTES, "model_batches": 12, "dream_batch": 128, "dream_updates": 5},
 }
 ROW_TITLES = {"mf": "MF", "wm": "WM"}
+
+
+def prices_on(device: str) -> Prices:
+    """Typical prices of the executor on a type of device, of one thread where it is a CPU."""
+    return prices_of(device_model(EXECUTOR, device, threads=1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +94,7 @@ class RowRun(Run[RowOutcome]):
         updates: of the training.
         out: folder of the experiments.
         reward: a name in `torchrlopt.env.REWARDS`.
+        device: type of the device whose typical prices are the rewards.
     """
 
     row: str
@@ -96,6 +103,7 @@ class RowRun(Run[RowOutcome]):
     updates: int
     out: Path = dataclasses.field(compare=False)
     reward: str = "best_so_far"
+    device: str = CPU
 
     @property
     def config(self) -> Config:
@@ -106,9 +114,14 @@ class RowRun(Run[RowOutcome]):
     @property
     def name(self) -> str:
         """See `Run`."""
+        code = hashlib.sha256(self.beside.encode()).hexdigest()[:8]  # it names the folder of the training
+        return f"{self.row}-{self.graph}-{self.reward}-{self.updates}-seed{self.seed}-{self.device}-{code}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
         settings = dataclasses.replace(self.config, updates=0, seed=0).to_json()
-        code = hashlib.sha256(f"{settings} {load_library().hash}".encode()).hexdigest()[:8]
-        return f"{self.row}-{self.graph}-{self.reward}-{self.updates}-seed{self.seed}-{code}"
+        return f"{settings} {load_library().hash} {prices_on(self.device).to_json()} {DRAWN}"
 
     @property
     def num_steps(self) -> int:
@@ -124,8 +137,8 @@ class RowRun(Run[RowOutcome]):
         """The training, as far as it has gone."""
         maker = DreamTrainer if self.row in DreamTrainer.rows else RealTrainer
         resume = (self.folder / STATE).exists()
-        prices = prices_of(device_model(EXECUTOR, "cpu"))
-        return maker(self.config, self.folder, resume=resume, prices=prices, graph=graph_of(self.graph))
+        graph, prices = graph_of(self.graph), prices_on(self.device)
+        return maker(self.config, self.folder, resume=resume, prices=prices, graph=graph)
 
     def make(self, tell: Callable[[], None]) -> RowOutcome:
         """See `Run`."""

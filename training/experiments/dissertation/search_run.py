@@ -11,6 +11,7 @@ import numpy as np
 from torchrlopt import _C
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.machine.cost.model import device_model
+from training.device.prices import prices_of
 from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.graphs_of_paper import graph_of
 from training.experiments.runs import Run
@@ -103,6 +104,11 @@ class SearchRun(Run[Found]):
         how = f"{self.searcher}{self.alpha:g}" if self.searcher == "taso" else self.searcher
         where = f"{self.executor}-seed{self.seed}-{library(self.rules).hash[:8]}"
         return f"search-{self.graph}-{how}-{self.steps}-{self.rules}-{where}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return f"{NOISE} {prices_of(device_model(self.executor, threads=1)).to_json()}"
 
     def make(self, tell: Callable[[], None]) -> Found:
         """See `Run`."""

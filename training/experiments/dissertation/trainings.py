@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from training.experiments.dissertation.latency_run import LatencyRun
 from training.experiments.dissertation.rivals import TASO_STEPS, RivalsRun
-from training.experiments.dissertation.row_run import RowOutcome, RowRun
+from training.experiments.dissertation.row_run import GPU, ROW_TITLES, RowOutcome, RowRun
 from training.experiments.dissertation.subjects import bert, subjects
 from training.experiments.dissertation.temperature_run import TemperatureRun
 from training.experiments.runs import Scale, Workplace
@@ -59,8 +59,26 @@ def on_bert(row: str, scale: Scale, place: Workplace) -> list[RowRun]:
 
 def rivals(scale: Scale) -> dict[str, RivalsRun]:
     """By graph."""
-    steps = max(100, round(scale.share * TASO_STEPS))
-    return {graph: RivalsRun(graph, 0, steps) for graph in subjects(scale)}
+    return {graph: RivalsRun(graph, 0, _taso_steps(scale)) for graph in subjects(scale)}
+
+
+def _taso_steps(scale: Scale) -> int:
+    return max(100, round(scale.share * TASO_STEPS))
+
+
+def rows_on_gpu(scale: Scale, place: Workplace) -> dict[tuple[str, int], RowRun]:
+    """Trainings on the toy BERT by row and seed, with typical prices of a GPU as rewards."""
+    updates = least(scale, UPDATES)
+    return {
+        (row, seed): RowRun(row, bert(scale), seed, updates, place.out, device=GPU)
+        for row in ROW_TITLES
+        for seed in range(scale.seeds)
+    }
+
+
+def rivals_on_gpu(scale: Scale) -> RivalsRun:
+    """Those of `rows_on_gpu`."""
+    return RivalsRun(bert(scale), 0, _taso_steps(scale), GPU)
 
 
 def latencies(scale: Scale, place: Workplace) -> dict[str, LatencyRun]:

@@ -88,6 +88,12 @@ class AskingRun(Run[Asked]):
         return f"asking-{self.row}-{self.space.subject}-{self.space.executor}-{self.updates}-seed{self.seed}"
 
     @property
+    def beside(self) -> str:
+        """See `Run`."""
+        settings = self.config.to_json() if self.row in LEARNERS else ""
+        return f"{settings} {prices(self.space.executor).to_json()}"
+
+    @property
     def num_steps(self) -> int:
         """Updates."""
         return max(1, self.updates)

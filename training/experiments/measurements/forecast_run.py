@@ -59,6 +59,12 @@ class ForecastRun(Run[Forecasts]):
         return f"forecast-{self.members}x{self.epochs}-{self.bases}-{code}"
 
     @property
+    def beside(self) -> str:
+        """See `Run`."""
+        files = sorted({DATA / f"{space.executor}.jsonl.xz" for space in self.spaces})
+        return " ".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+
+    @property
     def needs(self) -> Sequence[Run[Any]]:
         """See `Run`."""
         return self.spaces

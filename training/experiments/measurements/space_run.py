@@ -24,7 +24,7 @@ from training.device.prices import Prices, cost_of, prices_of
 from training.experiments.measurements.space import Space, Steps
 from training.experiments.measurements.subjects import MOST_GRAPHS, SUBJECTS
 from training.experiments.own_process import in_own_process
-from training.experiments.runs import Run
+from training.experiments.runs import MEASURED, Run, versions
 from training.graphs.fingerprint import fingerprint
 
 PASSES = 2  # the first is what is told, the second what is true
@@ -115,6 +115,11 @@ class SpaceRun(Run[MeasuredSpace]):
     def name(self) -> str:
         """See `Run`."""
         return f"space-{self.subject}-{self.executor}-{self.blocks}-{load_library().hash[:8]}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return f"{PASSES} {_BLOCK} {MOST_GRAPHS} {prices(self.executor).to_json()} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:
