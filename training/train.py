@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import Any
 
+from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.machine.cost import device_model
 from training.config import CHOICES, Config, meanings
 from training.device.prices import Prices, prices_of
 from training.dream_trainer import DreamTrainer
+from training.episodes.answers import Answers
 from training.real_trainer import RealTrainer
-from training.trainer import Trainer
 
 
 def trainer_of(
@@ -27,7 +29,9 @@ def trainer_of(
     resume: bool = False,
     prices: Prices | None = None,
     start: Agent | None = None,
-) -> Trainer:
+    graph: _C.Graph | None = None,
+    answers: Answers | None = None,
+) -> RealTrainer | DreamTrainer:
     """The run that trains the row of a configuration.
 
     Args:
@@ -36,10 +40,13 @@ def trainer_of(
         resume: continue the run in the folder.
         prices: of the device; the default one if None.
         start: to go on from; for the rows of `RealTrainer` only, which see.
+        graph: see `Trainer`.
+        answers: see `Trainer`.
     """
+    given: dict[str, Any] = {"resume": resume, "prices": prices, "graph": graph, "answers": answers}
     if config.row in DreamTrainer.rows:
-        return DreamTrainer(config, folder, resume=resume, prices=prices)
-    return RealTrainer(config, folder, resume=resume, prices=prices, start=start)
+        return DreamTrainer(config, folder, **given)
+    return RealTrainer(config, folder, start=start, **given)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
 
-from training.experiments.runs import Run
+from training.experiments.runs import Run, Scale
 
-_ROUNDS = 50_000
+_ROUNDS = 50_000  # of the work, in full
+_SMALL_SHARE = 0.05  # below it: a hundredth
 _WIDTH, _ROWS = 64, 200  # of a layer, and of what it is given: a policy's size
 
 
@@ -44,7 +45,7 @@ class CoresRun(Run[CoresOutcome]):
     """
 
     repetition: int
-    rounds: int = _ROUNDS
+    rounds: int
 
     @property
     def name(self) -> str:
@@ -88,3 +89,21 @@ def seconds_of_work(rounds: int) -> float:
     for _ in range(rounds):
         torch.relu(rows @ weight)
     return time.perf_counter() - began
+
+
+def cores(scale: Scale) -> list[CoresRun]:
+    """One for each repetition of a table of workers."""
+    rounds = _ROUNDS // 100 if scale.share < _SMALL_SHARE else _ROUNDS
+    return [CoresRun(repetition, rounds) for repetition in range(scale.seeds)]
+
+
+def control(outcomes: Sequence[CoresOutcome]) -> str:
+    """What a report says of them."""
+    gain = 2 * min(each.alone_seconds for each in outcomes) / min(each.together_seconds for each in outcomes)
+    gains = [each.gain for each in outcomes]
+    return (
+        f"- Control: two processes that share nothing and only multiply small matrices do {gain:.2f} times "
+        f"as much as one here, each at its best ({min(gains):.2f} to {max(gains):.2f} measurement by "
+        "measurement). Other work may share the cores better or worse; a gain above 2 is the machine's "
+        "unevenness."
+    )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from training.collectors import collector
 from training.config import Config
-from training.experiments.cores_run import CoresOutcome, CoresRun
+from training.experiments.cores_run import control, cores
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.graph_run import GraphOutcome, GraphRun
 from training.experiments.runs import Finished, Scale, Workplace
 
 ALONE = "in_process"
-KINDS = ("threads", "processes", "ray")
+KINDS = tuple(kind for kind in collector.KINDS if kind not in (collector.AUTO, ALONE))
 WORKERS = (1, 2)
 PHASES = ("collect", "broadcast", "learn")
 UPDATES = 10  # that are timed, in all; one more, in which workers begin, is not
@@ -47,12 +48,6 @@ def settings(scale: Scale, place: Workplace) -> dict[Setting, GraphRun]:
                 )
                 found[row, kind, count, repetition] = GraphRun(config, 0, repetition, is_timed=True)
     return found
-
-
-def cores(scale: Scale) -> list[CoresRun]:
-    """The control: what two processes that share nothing gain, once for each repetition."""
-    rounds = 500 if scale.share < SMALL_SHARE else 50_000
-    return [CoresRun(repetition, rounds) for repetition in range(scale.seeds)]
 
 
 def _is_there(kind: str) -> bool:
@@ -94,7 +89,7 @@ def report(results: Results, folder: Path) -> list[str]:
         "the shortest time counts, and before these there was one update in which the workers began.",
         "",
         *_words(found, best, all(same.values())),
-        _control([results.finished.outcome(run) for run in cores(results.scale)]),
+        control([results.finished.outcome(run) for run in cores(results.scale)]),
     ]
 
 
@@ -161,17 +156,6 @@ def _words(
     if not _is_there("ray"):
         said.append("- Ray is not installed (`pip install '.[ray]'`) and so not in the table.")
     return said
-
-
-def _control(outcomes: Sequence[CoresOutcome]) -> str:
-    least = min(each.alone_seconds for each in outcomes)
-    gain = 2 * least / min(each.together_seconds for each in outcomes)
-    gains = [each.gain for each in outcomes]
-    return (
-        f"- Control: two processes that share nothing and only multiply matrices compute {gain:.2f} times as "
-        f"much as one here, each at its best ({min(gains):.2f} to {max(gains):.2f} measurement by "
-        "measurement). A gain above that is the machine's unevenness, not the workers'."
-    )
 
 
 def _plot(best: Mapping[tuple[str, str, int], dict[str, float]], path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from training.experiments.cores_run import control, cores
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.runs import Finished, Scale, Workplace
 from training.experiments.thesis_run import NOTE, ThesisRun, workers_of
@@ -89,6 +90,7 @@ def report(results: Results, folder: Path) -> list[str]:
         "over that of k; rho* counts the broadcast too. One worker is this process.",
         "",
         *_words(lines, means, min(each.cpu_share for each in one_process), steps),
+        control([results.finished.outcome(run) for run in cores(results.scale)]),
     ]
 
 
@@ -146,7 +148,7 @@ def _plot(means: dict[int, list[float]], path: Path) -> None:
 TABLE_6_1 = Experiment(
     "Time of collection, broadcast and learning by number of workers",
     "Mayer 2023, table 6.1 and figures 6.1 and 6.2",
-    lambda scale, place: list(settings(scale, place).values()),
+    lambda scale, place: [*settings(scale, place).values(), *cores(scale)],
     report,
     NOTE,
 )

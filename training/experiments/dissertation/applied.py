@@ -115,7 +115,7 @@ def report_steps(results: Results, folder: Path) -> list[str]:
         "operators; ours are priced by a table.",
         *(
             f"- {cell[0]}: {100 * (1 - float(cell[1]) / float(cell[3])):.0f} % of a real step of WM is "
-            "observing and the networks, the encoder above all, which imagination skips. The environment "
+            "observing and the networks, of which imagination skips the encoder. The environment "
             f"alone takes {float(cell[1]) / float(cell[4]):.1f} times an imagined step."
             for cell in cells
         ),

@@ -127,11 +127,10 @@ def _words(
         each: float(np.median(ratios[each][row]) / np.median(ratios[each]["taso"])) for each in EXECUTORS
     }
     told = ", ".join(f"{100 * (ratio - 1):+.1f} % in {each}" for each, ratio in against.items())
-    theirs = (
-        "theirs is 9 % slower than TASO's at the worst"
-        if row == "mf"
-        else "theirs is 7.3 % faster than TASO's on BERT, and slower on SqueezeNet and Inception"
-    )
+    theirs = {
+        "mf": "theirs is 9 % slower than TASO's at the worst",
+        "wm": "theirs is 7.3 % faster than TASO's on BERT, and slower on SqueezeNet and Inception",
+    }[row]
     said.append(f"  Measured speed against the plan of TASO's search: {told}; {theirs}.")
     if row == "wm" and graph in THEIR_WM:
         saved = ", ".join(

@@ -26,6 +26,7 @@ from training.experiments.runs import RUNS, Run
 from training.learning.world_data import sequences
 from training.real_trainer import RealTrainer
 from training.scores.world_model_scores import episode_gains
+from training.train import trainer_of
 from training.trainer import STATE, read_log
 
 EXECUTOR = "eager"  # whose prices are the rewards
@@ -135,10 +136,9 @@ class RowRun(Run[RowOutcome]):
 
     def trainer(self) -> RealTrainer | DreamTrainer:
         """The training, as far as it has gone."""
-        maker = DreamTrainer if self.row in DreamTrainer.rows else RealTrainer
         resume = (self.folder / STATE).exists()
         graph, prices = graph_of(self.graph), prices_on(self.device)
-        return maker(self.config, self.folder, resume=resume, prices=prices, graph=graph)
+        return trainer_of(self.config, self.folder, resume=resume, prices=prices, graph=graph)
 
     def make(self, tell: Callable[[], None]) -> RowOutcome:
         """See `Run`."""

@@ -164,8 +164,7 @@ def _words(found: Mapping[Setting, Found], names: Sequence[str], seeds: int, ste
         f"on {_list(lost)}: its steps are single places, and each is an expansion, while greedy takes a step "
         f"and never comes back. {_why_less(found, lost, every)}",
         f"- With TASO's own rules the same search saves less than with our library on {_list(poorer)}, and "
-        f"more on {_list(richer)}. So what TASO's rules are worth and what its search is worth are two "
-        "questions.",
+        f"more on {_list(richer)}.",
         f"- TASO's rules are {count} of the {_RELEASED} of its file, those that are proved, with what its "
         "program has built in and normal forms of linear layers; see docs/training.md.",
         "- Seconds are not comparable: theirs contain measurements on a GPU, ours are predicted prices.",

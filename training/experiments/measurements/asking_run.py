@@ -22,6 +22,7 @@ from training.experiments.measurements.space import Space
 from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun, prices
 from training.experiments.runs import Run, finished
 from training.real_trainer import RealTrainer
+from training.train import trainer_of
 
 #: Rows that are trained, with arguments beside those of every run on one graph; of 16 episodes an update.
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
@@ -29,7 +30,7 @@ LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
     "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
 }
-FORETOLD = "plan_foretold"  # PLAN that begins with what networks foretell in place of prices
+FORETOLD = "belief_foretold"  # begins with what networks foretell in place of prices
 ROWS = (*SEARCHERS, FORETOLD, *LEARNERS)
 _MOST_STEPS = 25  # of an episode
 
@@ -138,9 +139,10 @@ class AskingRun(Run[Asked]):
         return by_belief(*given, before=found.shares[self.forecast.spaces.index(self.space)])
 
     def _trainer(self, folder: Path, measured: MeasuredSpace, answers: Answers) -> RealTrainer | DreamTrainer:
-        maker = DreamTrainer if self.row in DreamTrainer.rows else RealTrainer
-        graph = _C.parse_graph(measured.first)
-        return maker(self.config, folder, prices=prices(self.space.executor), graph=graph, answers=answers)
+        own = prices(self.space.executor)
+        return trainer_of(
+            self.config, folder, prices=own, graph=_C.parse_graph(measured.first), answers=answers
+        )
 
     def read(self, kept: Mapping[str, Any]) -> Asked:
         """See `Run`."""

@@ -1,4 +1,4 @@
-"""What is believed of the times of a space's graphs, corrected by each measurement: the model of row PLAN.
+"""What is believed of the times of a space's graphs, corrected by each measurement: a model of prices.
 
 A Gaussian process. A graph's time is the sum over its nodes of price times factor. Factors are unknown: of a
 kind of operator, of an operator in one shape, and of two that follow each other, which an executor may fuse.

@@ -14,8 +14,9 @@ from torchrlopt import _C
 from training.experiments.measurements.believed import Belief
 from training.experiments.measurements.space import Space
 
-_DOUBT = 1.0  # standard deviations below the mean by which PLAN orders
-_BATCH = 20  # PLAN measures one in so many of what it knows before it thinks again
+BELIEF = "belief"
+_DOUBT = 1.0  # standard deviations below the mean by which `by_belief` orders
+_BATCH = 20  # it measures one in so many of what it knows before it thinks again
 
 Order = Generator[int, float, None]
 
@@ -54,7 +55,7 @@ def by_belief(
     rng: np.random.Generator,
     before: Sequence[float] | None = None,
 ) -> Order:
-    """PLAN: what a model of the machine that learns, see `Belief`, hopes to be fastest."""
+    """What a model of the machine that learns, see `Belief`, hopes to be fastest."""
     belief = Belief.of(space.graphs, cost, before)
     asked: list[int] = []
     told: list[float] = []
@@ -87,5 +88,5 @@ SEARCHERS: dict[str, Callable[[Space, _C.CostModel, np.random.Generator], Order]
     "random": at_random,
     "price": by_price,
     "best_first": best_first,
-    "plan": by_belief,
+    BELIEF: by_belief,
 }

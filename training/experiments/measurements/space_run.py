@@ -30,7 +30,7 @@ from training.graphs.fingerprint import fingerprint
 PASSES = 2  # the first is what is told, the second what is true
 THREADS = 1
 _BLOCK = 4  # calls of a graph that are timed one after the other, after one that is not
-_FAILED = 10.0  # what is told of a graph that the executor does not run
+FAILED = 10.0  # what is told of a graph that the executor does not run
 _TOGETHER = 40  # graphs that are held lowered at the same time
 
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ class MeasuredSpace:
         rng = np.random.default_rng(seed)
         return np.array(
             [
-                np.median(rng.permutation(each[0])[: len(each[0]) // 2]) if each else _FAILED
+                np.median(rng.permutation(each[0])[: len(each[0]) // 2]) if each else FAILED
                 for each in self.ratios
             ]
         )
@@ -80,7 +80,7 @@ class MeasuredSpace:
     @property
     def fastest(self) -> int:
         """Position of the graph with the least time, by all of its calls."""
-        return int(np.argmin([np.median(np.concatenate(each)) if each else _FAILED for each in self.ratios]))
+        return int(np.argmin([np.median(np.concatenate(each)) if each else FAILED for each in self.ratios]))
 
     @property
     def noise(self) -> float:
@@ -94,7 +94,7 @@ class MeasuredSpace:
     @property
     def true(self) -> Floats:
         """[N], the same of calls that nobody is told of: what the least of many is really."""
-        return np.array([np.median(each[1]) if each else _FAILED for each in self.ratios])
+        return np.array([np.median(each[1]) if each else FAILED for each in self.ratios])
 
 
 @dataclasses.dataclass(frozen=True)
