@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -65,7 +64,6 @@ def test_every_figure_is_made_and_none_of_its_runs_twice(place: Workplace) -> No
         assert f"({name}.png)" in report
         assert (place.out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (place.out / f"{name}.png").stat().st_size < 100_000
-    assert "heirs" in report
     made = {path: path.stat().st_mtime_ns for path in (place.out / "runs").glob("*.json")}
     again = reproduce(["fig4.3", "table4.3"], SCALE, place).read_text(encoding="utf-8")
     assert again == report, "the report of the same runs is the same, and the other sections stay"
@@ -266,4 +264,4 @@ def test_what_is_needed_is_made_first() -> None:
     ordered = with_needs(runs)
     for run in ordered:
         assert all(ordered.index(need) < ordered.index(run) for need in run.needs)
-    assert json.dumps([run.name for run in ordered])
+    assert len(ordered) > len(runs), "trainings and rivals are among them"

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from training.experiments.composition import COMPONENTS
 from training.experiments.curves import FIGURE_6_3
@@ -19,7 +18,7 @@ from training.experiments.experiment import Experiment, Results
 from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
 from training.experiments.graph_scaling import SCALING
 from training.experiments.measurements.experiment import MEASUREMENTS
-from training.experiments.runs import AllFinished, Run, Scale, Workplace, make_all
+from training.experiments.runs import Scale, Workplace, make_all
 from training.experiments.runtime import TABLE_6_1
 from training.experiments.sampling import TABLE_6_2, TABLE_6_3
 from training.experiments.throughput import THROUGHPUT
@@ -65,7 +64,8 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
     for name in names:
         experiment = EXPERIMENTS[name]
         head = [f"## {name}: {experiment.title}", "", f"{experiment.source}.", ""]
-        made_by = _made_by(name, scale, found, experiment.runs(scale, place))
+        runs = experiment.runs(scale, place)
+        made_by = _made_by(name, scale, place, found.machines(runs), found.minutes(runs))
         made_by += [*experiment.note.splitlines(), ""]
         lines = [*head, *made_by, *experiment.report(Results(found, scale, place), place.out)]
         sections[name] = "\n".join(lines) + "\n"
@@ -81,12 +81,15 @@ def _sections(report: str) -> dict[str, str]:
     return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _made_by(name: str, scale: Scale, found: AllFinished, runs: Sequence[Run[Any]]) -> list[str]:
+def _made_by(
+    name: str, scale: Scale, place: Workplace, machines: Sequence[str], minutes: float | None
+) -> list[str]:
+    """The command that makes a section again, and where and in which time its runs were made."""
     command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
     graphs = f" --graphs {','.join(scale.graphs)}" if scale.graphs and name in EXPERIMENTS_OF_ROWS else ""
-    where = "; and on ".join(found.machines(runs))
-    lines = [f"Made by `{command}{graphs}` on {where}."]
-    minutes = found.minutes(runs)
+    if place.collector != Workplace.collector:
+        command += f" --collector {place.collector}"
+    lines = [f"Made by `{command}{graphs}` on {'; and on '.join(machines)}."]
     if minutes is not None:
         lines.append(f"The times of its runs add up to {math.ceil(minutes)} min.")
     return lines

@@ -13,15 +13,9 @@ from scipy import stats
 from training.config import Config
 from training.dream_trainer import RANDOM_UPDATES
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
-from training.experiments.measurements.asking_run import (
-    BELIEF,
-    FORETOLD,
-    LEARNERS,
-    ROWS,
-    Asked,
-    AskingRun,
-)
+from training.experiments.measurements.asking_run import FORETOLD, LEARNERS, ROWS, Asked, AskingRun
 from training.experiments.measurements.forecast_run import ForecastRun
+from training.experiments.measurements.searchers import BELIEF
 from training.experiments.measurements.space_run import FAILED, MeasuredSpace, SpaceRun
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
 from training.experiments.runs import Run, Scale, Workplace

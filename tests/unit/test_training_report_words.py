@@ -1,0 +1,48 @@
+"""Sentences of the papers' report follow from the data: training/experiments/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.experiments.cores_run import CoresOutcome, CoresRun
+from training.experiments.dissertation import toy_bert
+from training.experiments.reproduction import _made_by, _sections
+from training.experiments.runs import AllFinished, Finished, Scale, Workplace
+
+
+@pytest.mark.parametrize(("gain", "said"), [(60.0, "Agrees here"), (54.0, "Agrees here"), (38.0, "Does not")])
+def test_the_toy_bert_agrees_where_enough_is_saved(gain: float, said: str) -> None:
+    cells = [("greedy", 10.0, 1.0, 2.0, 3.0), ("MF", gain, 40.0, 50.0, 21.5)]
+    told = toy_bert._verdict("here", cells)
+    assert told.startswith(f"- {said}")
+    assert f"{gain:.1f} % (MF, with 40.0 % of the launches and 21.5 % of the FLOPs)" in told
+
+
+def test_the_command_of_a_section_has_all_that_it_depends_on() -> None:
+    place = Workplace(Path("x"), collector="threads")
+    told = _made_by("fig4.3", Scale(0.1, 2, ("resnet18",)), place, ["a", "b"], 61.2)
+    assert told == [
+        "Made by `python training/reproduce.py fig4.3 --share 0.1 --seeds 2 --collector threads "
+        "--graphs resnet18` on a; and on b.",
+        "The times of its runs add up to 62 min.",
+    ]
+    assert len(_made_by("fig4.3", Scale(0.1, 2), Workplace(Path("x")), ["a"], None)) == 1
+
+
+def test_sections_of_any_name_stay_in_a_report() -> None:
+    report = "# Title\n\n## fig4.1: one\n\ntext\n\n## own-name: two\n\nmore\n"
+    assert _sections(report) == {
+        "fig4.1": "## fig4.1: one\n\ntext\n",
+        "own-name": "## own-name: two\n\nmore\n",
+    }
+
+
+def test_minutes_are_told_only_where_every_run_has_noted_its_own() -> None:
+    runs = [CoresRun(0, 1), CoresRun(1, 1)]
+    outcome = CoresOutcome(1.0, 1.0)
+    known = {run: Finished(outcome, 1.0, "here", 90.0) for run in runs}
+    assert AllFinished(known).minutes([*runs, runs[0]]) == 3.0, "each counts once"
+    old = {**known, runs[1]: Finished(outcome, 1.0, "here")}
+    assert AllFinished(old).minutes(runs) is None
