@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 import re
+import shlex
 from typing import Any
 
 from torchrlopt.agent.networks.encoder import ENCODERS
@@ -31,6 +33,25 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sampler": SAMPLERS,
     "encoder": tuple(ENCODERS),
     "collector": KINDS,
+}
+
+_COUNTS = (
+    "workers", "groups", "rollouts", "max_steps", "width", "rounds", "epochs", "minibatch_nodes",
+    "minibatch_states", "dream_horizon", "dream_batch", "dream_updates", "model_epochs", "model_batches",
+)  # fmt: skip
+_SHARES = ("clip", "gae_lambda", "discount", "primitives_share", "original_share")
+#: Least and largest values of the arguments that are numbers.
+RANGES: dict[str, tuple[float, float]] = {
+    "seed": (0, 2**63 - 1),
+    "updates": (0, math.inf),
+    "minutes": (0, math.inf),
+    "warm_up": (0, math.inf),
+    "learning_rate": (0, 1),
+    "temperature": (0, math.inf),
+    "temperature_dream": (0, math.inf),
+    "teacher_expansions": (0, math.inf),
+    **dict.fromkeys(_COUNTS, (1, math.inf)),
+    **dict.fromkeys(_SHARES, (0, 1)),
 }
 
 
@@ -83,7 +104,8 @@ class Config:
         model_batches: most minibatches of that, so that a round does not take longer the more is recorded.
 
     Raises:
-        OptionsError: there is no row, reward, sampler, encoder or collector of that name.
+        OptionsError: there is no row, reward, sampler, encoder or collector of that name, or a number is
+            out of its range.
     """
 
     row: str = "plan"
@@ -133,6 +155,10 @@ class Config:
                     expected=f"one of {', '.join(choices)}",
                     got=getattr(self, name),
                 )
+        for name, (least, most) in RANGES.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise OptionsError(f"{name} is out of range", expected=f"{least:g} to {most:g}", got=value)
 
     @classmethod
     def of_row(cls, row: str = "plan", **given: Any) -> Config:
@@ -150,22 +176,29 @@ class Config:
 
     def command(self) -> str:
         """What makes a run with these arguments: all that are other than the row's own, by name."""
-        usual = dataclasses.asdict(Config.of_row(self.row))
+        usual = dataclasses.asdict(Config.of_row(self.row, **({"graph": self.graph} if self.graph else {})))
         other = {name: value for name, value in dataclasses.asdict(self).items() if value != usual[name]}
-        given = "".join(f" --{name.replace('_', '-')} {other[name]}" for name in sorted(other))
+        if self.graph:
+            other["graph"] = self.graph
+        given = "".join(
+            f" --{name.replace('_', '-')} {shlex.quote(str(other[name]))}" for name in sorted(other)
+        )
         return f"python -m training.train --row {self.row}{given}"
 
     def check_same_run(self, stored: Config) -> None:
         """Refuse to continue a run with other arguments than its own.
 
         Raises:
-            ValueError: an argument differs that is not just how long or by how many the run is done.
+            OptionsError: an argument differs that is not just how long or by how many the run is done.
         """
         free = ("updates", "minutes", "workers", "collector", "ray")
         mine, its = dataclasses.asdict(self), dataclasses.asdict(stored)
         changed = [name for name in mine if mine[name] != its[name] and name not in free]
         if changed:
-            raise ValueError(f"the run has another {', '.join(changed)}")
+            told = ", ".join(f"{name} {its[name]!r}" for name in changed)
+            raise OptionsError(
+                f"the run has another {', '.join(changed)}", expected=told, todo="begin a new one"
+            )
 
     @classmethod
     def from_json(cls, text: str) -> Config:

@@ -32,7 +32,7 @@ from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.search.searcher import AgentSearcher
-from torchrlopt.errors import AgentError
+from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
@@ -60,6 +60,7 @@ TEST_GRAPHS = 24
 TEST_EXPANSIONS = 64
 PRICES = "prices.json"
 LATENCY = "latency.json"
+TARGET = "target.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +107,14 @@ def retrain(
 
     Returns:
         Scores by searcher.
+
+    Raises:
+        FileExistsError: the folder holds a run that is not to be continued.
+        OptionsError: the run there has other arguments or another target.
     """
     typical = prices_of(device_model(target.executor, target.device))
     claim(folder, resume)  # another run is refused before anything is measured
+    _claim_for(folder, target, resume)
     start = None if from_scratch else _start(config)
     if start is not None:  # it knows the fragments that a curriculum begins with
         config = dataclasses.replace(config, warm_up=1)
@@ -137,6 +143,24 @@ def retrain(
     names = [f"held-out graph {i}" for i in range(test_graphs)] + list(graphs)
     report.write(folder, names, plans, scores)
     return scores
+
+
+def _claim_for(folder: Path, target: Target, resume: bool) -> None:
+    """Note in the folder for what its prices are measured, or hold a run there to it.
+
+    Raises:
+        FileExistsError: something was measured there, and is not to be continued.
+        OptionsError: it was measured for another device, executor or models.
+    """
+    path = folder / TARGET
+    mine = {"device": target.device, "executor": target.executor, "models": list(target.models)}
+    if path.exists():
+        if not resume:
+            raise FileExistsError(f"{folder} holds what a run has measured; continue it with --resume")
+        its = json.loads(path.read_text(encoding="utf-8"))
+        if its != mine:
+            raise OptionsError("the run is for another target", where=str(folder), expected=its, got=mine)
+    write_whole(path, json.dumps(mine).encode())
 
 
 def _start(config: Config) -> Agent | None:
@@ -255,14 +279,17 @@ def main() -> None:
         measure.check_names(names)
     except ValueError as error:
         parser.error(str(error))
-    scores = retrain(
-        config_of(given),
-        given.out,
-        Target(given.device, given.executor, tuple(names), given.profile_s, given.latency_graphs),
-        resume=given.resume,
-        test_graphs=given.test_graphs,
-        from_scratch=given.from_scratch,
-    )
+    try:
+        scores = retrain(
+            config_of(given),
+            given.out,
+            Target(given.device, given.executor, tuple(names), given.profile_s, given.latency_graphs),
+            resume=given.resume,
+            test_graphs=given.test_graphs,
+            from_scratch=given.from_scratch,
+        )
+    except (OptionsError, FileExistsError) as error:
+        parser.error(str(error))
     table = Table(*COLUMNS)
     for name, score in scores.items():
         table.add_row(name, *score.cells())

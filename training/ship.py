@@ -23,6 +23,7 @@ from torchrlopt.agent.checkpoint import Agent, random_control
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.errors import OptionsError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Searcher
 from torchrlopt.storage.directory import write_whole
@@ -100,14 +101,13 @@ def card(
     worlds: Mapping[str, Mapping[str, Mapping[str, float]]],
     graphs: int,
     expansions: int,
-    threads: int,
 ) -> str:
     """The model card of all agents."""
     lines = [
         "# The agents of the package",
         "",
         f"Trained and scored on {platform.processor() or platform.machine()} by typical prices of eager "
-        f"PyTorch on a CPU, threads: {threads}; library {load_library().hash}. The searcher `agent` follows "
+        f"PyTorch on a CPU, threads: 1; library {load_library().hash}. The searcher `agent` follows "
         f"`{catalogue.DEFAULT_ROW}`. No whole model was in any training; the families `grouped_residual`, "
         "`separable_cell`, `recurrent_cell` and a tenth of all block structures are held out and make the "
         "test graphs.",
@@ -156,12 +156,20 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
         target: where the agents go.
         graphs: held-out graphs.
         expansions: of each search.
+
+    Raises:
+        OptionsError: a run was made on one graph, or with other prices.
     """
-    threads = torch.get_num_threads()
-    prices = prices_of(device_model("eager", "cpu"))  # before a trainer sets the number of threads
+    prices = prices_of(device_model("eager", "cpu", threads=1))
     runs = {}
     for folder in folders:
         trainer = run_of(folder, prices)
+        if trainer.config.graph:
+            raise OptionsError(
+                "an agent that was trained on one graph is none for all of them",
+                where=str(folder),
+                got=f"graph={trainer.config.graph}",
+            )
         runs[trainer.config.row] = trainer
     cost = cost_of(prices)
     scores, worlds = scores_of_runs(runs, cost, graphs, expansions), world_scores_of(runs, cost, graphs)
@@ -173,7 +181,7 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
         own = {title: dataclasses.asdict(entries[row]) for title, entries in scores.items()}
         given = {"graphs": graphs, **own, **({"world": worlds[row]} if row in worlds else {})}
         trainer.export(path=target / f"{row}.safetensors", scores=given)
-    text = card(runs, scores, worlds, graphs, expansions, threads)
+    text = card(runs, scores, worlds, graphs, expansions)
     write_whole(target / "CARD.md", text.encode())
     return scores
 

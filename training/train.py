@@ -14,6 +14,7 @@ from typing import Any
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.errors import RlOptError
 from torchrlopt.machine.cost import device_model
 from training.config import CHOICES, Config, meanings
 from training.device.prices import Prices, prices_of
@@ -77,8 +78,11 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in it")
     add_arguments(parser)
     given = parser.parse_args()
-    prices = prices_of(device_model("eager", "cpu"))  # before the trainer sets the number of threads
-    trainer = trainer_of(config_of(given), given.out, resume=given.resume, prices=prices)
+    prices = prices_of(device_model("eager", "cpu", threads=1))  # the same on every machine
+    try:
+        trainer = trainer_of(config_of(given), given.out, resume=given.resume, prices=prices)
+    except (RlOptError, FileExistsError) as error:
+        parser.error(str(error))
     trainer.run()
     print(trainer.export())
 

@@ -7,11 +7,12 @@ in the end `agent.safetensors` with its manifest.
 from __future__ import annotations
 
 import abc
+import hashlib
 import io
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -118,17 +119,36 @@ class Trainer(abc.ABC):
 
         Raises:
             FileExistsError: it holds a run that is not to be continued.
-            ValueError: the run there has other arguments.
+            OptionsError: the run there has other arguments, prices, or another graph.
         """
         if claim(self.folder, resume):
             state: dict[str, Any] = torch.load(self.folder / STATE, weights_only=True)
             self.config.check_same_run(Config.from_json(state["config"]))
+            self._check_same_rewards(state.get("rewards", {}))
             for name, part in self.parts().items():
                 part.load_state_dict(state["parts"][name])
             self.update, self.real_steps, self.imagined_steps = state["counters"]
             self.seconds = float(state["seconds"])
             self.cpu_seconds = float(state.get("cpu_seconds", 0.0))
+        else:
+            (self.folder / LOG).unlink(missing_ok=True)  # of a run that was killed before it was saved
         write_whole(self.folder / "config.json", self.config.to_json().encode())
+
+    @property
+    def _rewards(self) -> dict[str, str]:
+        """What rewards depend on beside the arguments."""
+        texts = {"prices": self.prices.to_json(), "graph": self.graph_text or ""}
+        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+
+    def _check_same_rewards(self, stored: Mapping[str, str]) -> None:
+        """Refuse to go on by other rewards than a run began with; earlier runs have noted none."""
+        changed = [name for name, digest in self._rewards.items() if stored.get(name, digest) != digest]
+        if changed:
+            raise OptionsError(
+                f"the run was begun with another {' and another '.join(changed)}",
+                where=str(self.folder),
+                todo="begin a new one",
+            )
 
     def save(self) -> None:
         """Everything that `open` needs to continue, in one piece."""
@@ -139,6 +159,7 @@ class Trainer(abc.ABC):
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
             "config": self.config.to_json(),
+            "rewards": self._rewards,
         }
         torch.save(state, memory)
         write_whole(self.folder / STATE, memory.getvalue())

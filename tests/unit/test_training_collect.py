@@ -259,7 +259,7 @@ def test_a_run_is_neither_overwritten_nor_continued_with_other_arguments(tmp_pat
     RealTrainer(SMALL, tmp_path).save()
     with pytest.raises(FileExistsError, match="--resume"):
         RealTrainer(SMALL, tmp_path)
-    with pytest.raises(ValueError, match="another learning_rate"):
+    with pytest.raises(OptionsError, match=r"another learning_rate; expected: learning_rate 0\.0"):
         RealTrainer(dataclasses.replace(SMALL, learning_rate=1.0), tmp_path, resume=True)
     RealTrainer(dataclasses.replace(SMALL, minutes=5.0, workers=2), tmp_path, resume=True)
     assert (tmp_path / STATE).stat().st_size > 1000

@@ -14,6 +14,7 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.agent.world.latent_controller import Choices
+from torchrlopt.errors import OptionsError
 from training.config import Config
 from training.dream_trainer import DreamTrainer, fit, seen_in
 from training.episodes.latent_task import RANDOM
@@ -145,7 +146,7 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     assert resumed.imagined_steps == straight.imagined_steps > 0
     with pytest.raises(FileExistsError, match="--resume"):
         DreamTrainer(SMALL, tmp_path, graph=GRAPHS[1])
-    with pytest.raises(ValueError, match="dream_horizon"):
+    with pytest.raises(OptionsError, match="dream_horizon"):
         DreamTrainer(dataclasses.replace(SMALL, dream_horizon=5), tmp_path, resume=True)
 
 

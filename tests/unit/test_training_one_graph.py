@@ -82,7 +82,7 @@ def test_every_row_trains_on_one_graph(row: str, file: str, tmp_path: Path) -> N
     again = type(trainer)(dataclasses.replace(config, updates=4), tmp_path, resume=True)
     assert (again.update, again.cpu_seconds) == (3, trainer.cpu_seconds)
     assert len(list(again.updates())) == 1
-    with pytest.raises(ValueError, match="another graph"):
+    with pytest.raises(OptionsError, match="another graph"):
         type(trainer)(dataclasses.replace(config, graph="ensemble_mlp"), tmp_path, resume=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
+from torchrlopt.errors import OptionsError
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
 from training.config import ROWS, Config
@@ -43,6 +44,11 @@ def test_data_of_actors_are_those_of_one_process(workers: int) -> None:
         collector.collect(STATE[::-1], KEYS)
         assert data_hash(collector.collect(STATE, KEYS)) == expected()
         assert collector.replaced == 0
+
+
+def test_more_workers_than_processors_are_refused_and_not_waited_for() -> None:
+    with pytest.raises(OptionsError, match="too few processors; expected: 5, one a worker; got: 4"):
+        Collector(Numbers(), "ray", 5).collect(STATE, KEYS)
 
 
 def test_an_actor_that_is_killed_changes_nothing(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_the_command_of_a_section_has_all_that_it_depends_on() -> None:
     assert told == [
         "Made by `python training/reproduce.py fig4.3 --share 0.1 --seeds 2 --collector threads "
         "--graphs resnet18` on a; and on b.",
-        "The times of its runs add up to 62 min.",
+        "Its runs took 62 min at least: of one that was killed, the last part counts.",
     ]
     assert len(_made_by("fig4.3", Scale(0.1, 2), Workplace(Path("x")), ["a"], None)) == 1
 

@@ -14,7 +14,7 @@ import torch
 from tests.unit.agent_cases import GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.errors import AgentError
+from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Plan
 from training.config import ROWS, Config
@@ -41,6 +41,15 @@ def test_prices_travel_as_numbers() -> None:
 def test_an_unknown_price_is_refused() -> None:
     with pytest.raises(AttributeError):
         cost_of(Prices({"novelty": 1.0}))
+
+
+def test_what_was_measured_for_one_target_is_not_taken_for_another(tmp_path: Path) -> None:
+    retrain(SMALL, tmp_path, Target("cuda"), test_graphs=1)
+    (tmp_path / "state.pt").unlink()  # as where a run was killed before it was ever saved
+    with pytest.raises(FileExistsError, match="--resume"):
+        retrain(SMALL, tmp_path, Target("cpu"), test_graphs=1)
+    with pytest.raises(OptionsError, match="for another target"):
+        retrain(SMALL, tmp_path, Target("cpu"), resume=True, test_graphs=1)
 
 
 def test_a_run_writes_agent_scores_and_card_and_can_be_continued(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, ClassVar
 
+from training.collectors.parent import end_with_parent
 from training.collectors.worker import Task, Worker
 
 
@@ -144,7 +145,10 @@ class _ProcessSeat(Seat):
     def __init__(self, task: Task) -> None:
         # Spawned, not forked: a fork would copy the state of threads and generators.
         context = multiprocessing.get_context("spawn")
-        self._executor, self._task = ProcessPoolExecutor(1, mp_context=context), task
+        self._executor, self._task = (
+            ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent),
+            task,
+        )
 
     def load(self, state: Any) -> Future[None]:
         return self._executor.submit(_load, self._task, state)

@@ -9,6 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError, RayActorError
 
+from torchrlopt.errors import OptionsError
 from training.collectors.crews import Crew, Seat
 from training.collectors.worker import Task, Worker
 
@@ -37,6 +38,9 @@ class RayActors(Crew):
         workers: processors that a local Ray is given.
         address: of a cluster whose machines have this repository and its requirements, as `ray.init` takes
             it; a Ray of its own on this machine if empty.
+
+    Raises:
+        OptionsError: the cluster has fewer processors than workers were asked for.
     """
 
     lost = (RayActorError, ObjectLostError)
@@ -47,6 +51,11 @@ class RayActors(Crew):
         if self._is_own:
             here = {} if address else {"num_cpus": workers, "include_dashboard": False}
             ray.init(address=address or "local", log_to_driver=False, **here)
+        there = int(ray.cluster_resources().get("CPU", 0))
+        if there < workers:  # an actor without a processor would be waited for without end
+            if self._is_own:
+                ray.shutdown()
+            raise OptionsError("Ray has too few processors", expected=f"{workers}, one a worker", got=there)
         self._shared_task = ray.put(task)
 
     def hire(self) -> Seat:

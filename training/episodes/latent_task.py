@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -54,6 +55,10 @@ class Watcher:
         state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
         actions, told = UniformPolicy().act(state, draw)
         return seen, actions, choices.rows_of(actions), told
+
+    def entropy(self, seen: Observation) -> float:
+        """Of its first choice in an episode: it takes each legal substitution, and stop, alike."""
+        return math.log(int(Choices(seen, self._count).legal.mask.sum()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,9 @@ def main(
     graphs: Annotated[
         str, typer.Option(help=f"What rows are trained on, of {', '.join(TRAINABLE)}. [those of the share]")
     ] = "",
-    out: Annotated[Path, typer.Option(help="Folder for CSV, PNG and REPORT.md.")] = Path("runs/reproduce"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for CSV, PNG and REPORT.md.")] = Path(
+        "runs/reproduce"
+    ),
     jobs: Annotated[
         int, typer.Option(min=1, help="Runs at the same time; those that are timed run alone.")
     ] = 1,

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from training.collectors.parent import end_with_parent
 from training.experiments.runs import Run, Scale
 
 _ROUNDS = 50_000  # of the work, in full
@@ -61,7 +62,7 @@ class CoresRun(Run[CoresOutcome]):
         """See `Run`."""
         context = multiprocessing.get_context("spawn")
         # A pool each: one pool might give both pieces of work to the same process.
-        pools = [ProcessPoolExecutor(1, mp_context=context) for _ in range(2)]
+        pools = [ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent) for _ in range(2)]
         try:
             for begun in [pool.submit(seconds_of_work, self.rounds // 10) for pool in pools]:
                 begun.result()

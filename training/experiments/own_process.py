@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from training.collectors.parent import end_with_parent
+
 ResultT = TypeVar("ResultT")
 P = ParamSpec("P")
 
@@ -19,7 +21,8 @@ def in_own_process(function: Callable[P, ResultT], /, *args: P.args, **kwargs: P
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)  # what a new process begins with
     try:
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent) as pool:
             return pool.submit(function, *args, **kwargs).result()
     finally:
         for name, value in before.items():

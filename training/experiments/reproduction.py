@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torchrlopt.storage.directory import write_whole
 from training.experiments.composition import COMPONENTS
 from training.experiments.curves import FIGURE_6_3
 from training.experiments.dissertation.latencies import FIGURE_4_1, TABLE_4_2
@@ -69,9 +70,9 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
         made_by += [*experiment.note.splitlines(), ""]
         lines = [*head, *made_by, *experiment.report(Results(found, scale, place), place.out)]
         sections[name] = "\n".join(lines) + "\n"
-    order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
-    text = "\n".join([_TITLE, *(sections[name] for name in order if name in sections)])
-    path.write_text(text, encoding="utf-8")
+        order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
+        text = "\n".join([_TITLE, *(sections[name] for name in order if name in sections)])
+        write_whole(path, text.encode())
     return path
 
 
@@ -91,5 +92,7 @@ def _made_by(
         command += f" --collector {place.collector}"
     lines = [f"Made by `{command}{graphs}` on {'; and on '.join(machines)}."]
     if minutes is not None:
-        lines.append(f"The times of its runs add up to {math.ceil(minutes)} min.")
+        lines.append(
+            f"Its runs took {math.ceil(minutes)} min at least: of one that was killed, the last part counts."
+        )
     return lines

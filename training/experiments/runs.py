@@ -20,6 +20,7 @@ import torch
 
 from torchrlopt.machine.device import cpu_name, num_usable_cores
 from torchrlopt.storage.directory import write_whole
+from training.collectors.parent import end_with_parent
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
@@ -193,7 +194,7 @@ def make_all(runs: Sequence[Run[Any]], place: Workplace) -> AllFinished:
         bar = progress.add_task("runs", total=max(1, sum(run.num_steps for run in todo)))
         while together := _ready(todo, place):
             context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(place.jobs, mp_context=context) as pool:
+            with ProcessPoolExecutor(place.jobs, mp_context=context, initializer=end_with_parent) as pool:
                 futures = {pool.submit(make, run, place.out): run for run in together}
                 for future in as_completed(futures):
                     future.result()

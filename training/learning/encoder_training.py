@@ -18,6 +18,7 @@ from torchrlopt.agent.networks.ragged import segment_max
 from torchrlopt.agent.observation import Observation, collate
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.latent_controller import Choices
+from torchrlopt.errors import OptionsError
 from training.config import Config
 from training.learning.ppo import descend, mean_of, minibatches
 
@@ -64,11 +65,16 @@ def train_encoder(
 
     Returns:
         Means of the loss in the first and the last epoch.
+
+    Raises:
+        OptionsError: random play saw nothing.
     """
     states: list[Observation] = []
     for rollout in rollouts:
         for batch, active in zip(rollout.states, rollout.active, strict=True):
             states += [batch.episode(row) for row in torch.nonzero(active)[:, 0].tolist()]
+    if not states:
+        raise OptionsError("nothing can be done in the graph, so nothing can be learnt", got=config.graph)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         questions = _Questions(int(encoder.width), num_substitutions)

@@ -11,6 +11,8 @@ from typing import Any
 from baselines.peers.case import OURS, Case
 from baselines.peers.registry import installed_peers
 from baselines.shared.rounds import Settings, measure_model
+from torchrlopt.agent import catalogue
+from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
 from training.experiments.graphs_of_paper import GRAPHS
 from training.experiments.runs import MEASURED, Run, versions
@@ -75,7 +77,8 @@ class PeersRun(Run[PeersOutcome]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return versions(*MEASURED, "tensorflow-cpu", "tensorflow", "apache-tvm")
+        agent = catalogue.digest(Options(searcher="agent"))
+        return f"{versions(*MEASURED, 'tensorflow-cpu', 'tensorflow', 'apache-tvm')} {agent}"
 
     @property
     def is_measurement(self) -> bool:

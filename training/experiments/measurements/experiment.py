@@ -140,7 +140,9 @@ def _spaces(measured: Mapping[tuple[str, str], MeasuredSpace]) -> list[str]:
     return [
         "Fastest and slowest as shares of the first graph's time; noise is the median difference of two "
         "measurements of a graph. Where all graphs are measured once and the fastest is taken, it is slower "
-        "than the fastest by what stands in the last column: nobody can do better but by luck.",
+        "than the fastest by what stands in the last column: nobody can do better but by luck. The fastest "
+        "is the one by all of its calls, and how much slower a choice is, is told by calls that nobody was "
+        "told of: where a number is negative, these calls had another order.",
         "",
         *table(header, cells),
         *[f"\nNot run by the executor, and told as {FAILED:g} times the first graph's time: {failed} graphs."]
