@@ -28,6 +28,8 @@ def test_the_command_of_a_section_has_all_that_it_depends_on() -> None:
         "--graphs resnet18` on a; and on b.",
         "Its runs took 62 min at least: of one that was killed, the last part counts.",
     ]
+    short = _made_by("fig4.3", Scale(0.1, 2, minutes=5.0), Workplace(Path("x")), ["a"], None)
+    assert "--seeds 2 --minutes 5` on a." in short[0]
     assert len(_made_by("fig4.3", Scale(0.1, 2), Workplace(Path("x")), ["a"], None)) == 1
 
 

@@ -10,7 +10,7 @@ import typer
 from training.collectors.collector import KINDS
 from training.experiments.dissertation.subjects import TRAINABLE
 from training.experiments.reproduction import EXPERIMENTS, reproduce
-from training.experiments.runs import Scale, Workplace
+from training.experiments.runs import MINUTES, Scale, Workplace
 
 
 def main(
@@ -29,6 +29,7 @@ def main(
     graphs: Annotated[
         str, typer.Option(help=f"What rows are trained on, of {', '.join(TRAINABLE)}. [those of the share]")
     ] = "",
+    minutes: Annotated[float, typer.Option(min=0.1, help="Most of one training of a row.")] = MINUTES,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for CSV, PNG and REPORT.md.")] = Path(
         "runs/reproduce"
     ),
@@ -51,6 +52,6 @@ def main(
     wanted = tuple(dict.fromkeys(filter(None, (name.strip() for name in graphs.split(",")))))
     if foreign := [name for name in wanted if name not in TRAINABLE]:
         raise typer.BadParameter(f"there is no graph {', '.join(foreign)}; there are: {', '.join(TRAINABLE)}")
-    scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted)
+    scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted, minutes)
     reproduce(names, scale, Workplace(out, jobs, collector, ray))
     typer.echo(out / "REPORT.md")

@@ -19,7 +19,7 @@ from training.experiments.experiment import Experiment, Results
 from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
 from training.experiments.graph_scaling import SCALING
 from training.experiments.measurements.experiment import MEASUREMENTS
-from training.experiments.runs import Scale, Workplace, make_all
+from training.experiments.runs import MINUTES, Scale, Workplace, make_all
 from training.experiments.runtime import TABLE_6_1
 from training.experiments.sampling import TABLE_6_2, TABLE_6_3
 from training.experiments.throughput import THROUGHPUT
@@ -88,6 +88,8 @@ def _made_by(
     """The command that makes a section again, and where and in which time its runs were made."""
     command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
     graphs = f" --graphs {','.join(scale.graphs)}" if scale.graphs and name in EXPERIMENTS_OF_ROWS else ""
+    if scale.minutes != MINUTES and name in EXPERIMENTS_OF_ROWS:
+        graphs += f" --minutes {scale.minutes:g}"
     if place.collector != Workplace.collector:
         command += f" --collector {place.collector}"
     lines = [f"Made by `{command}{graphs}` on {'; and on '.join(machines)}."]

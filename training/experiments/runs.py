@@ -25,6 +25,7 @@ from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
 MEASURED = ("torch", "onnxruntime")  # what most runs that measure run graphs in
+MINUTES = 30.0  # most of one training of a row, if nothing else is said
 UNKNOWN_MACHINE = "a machine that was not noted"
 OutcomeT = TypeVar("OutcomeT")
 
@@ -37,11 +38,13 @@ class Scale:
         share: of the paper's steps, of training or of search.
         seeds: runs of each setting.
         graphs: that rows are trained on; by default those of the share.
+        minutes: most of one training of a row.
     """
 
     share: float
     seeds: int
     graphs: tuple[str, ...] = ()
+    minutes: float = MINUTES
 
     def steps(self, of_paper: int) -> int:
         """Steps in place of those of the paper."""
@@ -159,7 +162,12 @@ def path_of(run: Run[Any], out: Path) -> Path:
 def _depends_on(value: Any) -> Any:
     """What two equal runs have in common, as JSON can hold it."""
     if isinstance(value, Run) and dataclasses.is_dataclass(value):
-        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        # What is at its default is left out: a field that is new does not make all runs anew.
+        fields = [
+            field.name
+            for field in dataclasses.fields(value)
+            if field.compare and getattr(value, field.name) != field.default
+        ]
         return [
             type(value).__name__,
             value.name,

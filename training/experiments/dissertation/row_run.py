@@ -22,7 +22,7 @@ from training.episodes.play import CandidateChooser
 from training.episodes.random_keys import Purpose, torch_seed
 from training.experiments.dissertation.evaluation import DRAWN, Played, env_step_ms, played
 from training.experiments.dissertation.subjects import graph_of
-from training.experiments.runs import RUNS, Run
+from training.experiments.runs import MINUTES, RUNS, Run
 from training.learning.world_data import sequences
 from training.real_trainer import RealTrainer
 from training.scores.world_model_scores import episode_gains
@@ -31,11 +31,10 @@ from training.trainer import STATE, read_log
 
 EXECUTOR = "eager"  # whose prices are the rewards
 CPU, GPU = "cpu", "cuda"
-MINUTES = 30.0  # most of one training
 #: Beside the defaults of runs on one graph; a part of the name of each run.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "mf": {"max_steps": 50, "minutes": MINUTES},
-    "wm": {"max_steps": 50, "minutes": MINUTES, "model_batches": 12, "dream_batch": 128, "dream_updates": 5},
+    "mf": {"max_steps": 50},
+    "wm": {"max_steps": 50, "model_batches": 12, "dream_batch": 128, "dream_updates": 5},
 }
 ROW_TITLES = {"mf": "MF", "wm": "WM"}
 
@@ -96,6 +95,7 @@ class RowRun(Run[RowOutcome]):
         out: folder of the experiments.
         reward: a name in `torchrlopt.env.REWARDS`.
         device: type of the device whose typical prices are the rewards.
+        minutes: most of the training.
     """
 
     row: str
@@ -105,11 +105,13 @@ class RowRun(Run[RowOutcome]):
     out: Path = dataclasses.field(compare=False)
     reward: str = "best_so_far"
     device: str = CPU
+    minutes: float = MINUTES
 
     @property
     def config(self) -> Config:
         """All arguments of the training."""
         given = {"graph": self.graph, "seed": self.seed, "updates": self.updates, "reward": self.reward}
+        given["minutes"] = self.minutes
         return Config.of_row(self.row, **{**given, **SETTINGS[self.row]})
 
     @property

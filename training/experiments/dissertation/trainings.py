@@ -46,7 +46,7 @@ def rows(row: str, scale: Scale, place: Workplace) -> dict[tuple[str, int], RowR
     """The trainings of a row by graph and seed."""
     updates = least(scale, UPDATES)
     return {
-        (graph, seed): RowRun(row, graph, seed, updates, place.out)
+        (graph, seed): RowRun(row, graph, seed, updates, place.out, minutes=scale.minutes)
         for graph in subjects(scale)
         for seed in range(scale.seeds)
     }
@@ -70,7 +70,7 @@ def rows_on_gpu(scale: Scale, place: Workplace) -> dict[tuple[str, int], RowRun]
     """Trainings on the toy BERT by row and seed, with typical prices of a GPU as rewards."""
     updates = least(scale, UPDATES)
     return {
-        (row, seed): RowRun(row, bert(scale), seed, updates, place.out, device=GPU)
+        (row, seed): RowRun(row, bert(scale), seed, updates, place.out, device=GPU, minutes=scale.minutes)
         for row in ROW_TITLES
         for seed in range(scale.seeds)
     }
@@ -95,7 +95,7 @@ def rewards(scale: Scale, place: Workplace) -> dict[tuple[str, int], RowRun]:
     updates = least(scale, REWARD_UPDATES)
     names = dict.fromkeys((*REWARDS, *map(reward_at, ALPHAS)))
     return {
-        (name, seed): RowRun("mf", bert(scale), seed, updates, place.out, name)
+        (name, seed): RowRun("mf", bert(scale), seed, updates, place.out, name, minutes=scale.minutes)
         for name in names
         for seed in range(scale.seeds)
     }
