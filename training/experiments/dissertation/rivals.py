@@ -31,7 +31,7 @@ from training.experiments.dissertation.subjects import graph_of
 from training.experiments.runs import Run
 
 #: TASO's budget in the dissertation, its alpha, and the expansions of the agent.
-TASO_STEPS, TASO_ALPHA, AGENT_STEPS = 50_000, 1.05, 500
+TASO_STEPS, TASO_ALPHA, AGENT_STEPS = 50_000, 1.05, 2_000
 NO_LIMIT_MS = 600_000.0  # expansions are what ends a search
 
 
