@@ -75,14 +75,9 @@ def test_figures_share_their_trainings() -> None:
     every = [run for each in EXPERIMENTS_OF_ROWS.values() for run in each.runs(SCALE, nowhere)]
     names = [run.name for run in with_needs(every)]
     assert len(names) == len(set(names))
-    of_wm = [name for name in names if name.startswith(f"wm-{TINY}")]
-    assert sorted(name.endswith("-cuda") for name in of_wm) == [False, True], "by both devices' prices, once"
-    assert sum(name.startswith(f"mf-{TINY}-best_so_far") for name in names) == 1
-    assert subjects(Scale(0.05, 1)) == (BERT,)
-    assert len(subjects(Scale(1.0, 1))) == 6
-    assert subjects(Scale(1.0, 1, ("vit_s16",))) == ("vit_s16",)
-    assert bert(Scale(1.0, 1, ("vit_s16",))) == "vit_s16"
-    assert bert(Scale(1.0, 1, ("vit_s16", BERT))) == BERT
+    for row in ("mf", "wm"):
+        mine = [name for name in names if name.startswith(f"{row}-{TINY}-best_so_far")]
+        assert sorted("-cuda-" in name for name in mine) == [False, True], "by both devices' prices, once"
 
 
 def test_graphs_that_are_not_there_are_refused() -> None:
