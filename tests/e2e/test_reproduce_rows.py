@@ -78,6 +78,11 @@ def test_figures_share_their_trainings() -> None:
     for row in ("mf", "wm"):
         mine = [name for name in names if name.startswith(f"{row}-{TINY}-best_so_far")]
         assert sorted("-cuda-" in name for name in mine) == [False, True], "by both devices' prices, once"
+    assert subjects(Scale(0.05, 1)) == (BERT,)
+    assert len(subjects(Scale(1.0, 1))) == 6
+    assert subjects(Scale(1.0, 1, ("vit_s16",))) == ("vit_s16",)
+    assert bert(Scale(1.0, 1, ("vit_s16",))) == "vit_s16"
+    assert bert(Scale(1.0, 1, ("vit_s16", BERT))) == BERT
 
 
 def test_graphs_that_are_not_there_are_refused() -> None:
