@@ -36,8 +36,8 @@ int wave_of(const std::string& family, Generated generated) {
 
 class Greedy {
  public:
-  Greedy(SearchTree& tree, int start, bool with_chains, Generated generated)
-      : tree_(tree), at_(tree, start), with_chains_(with_chains) {
+  Greedy(SearchTree& tree, int start, double chains_until, Generated generated)
+      : tree_(tree), at_(tree, start), chains_until_(chains_until) {
     for (const Substitution& each : tree.library().substitutions()) {
       waves_.push_back(wave_of(each.family, generated));
     }
@@ -46,11 +46,13 @@ class Greedy {
   /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
   /// none does.
   int run() {
-    for (int wave = kNormalForm + 1; wave <= static_cast<int>(kWaves.size()); ++wave) {
+    for (int wave = kNormalForm + 1; wave <= static_cast<int>(kWaves.size()) && !tree_.out_of_budget();
+         ++wave) {
       do {
         while (sweep(kNormalForm, kNormalFormTolerance) && !tree_.out_of_budget()) {
         }
-      } while ((sweep(wave, -kMinSaving) || (with_chains_ && take_chains(wave))) && !tree_.out_of_budget());
+      } while ((sweep(wave, -kMinSaving) || (has_time_for_chains() && take_chains(wave))) &&
+               !tree_.out_of_budget());
     }
     return at_.node();
   }
@@ -60,6 +62,14 @@ class Greedy {
     double delta_us;
     MatchPtr match;
   };
+
+  /// Waves that are left after that are opened without chains: without them a plan would be of no use.
+  bool has_time_for_chains() {
+    if (chains_until_ == 0 || tree_.out_of_budget()) return false;
+    if (tree_.fraction_used() < chains_until_) return true;
+    tree_.note_cut();
+    return false;
+  }
 
   bool is_open(int wave, int substitution) const { return waves_[static_cast<size_t>(substitution)] <= wave; }
 
@@ -117,7 +127,7 @@ class Greedy {
                      [](const Saving& a, const Saving& b) { return a.delta_us < b.delta_us; });
     bool taken = false;
     for (const Saving& first : firsts) {
-      if (tree_.out_of_budget()) break;
+      if (!has_time_for_chains()) break;
       const Match& match = *first.match;
       const auto location = at_.state().matches().of(match.substitution).find(match);
       if (!location) continue;
@@ -140,7 +150,7 @@ class Greedy {
     const NodeId first_new = at_.state().graph().end_id();
     std::vector<Chain> open;
     if (!extend(open, {at_.state(), {}, {}}, first)) return {};
-    for (int length = 2; length <= kMaxChain && !open.empty() && !tree_.out_of_budget(); ++length) {
+    for (int length = 2; length <= kMaxChain && !open.empty() && has_time_for_chains(); ++length) {
       std::vector<Next> next;
       for (size_t i = 0; i < open.size(); ++i) {
         const int64_t before = open[i].state.num_evaluations();
@@ -193,7 +203,7 @@ class Greedy {
 
   SearchTree& tree_;
   Follower at_;
-  bool with_chains_;
+  double chains_until_;     // part of the budget
   std::vector<int> waves_;  // of each substitution
 };
 
@@ -201,16 +211,16 @@ class Greedy {
 
 const std::vector<std::vector<std::string>>& family_waves() { return kWaves; }
 
-int search_greedily(SearchTree& tree, int start, bool with_chains) {
+int search_greedily(SearchTree& tree, int start, double chains_until) {
   // What was generated sees two operands where people wrote for any number: it may take a better step's
   // place.
-  const int without = Greedy(tree, start, with_chains, Generated::Last).run();
+  const int without = Greedy(tree, start, chains_until, Generated::Last).run();
   const auto& all = tree.library().substitutions();
   if (std::none_of(all.begin(), all.end(),
                    [](const Substitution& each) { return each.family.starts_with("generated"); })) {
     return without;
   }
-  const int with = Greedy(tree, start, with_chains, Generated::BeforeHiding).run();
+  const int with = Greedy(tree, start, chains_until, Generated::BeforeHiding).run();
   return tree.cost_us(with) < tree.cost_us(without) ? with : without;
 }
 

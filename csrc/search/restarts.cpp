@@ -37,17 +37,18 @@ int follow_first(SearchTree& tree, int start) {
 
 void search_with_restarts(SearchTree& tree, int start) {
   std::mt19937_64 random(tree.options().seed);
-  search_greedily(tree, start, true);
+  search_greedily(tree, start, kMostOfIt);
   while (!tree.out_of_budget()) {
     const int end = walk_from(tree, start, 1 + random() % kMaxWalk, random);
     if (end == start) return;  // there is nowhere to go
-    search_greedily(tree, end, true);
+    search_greedily(tree, end, kAllOfIt);
   }
 }
 
 void search_iteratively(SearchTree& tree, int start) {
   std::mt19937_64 random(tree.options().seed);
-  int local = tree.options().first.empty() ? search_greedily(tree, start, true) : follow_first(tree, start);
+  int local =
+      tree.options().first.empty() ? search_greedily(tree, start, kMostOfIt) : follow_first(tree, start);
   while (!tree.out_of_budget() && !tree.out_of_patience()) {
     // Few substitutions can be undone: the plan is cut somewhere and goes on another way.
     int cut = local;
@@ -56,7 +57,7 @@ void search_iteratively(SearchTree& tree, int start) {
     for (int i = 0; i < dropped; ++i) cut = tree.parent(cut);
     const int kicked = walk_from(tree, cut, 1 + random() % kMaxKick, random);
     if (kicked == start) return;
-    const int end = search_greedily(tree, kicked, true);
+    const int end = search_greedily(tree, kicked, kAllOfIt);
     if (tree.cost_us(end) <= tree.cost_us(local)) local = end;
   }
 }

@@ -13,7 +13,7 @@ constexpr double kFirstTemperature = 3e-3;  // relative to the cost at the start
 /// All searches in turns of growing length, each from the start and from the best graph that any has found.
 void unite(SearchTree& tree) {
   search_greedily(tree, SearchTree::kRoot);
-  search_greedily(tree, SearchTree::kRoot, true);
+  search_greedily(tree, SearchTree::kRoot, kAllOfIt);
   const double budget_ms = tree.options().budget_ms;
   int width = tree.options().beam_width;
   uint64_t seed = tree.options().seed;
@@ -24,7 +24,7 @@ void unite(SearchTree& tree) {
       if (!tree.out_of_budget()) search();
       if (tree.best() == before) return;
       tree.set_slice(slice_ms);
-      search_greedily(tree, tree.best(), true);
+      search_greedily(tree, tree.best(), kAllOfIt);
     };
     const double part = slice_ms / budget_ms;
     for (const double heat : {1.0, 8.0}) {
@@ -54,7 +54,7 @@ struct Searcher {
 constexpr Searcher kSearchers[] = {
     {"none", [](SearchTree&) {}},
     {"greedy", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot); }},
-    {"chains", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot, true); }},
+    {"chains", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot, kMostOfIt); }},
     {"restarts", [](SearchTree& tree) { search_with_restarts(tree, SearchTree::kRoot); }},
     {"iterated", [](SearchTree& tree) { search_iteratively(tree, SearchTree::kRoot); }},
     {"beam", [](SearchTree& tree) { search_beam(tree, SearchTree::kRoot, tree.options().beam_width); }},

@@ -54,6 +54,8 @@ class SearchTree {
   /// Until the next call the budget ends after so many milliseconds from now, if that is earlier.
   void set_slice(double ms);
   bool is_out_for_good() const { return stopped_; }
+  /// Says that something was left out that might have found more.
+  void note_cut() { is_cut_ = true; }
   /// Part of the budget that is used, 0 to 1.
   double fraction_used() const;
 
@@ -87,7 +89,7 @@ class SearchTree {
   int64_t candidates_ = 0;
   bool stopped_ = false;
   int max_length_;
-  bool is_cut_ = false;  // a plan could have been longer
+  bool is_cut_ = false;  // something was left out that might have found more
   std::vector<SearchProgress> progress_;
 };
 
@@ -113,10 +115,14 @@ class Follower {
 /// The families of the library in the order in which the greedy search opens them up.
 const std::vector<std::vector<std::string>>& family_waves();
 
+/// Parts of the budget for chains: all of it, or what leaves time for the waves after them.
+constexpr double kAllOfIt = 1;
+constexpr double kMostOfIt = 0.8;
+
 /// Families open up in waves, from `start`; the node where no step of any wave saves.
-/// `with_chains`: where none saves, short chains of steps that meet, of which the first may lose, are tried
-/// too.
-int search_greedily(SearchTree& tree, int start, bool with_chains = false);
+/// Where none saves, short chains of steps that meet, of which the first may lose, are tried too, as long as
+/// less than `chains_until` of the budget is used.
+int search_greedily(SearchTree& tree, int start, double chains_until = 0);
 /// Greedy with chains from the start, then again and again from where random steps lead.
 void search_with_restarts(SearchTree& tree, int start);
 /// Iterated local search: the plan is cut, some random steps are taken, greedy with chains goes on; a plan

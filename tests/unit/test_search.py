@@ -9,8 +9,10 @@ import time
 
 import pytest
 
+from baselines.graphs import graph_of
 from torchrlopt import _C, searcher_table
 from torchrlopt.errors import RlOptError, SearchError
+from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import Options
 from torchrlopt.plan import search as search_module
 from torchrlopt.plan.search import Plan, graph_hash, replay, search
@@ -116,6 +118,15 @@ def test_backtracking_crosses_a_hill_that_greedy_does_not() -> None:
 def test_chains_cross_a_short_hill(searcher: str) -> None:
     _, plan = run(HILL, searcher=searcher, budget_steps=50)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
+
+
+@pytest.mark.parametrize("steps", [50, 100])
+def test_chains_that_are_cut_leave_time_for_the_waves_after_them(steps: int) -> None:
+    # Fusing comes last. Without that share of the budget the chains of an earlier wave take all of it.
+    graph, library, cost = graph_of("toy_bert"), load_library(), cost_model("eager", threads=1)
+    found = _C.search(graph, library, cost, searcher="chains", budget_ms=60e3, budget_steps=steps)
+    assert not found["exhausted"]
+    assert found["cost_after_us"] < 0.94 * found["cost_before_us"], "0.97 where later waves are left out"
 
 
 @pytest.mark.parametrize("searcher", ["restarts", "iterated"])
