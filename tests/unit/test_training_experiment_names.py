@@ -44,9 +44,10 @@ def test_another_agent_is_another_run_of_the_rivals(monkeypatch: pytest.MonkeyPa
     assert path_of(run, NOWHERE) != before
 
 
-@pytest.mark.parametrize("kind", ["row", "rivals"])
-def test_prices_of_another_device_are_another_run(kind: str) -> None:
-    _, run = RUNS[kind]
-    other = dataclasses.replace(run, device="cuda")  # type: ignore[type-var]
+@pytest.mark.parametrize(
+    "run", [row_run.RowRun("mf", "toy_bert", 0, 4, NOWHERE), rivals.RivalsRun("toy_bert", 0, 100)]
+)
+def test_prices_of_another_device_are_another_run(run: row_run.RowRun | rivals.RivalsRun) -> None:
+    other = dataclasses.replace(run, device="cuda")
     assert path_of(other, NOWHERE) != path_of(run, NOWHERE)
-    assert other.name != run.name  # type: ignore[attr-defined]  # the folder of a training is named by it
+    assert other.name != run.name, "the folder of a training is named by it"

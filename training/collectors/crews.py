@@ -145,10 +145,8 @@ class _ProcessSeat(Seat):
     def __init__(self, task: Task) -> None:
         # Spawned, not forked: a fork would copy the state of threads and generators.
         context = multiprocessing.get_context("spawn")
-        self._executor, self._task = (
-            ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent),
-            task,
-        )
+        self._executor = ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent)
+        self._task = task
 
     def load(self, state: Any) -> Future[None]:
         return self._executor.submit(_load, self._task, state)
