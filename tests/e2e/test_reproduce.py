@@ -40,7 +40,8 @@ def test_everything_is_reproduced_and_goes_on_where_it_was_left(tmp_path: Path) 
     assert "## table6.1" not in first
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.json")}
     report = reproduce(tmp_path, *THESIS)
-    assert all("--share 0.001 --seeds 1` on" in each for each in report.split("\n## ")[1:])
+    again = "--share 0.001 --seeds 1 --collector threads` on"
+    assert all(again in each for each in report.split("\n## ")[1:])
     assert all(path.stat().st_mtime_ns == when for path, when in made.items()), "no run is made twice"
     for name in THESIS:
         assert f"## {name}" in report
@@ -110,7 +111,12 @@ def test_what_is_kept_is_json_as_others_read_it(tmp_path: Path) -> None:
         raise AssertionError(f"{name} is no JSON")
 
     text = path_of(Settings(1.0), tmp_path).read_text(encoding="utf-8")
-    assert json.loads(text, parse_constant=refuse)["outcome"] == {"share": None, "seeds": 1}
+    assert json.loads(text, parse_constant=refuse)["outcome"] == {
+        "share": None,
+        "seeds": 1,
+        "graphs": [],
+        "minutes": 30.0,
+    }
 
 
 @pytest.mark.parametrize("wrong", [["table9.9"], ["all", "--collector", "cluster"]])

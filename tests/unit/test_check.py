@@ -71,6 +71,21 @@ def test_two_draws_of_the_same_rounding_pass(count: int) -> None:
         check.compare([y], [old.float()], [(y + 9 * (old - y)).float()])
 
 
+@pytest.mark.parametrize(("less_exact", "is_right"), [(1.95, True), (2.6, False)])
+def test_chance_comes_on_top_of_what_a_kernel_may_lose(less_exact: float, is_right: bool) -> None:
+    """A kernel that is nearly twice less exact is right however the draws of 768 elements fall."""
+    rng = torch.Generator().manual_seed(0)
+    y = 1 + torch.rand(768, dtype=torch.float64, generator=rng)
+    refused, tries = 0, 200
+    for _ in range(tries):
+        old, new = (torch.randn(768, dtype=torch.float64, generator=rng) for _ in range(2))
+        try:
+            check.compare([y], [(y + 1e-4 * old).float()], [(y + less_exact * 1e-4 * new).float()])
+        except VerificationError:
+            refused += 1
+    assert refused <= 0.01 * tries if is_right else refused >= 0.99 * tries
+
+
 def test_wrong_epsilon_of_batch_norm_is_refused() -> None:
     x = torch.randn(4, 8, 5, 5)
     weight, bias, mean, var = (torch.rand(8) for _ in range(4))

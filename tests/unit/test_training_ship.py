@@ -11,8 +11,11 @@ import torch
 
 from tests.unit.agent_cases import LIBRARY
 from torchrlopt.agent import checkpoint
+from torchrlopt.errors import OptionsError
+from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
 from training.config import Config
+from training.device.prices import prices_of
 from training.dream_trainer import DreamTrainer
 from training.real_trainer import RealTrainer
 from training.ship import ship
@@ -33,11 +36,12 @@ SMALL = Config(
 
 
 def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
-    plan = RealTrainer(SMALL, tmp_path / "plan")
+    prices = prices_of(device_model("eager", "cpu", threads=1))
+    plan = RealTrainer(SMALL, tmp_path / "plan", prices=prices)
     plan.step()
     plan.save()
     config = dataclasses.replace(SMALL, row="wm", encoder="graph_network")
-    dream = DreamTrainer(config, tmp_path / "wm")
+    dream = DreamTrainer(config, tmp_path / "wm", prices=prices)
     dream.begin()
     dream.step()
     dream.save()
@@ -66,6 +70,14 @@ def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
     for title, told in world.items():
         assert 0 <= told["mask_f1"] <= 1
         assert f"| wm | {title} | {told['predicted_gain']:.4f} | {told['real_gain']:.4f} |" in card
+
+
+def test_runs_with_other_prices_are_refused(tmp_path: Path) -> None:
+    trainer = RealTrainer(SMALL, tmp_path / "plan", prices=prices_of(device_model("eager", "cpu", threads=2)))
+    trainer.step()
+    trainer.save()
+    with pytest.raises(OptionsError, match="prices"):
+        ship([tmp_path / "plan"], tmp_path / "shipped", graphs=1, expansions=1)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
