@@ -1,7 +1,7 @@
 """Episodes whose costs are measured times of whole graphs instead of prices of operators.
 
-Each graph of one space was measured before, so that asking costs nothing here; what is counted is how many
-graphs were asked for, which on a machine would each have been a measurement.
+Either each graph of one space was measured before, so that asking costs nothing here, or what is asked for is
+measured then. Counted is how many graphs were asked for.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ class Answers:
         times: of graphs by fingerprint, in any unit.
         names: of the substitutions that make the space.
         asked: fingerprints of the graphs that were measured, each once, in order.
+        is_at_end: asked for is the graph that an episode ends with, and no other but the first; a step
+            before it has the time that its price promises.
     """
 
     times: Mapping[str, float]
     names: Sequence[str]
     asked: dict[str, None] = dataclasses.field(default_factory=dict)
+    is_at_end: bool = False
 
     def library(self) -> _C.Library:
         """The substitutions that make the space."""
@@ -57,6 +60,9 @@ class Answers:
 
 class MeasuredEnv(_C.VecRewriteEnv):
     """An environment whose costs of whole graphs are measured; prices of nodes and of candidates stay.
+
+    Where only the last graph of an episode is measured, take a reward of which the steps add up to what the
+    episode saves ("R5"): then what the prices promised on the way falls out of the sum.
 
     Args:
         graph: that all episodes begin at.
@@ -88,8 +94,12 @@ class MeasuredEnv(_C.VecRewriteEnv):
         """See `_C.VecRewriteEnv`."""
         self._is_over = _is_over(super().outcomes())
         super().step(actions)
+        priced = super().outcomes()
+        is_last = _is_over(priced)
+        promised = self._first * priced[:, OUTCOMES["cost_after_us"]] / priced[:, OUTCOMES["initial_us"]]
         for place in np.nonzero(~self._is_over)[0]:
-            time = self._answers.time(self.graph(int(place)))
+            is_asked = is_last[place] or not self._answers.is_at_end
+            time = self._answers.time(self.graph(int(place))) if is_asked else promised[place]
             self._before[place], self._after[place] = self._after[place], time
             self._least[place] = min(self._least[place], time)
         return self.outcomes()

@@ -15,6 +15,7 @@ from training.experiments.dissertation.metric_pairs import FIGURE_4_5
 from training.experiments.dissertation.of_rows import EXPERIMENTS_OF_ROWS
 from training.experiments.dissertation.properties import TABLE_4_1
 from training.experiments.dissertation.search_curve import FIGURE_4_2
+from training.experiments.efficiency.experiment import EFFICIENCY
 from training.experiments.experiment import Experiment, Results
 from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
 from training.experiments.graph_scaling import SCALING
@@ -41,6 +42,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "components": COMPONENTS,
     "throughput": THROUGHPUT,
     "measurements": MEASUREMENTS,
+    "efficiency": EFFICIENCY,
 }
 _TITLE = "# The papers' experiments\n"
 

@@ -24,7 +24,8 @@ def fingerprint(graph: _C.Graph) -> str:
         inputs = sorted(
             (known[value[0]], str(graph.type(value))) for value in node["inputs"] if value is not None
         )
-        leaf = node["name"] if not node["inputs"] else ""
+        # A constant's name says nothing: substitutions make them without one, and text gives them one.
+        leaf = node["name"] if not node["inputs"] and node["op"] != "Constant" else ""
         known[id_] = _digest((node["op"], attrs, sorted(map(str, node["types"])), inputs, leaf))
     return _digest(
         (sorted(known.values()), [known[value[0]] for value in graph.outputs if value is not None])

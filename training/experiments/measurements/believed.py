@@ -74,28 +74,35 @@ class Belief:
             return self.before, np.sqrt(np.einsum("i,ijj->j", np.square(_FACTORS[1]), self.kernels))
         at = np.asarray(asked)
         rest = np.asarray(told) - self.before[at]
-        _, kernel, factor = max(
+        own = self.kernels[:, at[:, None], at]
+        _, variances, factor = max(
             (
-                self._fitted(np.square(deviations), noise, at, rest)
+                _fitted(np.square(deviations), noise, own, rest)
                 for deviations in _FACTORS
                 for noise in _NOISES
             ),
             key=lambda each: each[0],
         )
+        kernel = np.einsum("i,ijk->jk", variances, self.kernels)
         mean = self.before + kernel[:, at] @ linalg.cho_solve((factor, True), rest)
         known = linalg.solve_triangular(factor, kernel[at], lower=True)
         variance = np.diagonal(kernel) - np.square(known).sum(0)
         return mean, np.sqrt(np.maximum(variance, 0.0))
 
-    def _fitted(
-        self, variances: Floats, noise: float, at: NDArray[np.int64], rest: Floats
-    ) -> tuple[float, Floats, Floats]:
-        """Logarithm of the likelihood, up to a constant; the kernel; the factor of what was asked."""
-        kernel = np.einsum("i,ijk->jk", variances, self.kernels)
-        own = kernel[np.ix_(at, at)] + (noise**2) * np.eye(len(at))
-        factor = linalg.cholesky(own, lower=True)
-        solved = linalg.solve_triangular(factor, rest, lower=True)
-        return float(-0.5 * solved @ solved - np.log(np.diagonal(factor)).sum()), kernel, factor
+
+def _fitted(variances: Floats, noise: float, kernels: Floats, rest: Floats) -> tuple[float, Floats, Floats]:
+    """Logarithm of the likelihood, up to a constant; the variances; the factor of what was asked.
+
+    Args:
+        variances: of factors, by what they belong to.
+        noise: standard deviation of a measurement.
+        kernels: [_PARTS, A, A], of what was asked.
+        rest: [A], told less believed.
+    """
+    kernel = np.einsum("i,ijk->jk", variances, kernels) + (noise**2) * np.eye(len(rest))
+    factor = linalg.cholesky(kernel, lower=True)
+    solved = linalg.solve_triangular(factor, rest, lower=True)
+    return float(-0.5 * solved @ solved - np.log(np.diagonal(factor)).sum()), variances, factor
 
 
 def _parts(graph: _C.Graph, cost: _C.CostModel) -> tuple[Mapping[Hashable, float], ...]:

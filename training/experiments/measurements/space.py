@@ -7,12 +7,39 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Iterator
 
 from torchrlopt import _C
 from torchrlopt.errors import SearchError
 from training.graphs.fingerprint import fingerprint
 
 Steps = list[tuple[str, int]]
+
+
+class Around:
+    """What lies one step from the graphs that substitutions lead to.
+
+    Args:
+        graph: where all steps begin.
+        library: the substitutions.
+        cost: any; an environment has one.
+    """
+
+    def __init__(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
+        self._env = _C.VecRewriteEnv(
+            [graph], library, cost, num_envs=2, max_steps=_NO_LIMIT, max_locations=_NO_LIMIT, has_macros=False
+        )
+        self._env.reset([0, 1], [{}, {}])
+
+    def after(self, steps: Steps) -> Iterator[tuple[_C.Graph, Steps]]:
+        """Graphs one step after some steps, each with all steps that lead to it.
+
+        One that is begun is ended, or let go, before the next is begun.
+        """
+        self._env.reset([0], [{"prefix": steps}])
+        for action in range(len(self._env.hashes_after(0))):
+            self._env.branch([0], [1], [action])
+            yield self._env.graph(1), self._env.steps(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,26 +69,20 @@ class Space:
         Raises:
             SearchError: there are more graphs than that.
         """
-        env = _C.VecRewriteEnv(
-            [graph], library, cost, num_envs=2, max_steps=_NO_LIMIT, max_locations=_NO_LIMIT, has_macros=False
-        )
-        env.reset([0, 1], [{}, {}])
+        around = Around(graph, library, cost)
         graphs: list[_C.Graph] = [graph]
         steps: list[Steps] = [[]]
         following: list[list[int]] = []
         places = {fingerprint(graph): 0}
         todo = collections.deque([0])
         while todo:
-            env.reset([0], [{"prefix": steps[todo.popleft()]}])
             reached = set()
-            for action in range(len(env.hashes_after(0))):
-                env.branch([0], [1], [action])
-                after = env.graph(1)
+            for after, taken in around.after(steps[todo.popleft()]):
                 place = places.setdefault(fingerprint(after), len(graphs))
                 reached.add(place)
                 if place == len(graphs):
                     graphs.append(after)
-                    steps.append(env.steps(1))
+                    steps.append(taken)
                     todo.append(place)
                 if len(graphs) > most:
                     raise SearchError("substitutions lead to more graphs", expected=f"at most {most}")

@@ -1,0 +1,157 @@
+"""Rows at equal numbers of measurements: training/experiments/efficiency/, training/episodes/answers.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.env import OUTCOMES, REWARDS
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine.profiling import Source
+from torchrlopt.substitutions import load_library
+from training.device.prices import cost_of
+from training.episodes.answers import Answers, MeasuredEnv
+from training.experiments.efficiency import true_run
+from training.experiments.efficiency.asking_run import ROWS, AskingRun, measure
+from training.experiments.efficiency.experiment import BUDGETS, askings, budgets, true_runs
+from training.experiments.efficiency.machine import FAILED, Machine
+from training.experiments.efficiency.pool import pool
+from training.experiments.efficiency.rows import FREE, ask
+from training.experiments.efficiency.subjects import QUICK, SUBJECTS, source_of
+from training.experiments.measurements.asking_run import LEARNERS
+from training.experiments.measurements.space_run import prices
+from training.experiments.runs import Scale, Workplace
+from training.graphs.fingerprint import fingerprint
+
+COST = cost_of(prices("eager"))
+
+
+class Told(Answers):
+    """Answers from a rule in place of a machine: 1 for the first graph, then less and less."""
+
+    def __init__(self) -> None:
+        super().__init__({}, load_library().names, is_at_end=True)
+
+    def time(self, graph: _C.Graph) -> float:
+        self.asked.setdefault(fingerprint(graph))
+        return 1 / (1 + list(self.asked).index(fingerprint(graph)))
+
+
+def test_only_what_an_episode_ends_with_is_asked_for_and_rewards_add_up_to_it() -> None:
+    graph, answers = source_of(QUICK).program.graph, Told()
+    env = MeasuredEnv(graph, load_library(), COST, answers, num_envs=1, max_steps=4, has_macros=False)
+    env.reset([0], [{}])
+    assert len(answers.asked) == 1
+    first = before = env.outcomes()
+    saved = 0.0
+    promises = []
+    for _ in range(4):
+        assert len(answers.asked) == 1, "on the way nothing is measured"
+        after = env.step([0])
+        saved += float(REWARDS["R5"](before, after, first)[0])
+        promises.append(float(after[0, OUTCOMES["cost_after_us"]]))
+        before = after
+    assert after[0, OUTCOMES["truncated"]] > 0
+    assert len(answers.asked) == 2
+    assert promises[-1] == 0.5, "the last one is measured"
+    graphs = [_C.VecRewriteEnv([graph], load_library(), COST, num_envs=1, max_steps=9, has_macros=False)]
+    graphs[0].reset([0], [{}])
+    for promised in promises[:-1]:
+        priced = graphs[0].step([0])
+        assert promised == pytest.approx(
+            priced[0, OUTCOMES["cost_after_us"]] / priced[0, OUTCOMES["initial_us"]]
+        )
+    assert saved == pytest.approx(0.5)
+
+
+def test_what_was_measured_is_known_and_the_best_is_kept() -> None:
+    source = source_of(QUICK)
+    machine = Machine(source, "eager")
+    first = machine.time(source.program.graph)
+    assert 0.3 < first < 3, "the first graph beside itself"
+    assert machine.time(source.program.graph) == first
+    assert len(machine.asked) == 1
+    asking = FREE["best_first"](source.program.graph, load_library(), COST, np.random.default_rng(0))
+    ask(asking, machine, 8)
+    assert len(machine.asked) == 8
+    assert [best.told for best in machine.bests] == sorted(
+        (best.told for best in machine.bests), reverse=True
+    )
+    assert machine.best_after(1).told == first
+    assert machine.best_after(8) == machine.bests[-1]
+    assert 0 < machine.seconds < 60
+    rebuilt = _C.parse_graph(machine.bests[-1].text)
+    assert machine.time(rebuilt) == machine.bests[-1].told, "a graph read from its text is the same graph"
+
+
+class Refusing(Source):
+    """A model of which an executor runs the first graph only."""
+
+    def lower(self, graph: _C.Graph, executor: str) -> Lowered:
+        if graph.hash() != self.program.graph.hash():
+            raise LoweringError("the executor does not run this graph")
+        return super().lower(graph, executor)
+
+
+def test_a_graph_that_the_executor_refuses_is_told_as_slow() -> None:
+    machine = Machine(Refusing(source_of(QUICK).job), "eager")
+    graph = machine.source.program.graph
+    asking = FREE["best_first"](graph, load_library(), COST, np.random.default_rng(0))
+    ask(asking, machine, 4)
+    assert machine.best_after(4).text == graph.text()
+    after = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=9)["graph"]
+    assert machine.time(after) == FAILED
+
+
+def test_a_pool_is_of_distinct_graphs_around_the_cheapest() -> None:
+    graph = source_of("darts_asymmetric_separable").program.graph
+    space = pool(graph, load_library(), COST, 60)
+    keys = list(map(fingerprint, space.graphs))
+    assert len(set(keys)) == len(keys) == 60
+    assert keys[0] == fingerprint(graph)
+    costs = [float(COST.metrics(each)["time_us"]) for each in space.graphs]
+    found = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=1_000)
+    assert min(costs) <= float(COST.metrics(found["graph"])["time_us"]) < costs[0]
+    for each, steps in zip(space.graphs, space.steps, strict=True):
+        assert fingerprint(_C.replay(graph, load_library(), steps)) == fingerprint(each)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_measures_within_its_budget_and_its_choice_can_be_timed_again(row: str) -> None:
+    asked = measure(AskingRun(row, QUICK, "eager", 0, (3, 6)))
+    assert [chosen.measurements for chosen in asked.chosen] == [3, 6]
+    assert asked.chosen[1].told <= asked.chosen[0].told
+    least = 2 if row in LEARNERS else 6  # all episodes may end with one graph in so small a space
+    assert least <= asked.measured <= 6 + 16, "an update's episodes are played to their ends"
+    assert 0 < asked.measuring_seconds < asked.seconds
+    times = true_run.measure(QUICK, "eager", 2, [chosen.text for chosen in asked.chosen])
+    for chosen in asked.chosen:
+        assert 0.05 < times.of(chosen.text) < 3
+    assert times.fastest == min(times.of(chosen.text) for chosen in asked.chosen)
+
+
+def test_seeds_play_differently_and_one_seed_alike() -> None:
+    graph = source_of("darts_asymmetric_separable").program.graph
+
+    def first_graphs(seed: int) -> list[str]:
+        asking = FREE["random_play"](graph, load_library(), COST, np.random.default_rng(seed))
+        return [fingerprint(next(asking)), *(fingerprint(asking.send(1.0)) for _ in range(3))]
+
+    assert first_graphs(0) == first_graphs(0)
+    assert first_graphs(0) != first_graphs(1)
+
+
+def test_the_question_is_asked_on_five_graphs_with_the_budgets_of_the_share(tmp_path: Path) -> None:
+    assert budgets(Scale(1.0, 5)) == BUDGETS
+    assert budgets(Scale(0.1, 1))[-1] == 300
+    assert budgets(Scale(0.001, 1)) == (10,)
+    keys = askings(Scale(1.0, 5))
+    assert {subject for _, subject, _, _ in keys} == set(SUBJECTS) - {QUICK}
+    assert {executor for _, _, executor, _ in keys} == {"eager", "onnxruntime"}
+    assert {executor for _, _, executor, _ in askings(Scale(0.1, 1))} == {"eager"}
+    runs = true_runs(Scale(0.1, 2), Workplace(tmp_path))
+    assert all(len(run.needs) == 2 * len(ROWS) for run in runs.values())

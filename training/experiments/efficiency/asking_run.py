@@ -1,0 +1,166 @@
+"""A run in which one row measures graphs of one model, so many as it may."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchrlopt.substitutions import load_library
+from training.config import Config
+from training.device.prices import cost_of
+from training.experiments.efficiency.machine import Machine
+from training.experiments.efficiency.pool import pool
+from training.experiments.efficiency.rows import FREE, MOST_STEPS, OF_POOL, ask, of_pool
+from training.experiments.efficiency.subjects import source_of
+from training.experiments.measurements.asking_run import LEARNERS
+from training.experiments.measurements.space_run import prices
+from training.experiments.own_process import in_own_process
+from training.experiments.runs import MEASURED, Run, versions
+from training.train import trainer_of
+
+ROWS = (*FREE, *OF_POOL, *LEARNERS)
+_REWARD = "R5"  # its steps add up to what the episode saves
+_POOL = 2.0  # graphs for each one that may be measured
+_EPISODES = 2.0  # for each measurement, at most: where episodes end with what is known, nothing is measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What a row would use after so many measurements.
+
+    Attributes:
+        measurements: so many at most.
+        told: time of the graph, as a share of the first one's, as it was measured.
+        text: of the graph.
+    """
+
+    measurements: int
+    told: float
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a run leaves.
+
+    Attributes:
+        chosen: for each budget.
+        measured: graphs.
+        real_steps: of episodes.
+        seconds: on the clock, of which
+        measuring_seconds: went into lowering and measuring.
+    """
+
+    chosen: list[Chosen]
+    measured: int
+    real_steps: int
+    seconds: float
+    measuring_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AskingRun(Run[Asked]):
+    """See `Run`.
+
+    Attributes:
+        row: one of `ROWS`.
+        subject: one of `subjects.SUBJECTS`.
+        executor: that runs the graphs.
+        seed: of the row.
+        budgets: numbers of measurements after which its choice is noted; the last is all that it may make.
+    """
+
+    row: str
+    subject: str
+    executor: str
+    seed: int
+    budgets: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """See `Run`."""
+        return f"efficiency-{self.row}-{self.subject}-{self.executor}-{self.budgets[-1]}-seed{self.seed}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        settings = self.config.to_json() if self.row in LEARNERS else f"{MOST_STEPS} {_POOL}"
+        own = prices(self.executor).to_json()
+        return f"{settings} {load_library().hash} {own} {versions(*MEASURED)}"
+
+    @property
+    def is_measurement(self) -> bool:
+        """See `Run`."""
+        return True
+
+    @property
+    def config(self) -> Config:
+        """Arguments of the training."""
+        config = Config.of_row(
+            self.row,
+            graph=self.subject,
+            seed=self.seed,
+            max_steps=MOST_STEPS,
+            reward=_REWARD,
+            **LEARNERS[self.row],
+        )
+        episodes = config.groups * config.rollouts
+        updates = max(1, round(_EPISODES * self.budgets[-1] / episodes))
+        return dataclasses.replace(config, updates=updates)
+
+    def make(self, tell: Callable[[], None]) -> Asked:
+        """See `Run`."""
+        found = in_own_process(measure, self)
+        tell()
+        return found
+
+    def read(self, kept: Mapping[str, Any]) -> Asked:
+        """See `Run`."""
+        return Asked(**{**kept, "chosen": [Chosen(**each) for each in kept["chosen"]]})
+
+
+def measure(run: AskingRun) -> Asked:
+    """Make a run in this process, which should be a new one."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    source = source_of(run.subject)
+    is_trained = run.row in LEARNERS
+    machine = Machine(source, run.executor, is_at_end=is_trained)
+    real_steps = _train(run, machine) if is_trained else _search(run, machine)
+    bests = [(budget, machine.best_after(budget)) for budget in run.budgets]
+    return Asked(
+        [Chosen(budget, best.told, best.text) for budget, best in bests],
+        len(machine.asked),
+        real_steps,
+        time.perf_counter() - began,
+        machine.seconds,
+    )
+
+
+def _search(run: AskingRun, machine: Machine) -> int:
+    graph, library, cost = machine.source.program.graph, load_library(), cost_of(prices(run.executor))
+    rng = np.random.default_rng(run.seed)
+    if run.row in FREE:
+        asking = FREE[run.row](graph, library, cost, rng)
+    else:
+        space = pool(graph, library, cost, round(_POOL * run.budgets[-1]))
+        asking = of_pool(OF_POOL[run.row](space, cost, rng), space)
+    ask(asking, machine, run.budgets[-1])
+    return 0
+
+
+def _train(run: AskingRun, machine: Machine) -> int:
+    given: dict[str, Any] = {"prices": prices(run.executor), "graph": machine.source.program.graph}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = trainer_of(run.config, Path(folder), answers=machine, **given)
+        for _ in trainer.updates():
+            if len(machine.asked) >= run.budgets[-1]:
+                break
+    return trainer.real_steps

@@ -1,0 +1,229 @@
+"""The dissertation's question where no space can be measured as a whole: rows at equal measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from training.dream_trainer import RANDOM_UPDATES
+from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun
+from training.experiments.efficiency.subjects import QUICK, SUBJECTS
+from training.experiments.efficiency.true_run import Times, TrueRun
+from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
+from training.experiments.measurements.asking_run import LEARNERS
+from training.experiments.runs import Run, Scale, Workplace
+
+EXECUTORS = ("eager", "onnxruntime")
+BUDGETS = (10, 30, 100, 300, 1_000, 3_000)
+TITLES = {
+    "random_play": "random play",
+    "best_first": "best first, measured",
+    "price": "top k by price",
+    "belief": "model of prices",
+    "mf": "MF",
+    "wm": "WM",
+    "wm_plus": "WM+",
+}
+_SMALL, _BOTH = 0.005, 0.3  # shares below which only a tiny graph is asked about, and only in eager
+_BLOCKS = 20
+Key = tuple[str, str, str, int]  # row, subject, executor, seed
+
+
+def budgets(scale: Scale) -> tuple[int, ...]:
+    """Numbers of measurements up to the share of the largest, which is rounded."""
+    most = scale.steps(BUDGETS[-1])
+    return tuple(each for each in BUDGETS if each <= 1.05 * most)
+
+
+def askings(scale: Scale) -> dict[Key, AskingRun]:
+    """By row, subject, executor and seed."""
+    is_small = scale.share < _SMALL
+    subjects = (QUICK,) if is_small else tuple(name for name in SUBJECTS if name != QUICK)
+    return {
+        (row, subject, executor, seed): AskingRun(row, subject, executor, seed, budgets(scale))
+        for executor in (EXECUTORS if scale.share >= _BOTH else EXECUTORS[:1])
+        for subject in subjects
+        for seed in range(scale.seeds)
+        for row in ROWS
+    }
+
+
+def true_runs(scale: Scale, place: Workplace) -> dict[tuple[str, str], TrueRun]:
+    """By subject and executor."""
+    runs = askings(scale)
+    return {
+        (subject, executor): TrueRun(
+            subject,
+            executor,
+            _BLOCKS if scale.share >= _SMALL else 2,
+            tuple(run for key, run in runs.items() if key[1:3] == (subject, executor)),
+            place.out,
+        )
+        for _, subject, executor, _ in runs
+    }
+
+
+def make_runs(scale: Scale, place: Workplace) -> list[Run[Any]]:
+    """See `Experiment`."""
+    return list(true_runs(scale, place).values())
+
+
+def report(results: Results, folder: Path) -> list[str]:
+    """See `Experiment`."""
+    scale = results.scale
+    found = {key: results.finished.outcome(run) for key, run in askings(scale).items()}
+    times = {key: results.finished.outcome(run) for key, run in true_runs(scale, results.place).items()}
+    regrets = {
+        key: np.array([times[key[1:3]].of(each.text) / times[key[1:3]].fastest - 1 for each in asked.chosen])
+        for key, asked in found.items()
+    }
+    write_csv(
+        folder / "efficiency.csv",
+        (
+            "row", "graph", "executor", "seed", "measurements", "measured", "told", "slower_than_best",
+            "real_steps", "seconds", "measuring_seconds",
+        ),
+        [
+            (
+                *key, chosen.measurements, min(asked.measured, chosen.measurements), chosen.told,
+                float(regret), asked.real_steps, asked.seconds, asked.measuring_seconds,
+            )
+            for key, asked in found.items()
+            for chosen, regret in zip(asked.chosen, regrets[key], strict=True)
+        ],
+    )  # fmt: skip
+    _plot(regrets, scale, folder / "efficiency.png")
+    lines = ["![slower than the best](efficiency.png)", "", *_graphs(times), ""]
+    for executor in _executors(regrets):
+        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        lines += [f"### {executor}", "", *_table(own, scale), "", *_by_graph(own, scale), ""]
+    return [*lines, *_words(found, regrets, scale)]
+
+
+def _executors(regrets: Mapping[Key, Any]) -> list[str]:
+    return list(dict.fromkeys(executor for _, _, executor, _ in regrets))
+
+
+def _graphs(times: Mapping[tuple[str, str], Times]) -> list[str]:
+    """What was measured."""
+    return [
+        "The best is the fastest graph that any row came to, of all that were chosen, by calls that none was "
+        "told of. Noise is the median difference of two halves of these calls.",
+        "",
+        *table(
+            ("graph", "executor", "chosen graphs", "ms of the first", "best", "noise"),
+            [
+                (*key, len(each.blocks), each.first_ms, f"{each.fastest:.3f}", f"{each.noise:.1%}")
+                for key, each in times.items()
+            ],
+        ),
+    ]
+
+
+def _table(regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
+    """Mean regret by row and budget, with intervals over the graphs."""
+    cells: list[tuple[Cell, ...]] = [
+        (TITLES[row], *(_interval(_by_subject(regrets, row)[:, i]) for i in range(len(budgets(scale)))))
+        for row in ROWS
+    ]
+    return table(("slower than the best", *(f"after {n}" for n in budgets(scale))), cells)
+
+
+def _by_graph(regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
+    """The same of each graph after the last budget, with the range of the seeds."""
+    subjects = list(dict.fromkeys(subject for _, subject, _, _ in regrets))
+
+    def shown(row: str, subject: str) -> str:
+        last = [each[-1] for key, each in regrets.items() if key[:2] == (row, subject)]
+        spread = f" ({100 * min(last):.1f} to {100 * max(last):.1f})" if len(last) > 1 else ""
+        return f"{100 * np.mean(last):.1f} %{spread}"
+
+    cells: list[tuple[Cell, ...]] = [(TITLES[row], *(shown(row, each) for each in subjects)) for row in ROWS]
+    return table((f"after {budgets(scale)[-1]}", *subjects), cells)
+
+
+def _by_subject(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
+    """[subjects, budgets], means over seeds."""
+    own: dict[str, list[np.ndarray]] = {}
+    for (name, subject, _, _), regret in regrets.items():
+        if name == row:
+            own.setdefault(subject, []).append(regret)
+    return np.array([np.mean(each, axis=0) for each in own.values()])
+
+
+def _interval(values: np.ndarray) -> str:
+    """A mean in percent and its interval of 95 %, by Student's distribution over the graphs."""
+    if len(values) < 2:
+        return f"{100 * values.mean():.1f} %"
+    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values) + 1e-12)
+    return f"{100 * values.mean():.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _words(found: Mapping[Key, Asked], regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
+    said = []
+    for executor in _executors(regrets):
+        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        said += [
+            f"- {executor}: {_against(own, 'mf', 'random_play', scale)}",
+            f"  {_against(own, 'mf', 'price', scale)}",
+            f"  {_against(own, 'belief', 'price', scale)}",
+            *(f"  {_against(own, row, other, scale)}"
+              for row in ("wm", "wm_plus") for other in ("mf", "random_play")),
+        ]  # fmt: skip
+    for row in ROWS:
+        own_runs = [each for key, each in found.items() if key[0] == row]
+        measuring = sum(each.measuring_seconds for each in own_runs) / sum(each.seconds for each in own_runs)
+        told = f"- {TITLES[row]}: {np.mean([each.measured for each in own_runs]):.0f} graphs measured"
+        if row in LEARNERS:
+            told += (
+                f" at the ends of episodes of {np.mean([each.real_steps for each in own_runs]):,.0f} steps"
+            )
+        said.append(f"{told}; {measuring:.0%} of its time went into measuring. Means.")
+    config = next(run.config for key, run in askings(scale).items() if key[0] == "wm")
+    said.append(
+        f"- The first {RANDOM_UPDATES * config.groups * config.rollouts} episodes of WM and WM+ are played "
+        "at random, before any network plays: up to there both are random play."
+    )
+    return said
+
+
+def _against(regrets: Mapping[Key, np.ndarray], one: str, other: str, scale: Scale) -> str:
+    """How two rows compare over the graphs after each budget; one is ahead where an interval has no 0."""
+    difference = _by_subject(regrets, one) - _by_subject(regrets, other)
+    told = [f"{_interval(difference[:, i])} after {n}" for i, n in enumerate(budgets(scale))]
+    return f"{TITLES[one]} less {TITLES[other]}: {', '.join(told)}."
+
+
+def _plot(regrets: Mapping[Key, np.ndarray], scale: Scale, path: Path) -> None:
+    executors = _executors(regrets)
+    figure = Figure(figsize=(4.5 * len(executors), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(executors), sharey=True, squeeze=False)[0]
+    for panel, executor in zip(panels, executors, strict=True):
+        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        for color, row in enumerate(ROWS):
+            style = "o-" if row in LEARNERS else "o--"
+            mean = _by_subject(own, row).mean(0)
+            panel.plot(budgets(scale), 100 * mean, style, color=f"C{color}", label=TITLES[row], linewidth=1.2)
+        panel.set_xscale("log")
+        panel.set_yscale("symlog", linthresh=1)
+        panel.set_title(f"{executor}, one thread", fontsize=9)
+        panel.set_xlabel("measured graphs")
+    panels[0].set_ylabel("% slower than the best")
+    panels[-1].legend(fontsize=7)
+    figure.savefig(path, dpi=90)
+
+
+EFFICIENCY = Experiment(
+    "Rows at equal numbers of measurements, on graphs of several blocks",
+    "Parker 2021, section 5 (sample efficiency), with measured latencies as rewards",
+    make_runs,
+    report,
+    "What is asked for is measured then. MF, WM and WM+ measure the graph that an episode ends with; on the "
+    "way they are told what prices promise.\nTop k by price, best first by measured time and random play are "
+    "the trivial rivals; the first, and the model of prices, choose from what a search by price has visited.",
+)

@@ -1,0 +1,102 @@
+"""Measures graphs of one model when they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import torch
+
+from torchrlopt import _C
+from torchrlopt.errors import RlOptError
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine.profiling import Source
+from torchrlopt.machine.profiling.garbage import no_garbage_collection
+from torchrlopt.substitutions import load_library
+from training.episodes.answers import Answers
+from training.graphs.fingerprint import fingerprint
+
+BLOCK = 4  # calls that are timed one after the other, after one that is not
+FAILED = 10.0  # what is told of a graph that the executor does not run
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The graph that was told to be the fastest so far.
+
+    Attributes:
+        measurements: with which it was found.
+        told: its time, as a share of the first graph's.
+        text: of the graph.
+    """
+
+    measurements: int
+    told: float
+    text: str
+
+
+class Machine(Answers):
+    """What a machine answers, measured when it is asked; the time of what was asked before is known.
+
+    A time is the least of a block of calls, as a share of that of a block of the first graph just before.
+
+    Args:
+        source: the model.
+        executor: that runs the graphs.
+        is_at_end: see `Answers`.
+    """
+
+    def __init__(self, source: Source, executor: str, is_at_end: bool = False) -> None:
+        super().__init__({}, load_library().names, is_at_end=is_at_end)
+        self.source, self.executor = source, executor
+        self.bests: list[Best] = []
+        self.seconds = 0.0  # that lowering and measuring took
+        self._known: dict[str, float] = {}
+        self._first = source.lower(source.program.graph, executor)
+
+    def time(self, graph: _C.Graph) -> float:
+        """See `Answers`."""
+        key = fingerprint(graph)
+        if key not in self._known:
+            began = time.perf_counter()
+            self.asked[key] = None
+            self._known[key] = self._measure(graph)
+            if not self.bests or self._known[key] < self.bests[-1].told:
+                self.bests.append(Best(len(self.asked), self._known[key], graph.text()))
+            self.seconds += time.perf_counter() - began
+        return self._known[key]
+
+    def best_after(self, measurements: int) -> Best:
+        """What is chosen after so many measurements."""
+        return [best for best in self.bests if best.measurements <= measurements][-1]
+
+    def _measure(self, graph: _C.Graph) -> float:
+        try:
+            lowered = self.source.lower(graph, self.executor)
+            return ratios(lowered, self._first, self.source, 1)[0]
+        except RlOptError:
+            return FAILED
+
+
+def ratios(call: Lowered, first: Lowered, source: Source, blocks: int) -> list[float]:
+    """Least times of blocks of calls, each by that of a block of the first graph's just before.
+
+    The least, since what else a machine does can only add to a time.
+    """
+    found = []
+    with torch.no_grad(), no_garbage_collection():
+        for _ in range(blocks):
+            base = _block(first, source)
+            found.append(_block(call, source) / base)
+    return found
+
+
+def _block(call: Lowered, source: Source) -> float:
+    """Least seconds of a block's calls."""
+    call(*source.inputs)  # brings its own weights back into the caches
+    times = []
+    for _ in range(BLOCK):
+        began = time.perf_counter()
+        call(*source.inputs)
+        times.append(time.perf_counter() - began)
+    return min(times)
