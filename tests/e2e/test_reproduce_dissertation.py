@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.e2e.reproduced import check_section
 from torchrlopt import _C
 from training.experiments.command import main
 from training.experiments.dissertation.measured_run import AS_WRITTEN, UNOPTIMISED
@@ -63,6 +64,8 @@ def test_searches_are_reproduced_and_the_rest_of_the_report_stays(tmp_path: Path
 @pytest.mark.slow
 def test_latencies_are_measured_in_turns(tmp_path: Path) -> None:
     report = reproduce(tmp_path, "fig4.1", "table4.2", "fig4.5")
+    for name in ("fig4.1", "table4.2", "fig4.5"):
+        check_section(name, tmp_path, report)
     rows = rows_of(tmp_path, "fig4.1")
     assert {row["executor"] for row in rows} == {"eager", "onnxruntime"}
     assert {AS_WRITTEN, UNOPTIMISED} < {row["form"] for row in rows}

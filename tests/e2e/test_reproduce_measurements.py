@@ -6,6 +6,7 @@ import csv
 
 import pytest
 
+from tests.e2e.reproduced import check_section
 from training.experiments.measurements.asking_run import LEARNERS, ROWS
 from training.experiments.measurements.experiment import EXECUTORS, TITLES, askings, spaces
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
@@ -54,6 +55,7 @@ def test_every_row_measures_and_ends_near_the_fastest(place: Workplace) -> None:
 
 def test_the_report_has_a_line_for_each_row_and_a_curve(place: Workplace) -> None:
     report = (place.out / "REPORT.md").read_text(encoding="utf-8")
+    check_section("measurements", place.out, report)
     for row in ROWS:
         assert report.count(f"\n| {TITLES[row]} |") == len(EXECUTORS)
     assert (place.out / "measurements.png").read_bytes().startswith(b"\x89PNG")

@@ -1,11 +1,12 @@
 """`training/reproduce.py --quick` as a user runs it: into a new folder, killed midway, and resumed.
 
-All but what is made of trainings, which `test_reproduce_rows.py` makes.
+All but what takes long and is made by tests of its own: what is made of trainings by
+`test_reproduce_rows.py`, what is measured by `test_reproduce_dissertation.py` and
+`test_reproduce_measurements.py`.
 """
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
 import subprocess
@@ -15,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.reproduced import check_section
 from training.experiments.dissertation.of_rows import EXPERIMENTS_OF_ROWS
-from training.experiments.experiment import Experiment
 from training.experiments.reproduction import EXPERIMENTS
 from training.experiments.runs import Scale, Workplace, path_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PNG = b"\x89PNG"
 SHARE = os.environ.get("REPRODUCE_SHARE", "0.001")  # of the papers' steps; the smallest there is
 KILLED_AFTER = 3  # runs
-NAMES = [name for name in EXPERIMENTS if name not in EXPERIMENTS_OF_ROWS]
+ELSEWHERE = {*EXPERIMENTS_OF_ROWS, "fig4.1", "table4.2", "fig4.5", "measurements"}
+NAMES = [name for name in EXPERIMENTS if name not in ELSEWHERE]
 
 
 def command(out: Path) -> list[str]:
@@ -61,24 +62,6 @@ def test_all_that_is_reproduced_survives_a_kill(tmp_path: Path) -> None:
     scale, place = Scale(float(SHARE), 1), Workplace(out)
     for name in NAMES:
         experiment = EXPERIMENTS[name]
-        check(name, experiment, out, report)
+        check_section(name, out, report)
         assert all(path_of(run, out).exists() for run in experiment.runs(scale, place)), name
     assert "this is a defect" not in report
-
-
-def check(name: str, experiment: Experiment, out: Path, report: str) -> None:
-    """Its section says what it is and how it was made, and every file that it names is there and sound."""
-    sections = [part for part in report.split("\n## ") if part.startswith(f"{name}: ")]
-    assert len(sections) == 1, name
-    section = sections[0]
-    assert section.startswith(f"{name}: {experiment.title}\n")
-    assert f"reproduce.py {name} --share {float(SHARE):g} --seeds 1`" in section
-    assert "| --- |" in section.replace("|---|", "| --- |"), f"{name} has no table"
-    rows = list(csv.reader((out / f"{name}.csv").open(encoding="utf-8")))
-    assert len(rows) > 1, name
-    assert {len(row) for row in rows} == {len(rows[0])}, f"rows of {name}.csv are not equally long"
-    for picture in [
-        part.split(")")[0] for part in section.split("](")[1:] if part.split(")")[0].endswith(".png")
-    ]:
-        assert (out / picture).read_bytes().startswith(PNG), picture
-    assert f"]({name}.png)" in section, f"{name} shows no picture"
