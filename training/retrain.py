@@ -52,7 +52,7 @@ from training.scores.evaluate import (
     table_of,
 )
 from training.train import add_arguments, config_of, trainer_of
-from training.trainer import Trainer, claim
+from training.trainer import STATE, Trainer, claim
 
 logger = logging.getLogger("torchrlopt")
 
@@ -153,8 +153,9 @@ def _claim_for(folder: Path, target: Target, resume: bool) -> None:
         OptionsError: it was measured for another device, executor or models.
     """
     path = folder / TARGET
+    is_begun = (folder / PRICES).exists() or (folder / STATE).exists()
     mine = {"device": target.device, "executor": target.executor, "models": list(target.models)}
-    if path.exists():
+    if path.exists() and is_begun:
         if not resume:
             raise FileExistsError(f"{folder} holds what a run has measured; continue it with --resume")
         its = json.loads(path.read_text(encoding="utf-8"))

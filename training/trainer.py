@@ -10,6 +10,7 @@ import abc
 import hashlib
 import io
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,8 @@ from training.episodes.answers import Answers
 from training.graphs.curriculum import manifest, structure_hash
 from training.graphs.one_graph import one_graph
 from training.progress import progress_bar
+
+logger = logging.getLogger("torchrlopt")
 
 STATE = "state.pt"
 AGENT = "agent.safetensors"
@@ -141,7 +144,9 @@ class Trainer(abc.ABC):
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
     def _check_same_rewards(self, stored: Mapping[str, str]) -> None:
-        """Refuse to go on by other rewards than a run began with; earlier runs have noted none."""
+        """Refuse to go on by other rewards than a run began with; of earlier runs, which noted none, warn."""
+        if not stored:
+            logger.warning("%s has not noted by which prices it was begun; it goes on by these", self.folder)
         changed = [name for name, digest in self._rewards.items() if stored.get(name, digest) != digest]
         if changed:
             raise OptionsError(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.reproduced import check_section
+from training.experiments.efficiency import asking_run as efficiency
 from training.experiments.measurements.asking_run import LEARNERS, ROWS
 from training.experiments.measurements.experiment import EXECUTORS, TITLES, askings, spaces
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
@@ -63,6 +65,17 @@ def test_the_report_has_a_line_for_each_row_and_a_curve(place: Workplace) -> Non
         rows = list(csv.DictReader(file))
     assert {row["row"] for row in rows} == set(ROWS)
     assert all(float(row["slower_than_fastest"]) > -0.5 for row in rows)
+
+
+def test_the_same_on_demand_is_reported_and_kept(tmp_path: Path) -> None:
+    place = Workplace(tmp_path)
+    path = reproduce(["efficiency"], Scale(0.001, 1), place)
+    report = path.read_text(encoding="utf-8")
+    check_section("efficiency", tmp_path, report)
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.json")}
+    assert len(made) == len(efficiency.ROWS) + 1
+    assert reproduce(["efficiency"], Scale(0.001, 1), place).read_text(encoding="utf-8") == report
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "no run is made twice"
 
 
 def test_the_question_itself_is_asked_on_ten_graphs_of_different_families() -> None:

@@ -24,7 +24,7 @@ from training.experiments.runs import Scale, Workplace, path_of
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = os.environ.get("REPRODUCE_SHARE", "0.001")  # of the papers' steps; the smallest there is
 KILLED_AFTER = 3  # runs
-ELSEWHERE = {*EXPERIMENTS_OF_ROWS, "fig4.1", "table4.2", "fig4.5", "measurements"}
+ELSEWHERE = {*EXPERIMENTS_OF_ROWS, "fig4.1", "table4.2", "fig4.5", "measurements", "efficiency"}
 NAMES = [name for name in EXPERIMENTS if name not in ELSEWHERE]
 
 

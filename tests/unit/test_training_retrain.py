@@ -52,6 +52,13 @@ def test_what_was_measured_for_one_target_is_not_taken_for_another(tmp_path: Pat
         retrain(SMALL, tmp_path, Target("cpu"), resume=True, test_graphs=1)
 
 
+def test_a_target_for_which_nothing_was_measured_does_not_hold_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        retrain(SMALL, tmp_path, Target("cpu", models=("no such model",)), test_graphs=1)
+    retrain(SMALL, tmp_path, Target("cuda"), test_graphs=1)
+    assert json.loads((tmp_path / "target.json").read_text())["device"] == "cuda"
+
+
 def test_a_run_writes_agent_scores_and_card_and_can_be_continued(tmp_path: Path) -> None:
     scores = retrain(SMALL, tmp_path, Target("cuda"), test_graphs=2)
     assert scores["greedy"].to_greedy == 1.0

@@ -6,8 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 
 from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
 from torchrlopt.agent.observation import observe
@@ -16,10 +16,11 @@ from torchrlopt.machine.cost import device_model
 from training.config import Config
 from training.device.prices import prices_of
 from training.episodes import latent_task
+from training.episodes.random_keys import Purpose, generator, gumbel
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS
 from training.train import add_arguments, config_of, trainer_of
-from training.trainer import log, read_log
+from training.trainer import STATE, log, read_log
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
 
@@ -32,6 +33,17 @@ def test_a_run_goes_on_by_the_rewards_that_it_began_with_only(tmp_path: Path) ->
         RealTrainer(SMALL, tmp_path, resume=True, prices=two, graph=GRAPHS[0])
     with pytest.raises(OptionsError, match="begun with another graph"):
         RealTrainer(SMALL, tmp_path, resume=True, prices=one, graph=GRAPHS[1])
+
+
+def test_a_run_that_has_not_noted_its_prices_goes_on_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    RealTrainer(SMALL, tmp_path).save()
+    state = torch.load(tmp_path / STATE, weights_only=True)
+    del state["rewards"]
+    torch.save(state, tmp_path / STATE)
+    RealTrainer(SMALL, tmp_path, resume=True)
+    assert "has not noted by which prices" in caplog.text
 
 
 def test_what_a_run_logged_before_it_was_ever_saved_is_not_of_the_next_one(tmp_path: Path) -> None:
@@ -70,8 +82,11 @@ def test_the_command_of_a_run_makes_the_same_run() -> None:
 def test_random_play_of_a_world_model_row_says_how_unsure_it_is() -> None:
     env = make_env(1, has_macros=False)
     seen = observe(env)
-    choices = int(latent_task.Choices(seen, len(LIBRARY)).legal.mask.sum())
-    assert latent_task.Watcher(len(LIBRARY)).entropy(seen) == pytest.approx(np.log(choices))
+    watcher = latent_task.Watcher(len(LIBRARY))
+    draw = gumbel([generator(0, 0, Purpose.EPISODE, 0)], 1.0)
+    told = watcher.choose(seen, draw)[3].log_prob
+    assert watcher.entropy(seen) > 0
+    assert watcher.entropy(seen) == pytest.approx(-float(told[0])), "all that it does is as likely"
 
 
 @pytest.mark.slow

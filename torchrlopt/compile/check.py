@@ -303,8 +303,8 @@ def confirm(
 
     Numbers within half the floor of the tolerance of the original's are as right as `verify` asks, whatever
     the original's own error is. Where float64 has shown that error for other inputs, numbers may be as far
-    from the original's as `verify` lets them be from float64. Only where they are farther apart, float64
-    decides.
+    from the original's as `verify` lets many numbers be from float64. Only where they are farther apart,
+    float64 decides.
 
     Args:
         aten: the graph, for the float64 reference.

@@ -57,8 +57,8 @@ class Watcher:
         return seen, actions, choices.rows_of(actions), told
 
     def entropy(self, seen: Observation) -> float:
-        """Of its first choice in an episode: it takes each legal substitution, and stop, alike."""
-        return math.log(int(Choices(seen, self._count).legal.mask.sum()))
+        """Of its first choice in an episode: it takes each place of each substitution alike."""
+        return math.log(max(1, int(Choices(seen, self._count).legal.num_locations.sum())))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -154,15 +154,29 @@ class AllFinished:
 
 
 def path_of(run: Run[Any], out: Path) -> Path:
-    """The file of a run: its name, and a digest of all that its results depend on."""
-    code = hashlib.sha256(json.dumps(_depends_on(run), sort_keys=True).encode()).hexdigest()[:8]
+    """The file of a run: its name, and a digest of all that its results depend on.
+
+    PyTorch's version is among it, and what came out of the runs that it needs: before these are made it has
+    another file, which nobody writes.
+    """
+    told = json.dumps([torch.__version__, _depends_on(run), _outcomes_of(run.needs, out)], sort_keys=True)
+    code = hashlib.sha256(told.encode()).hexdigest()[:8]
     return out / RUNS / f"{run.name}-{code}.json"
+
+
+def _outcomes_of(runs: Sequence[Run[Any]], out: Path) -> list[str]:
+    """Digests of what came out of runs; empty where one has not ended."""
+    paths = [path_of(run, out) for run in runs]
+    if not all(path.exists() for path in paths):
+        return []
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
 def _depends_on(value: Any) -> Any:
     """What two equal runs have in common, as JSON can hold it."""
     if isinstance(value, Run) and dataclasses.is_dataclass(value):
-        # What is at its default is left out: a field that is new does not make all runs anew.
+        # What is at its default is left out: a field that is new does not make all runs anew, and a default
+        # that changes keeps the old ones: never change it, take another field.
         fields = [
             field.name
             for field in dataclasses.fields(value)

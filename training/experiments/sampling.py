@@ -207,12 +207,12 @@ def differing(columns: Mapping[str, np.ndarray]) -> set[frozenset[str]]:
     By a paired t test; p-values are corrected for the number of pairs (Holm).
     """
     pairs = list(itertools.combinations(columns, 2))
-    found = [_p_of(columns[one] - columns[other]) for one, other in pairs]
+    found = [p_of(columns[one] - columns[other]) for one, other in pairs]
     return {frozenset(pair) for pair, p in zip(pairs, holm(found), strict=True) if p < 1 - CONFIDENCE}
 
 
-def _p_of(differences: np.ndarray) -> float:
-    """That they have the mean 0; 1 for one value."""
+def p_of(differences: np.ndarray) -> float:
+    """The p-value of a paired t test, of the differences of pairs; 1 for one pair."""
     if len(differences) < 2:
         return 1.0
     if np.ptp(differences) == 0:

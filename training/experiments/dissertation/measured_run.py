@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torchrlopt.machine.cost import device_model
+from training.device.prices import prices_of
 from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.dissertation.search_run import SearchRun, prices
 from training.experiments.graphs_of_paper import graph_of, module_of
@@ -109,7 +111,7 @@ class MeasuredRun(Run[Measured]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return versions(*MEASURED)
+        return f"{prices_of(device_model(self.executor, threads=1)).to_json()} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

@@ -15,11 +15,11 @@ import torch
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of
-from training.experiments.efficiency.machine import Machine
-from training.experiments.efficiency.pool import pool
-from training.experiments.efficiency.rows import FREE, MOST_STEPS, OF_POOL, ask, of_pool
-from training.experiments.efficiency.subjects import source_of
-from training.experiments.measurements.asking_run import LEARNERS
+from training.experiments.efficiency.on_demand import BLOCK, FAILED, Best, OnDemand
+from training.experiments.efficiency.pool import EXPANSIONS, pool
+from training.experiments.efficiency.rows import FREE, MOST_STEPS, MOST_TRIES, OF_POOL, ask, of_pool
+from training.experiments.efficiency.subjects import SUBJECTS, source_of
+from training.experiments.measurements.asking_run import LEARNERS, LEAST_UPDATES
 from training.experiments.measurements.space_run import prices
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, versions
@@ -32,33 +32,18 @@ _EPISODES = 2.0  # for each measurement, at most: where episodes end with what i
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
-    """What a row would use after so many measurements.
-
-    Attributes:
-        measurements: so many at most.
-        told: time of the graph, as a share of the first one's, as it was measured.
-        text: of the graph.
-    """
-
-    measurements: int
-    told: float
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Asked:
     """What a run leaves.
 
     Attributes:
         chosen: for each budget.
         measured: graphs.
-        real_steps: of episodes.
+        real_steps: of episodes; of WM and WM+ with those that are not measured, which train the encoder.
         seconds: on the clock, of which
         measuring_seconds: went into lowering and measuring.
     """
 
-    chosen: list[Chosen]
+    chosen: list[Best]
     measured: int
     real_steps: int
     seconds: float
@@ -74,7 +59,8 @@ class AskingRun(Run[Asked]):
         subject: one of `subjects.SUBJECTS`.
         executor: that runs the graphs.
         seed: of the row.
-        budgets: numbers of measurements after which its choice is noted; the last is all that it may make.
+        budgets: numbers of measurements after which its choice is noted. With the last one it ends; a row
+            that is trained ends its update first, of which the rest does not count.
     """
 
     row: str
@@ -91,9 +77,14 @@ class AskingRun(Run[Asked]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        settings = self.config.to_json() if self.row in LEARNERS else f"{MOST_STEPS} {_POOL}"
+        settings = (
+            self.config.to_json()
+            if self.row in LEARNERS
+            else f"{MOST_STEPS} {MOST_TRIES} {_POOL} {EXPANSIONS}"
+        )
         own = prices(self.executor).to_json()
-        return f"{settings} {load_library().hash} {own} {versions(*MEASURED)}"
+        subject = f"{SUBJECTS[self.subject]} {load_library().hash}"
+        return f"{settings} {subject} {BLOCK} {FAILED} {own} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:
@@ -112,7 +103,7 @@ class AskingRun(Run[Asked]):
             **LEARNERS[self.row],
         )
         episodes = config.groups * config.rollouts
-        updates = max(1, round(_EPISODES * self.budgets[-1] / episodes))
+        updates = max(LEAST_UPDATES, round(_EPISODES * self.budgets[-1] / episodes))
         return dataclasses.replace(config, updates=updates)
 
     def make(self, tell: Callable[[], None]) -> Asked:
@@ -123,7 +114,7 @@ class AskingRun(Run[Asked]):
 
     def read(self, kept: Mapping[str, Any]) -> Asked:
         """See `Run`."""
-        return Asked(**{**kept, "chosen": [Chosen(**each) for each in kept["chosen"]]})
+        return Asked(**{**kept, "chosen": [Best(**each) for each in kept["chosen"]]})
 
 
 def measure(run: AskingRun) -> Asked:
@@ -132,11 +123,10 @@ def measure(run: AskingRun) -> Asked:
     began = time.perf_counter()
     source = source_of(run.subject)
     is_trained = run.row in LEARNERS
-    machine = Machine(source, run.executor, is_at_end=is_trained)
+    machine = OnDemand(source, run.executor, is_at_end=is_trained)
     real_steps = _train(run, machine) if is_trained else _search(run, machine)
-    bests = [(budget, machine.best_after(budget)) for budget in run.budgets]
     return Asked(
-        [Chosen(budget, best.told, best.text) for budget, best in bests],
+        [machine.best_after(budget) for budget in run.budgets],
         len(machine.asked),
         real_steps,
         time.perf_counter() - began,
@@ -144,7 +134,7 @@ def measure(run: AskingRun) -> Asked:
     )
 
 
-def _search(run: AskingRun, machine: Machine) -> int:
+def _search(run: AskingRun, machine: OnDemand) -> int:
     graph, library, cost = machine.source.program.graph, load_library(), cost_of(prices(run.executor))
     rng = np.random.default_rng(run.seed)
     if run.row in FREE:
@@ -156,7 +146,7 @@ def _search(run: AskingRun, machine: Machine) -> int:
     return 0
 
 
-def _train(run: AskingRun, machine: Machine) -> int:
+def _train(run: AskingRun, machine: OnDemand) -> int:
     given: dict[str, Any] = {"prices": prices(run.executor), "graph": machine.source.program.graph}
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_of(run.config, Path(folder), answers=machine, **given)

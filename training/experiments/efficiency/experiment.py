@@ -8,20 +8,24 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy import stats
 
+from baselines.shared.paired import holm
 from training.dream_trainer import RANDOM_UPDATES
 from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun
+from training.experiments.efficiency.on_demand import FAILED
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS
 from training.experiments.efficiency.true_run import Times, TrueRun
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
+from training.experiments.intervals import half_width
 from training.experiments.measurements.asking_run import LEARNERS
 from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.sampling import p_of
 
 EXECUTORS = ("eager", "onnxruntime")
 BUDGETS = (10, 30, 100, 300, 1_000, 3_000)
 TITLES = {
-    "random_play": "random play",
+    "random_play": "random play, single steps",
+    "random_macros": "random play, MF's steps",
     "best_first": "best first, measured",
     "price": "top k by price",
     "belief": "model of prices",
@@ -31,13 +35,18 @@ TITLES = {
 }
 _SMALL, _BOTH = 0.005, 0.3  # shares below which only a tiny graph is asked about, and only in eager
 _BLOCKS = 20
+#: What is compared after the last budget: each row with what says whether it has learnt, and with its rival.
+PAIRS = (
+    ("mf", "random_macros"), ("mf", "price"), ("wm", "random_play"), ("wm", "mf"),
+    ("wm_plus", "random_play"), ("wm_plus", "mf"), ("belief", "price"),
+)  # fmt: skip
 Key = tuple[str, str, str, int]  # row, subject, executor, seed
 
 
 def budgets(scale: Scale) -> tuple[int, ...]:
     """Numbers of measurements up to the share of the largest, which is rounded."""
     most = scale.steps(BUDGETS[-1])
-    return tuple(each for each in BUDGETS if each <= 1.05 * most)
+    return tuple(each for each in BUDGETS if each <= 1.05 * most)  # a third of 3,000 is 1,000
 
 
 def askings(scale: Scale) -> dict[Key, AskingRun]:
@@ -55,20 +64,20 @@ def askings(scale: Scale) -> dict[Key, AskingRun]:
 
 def true_runs(scale: Scale, place: Workplace) -> dict[tuple[str, str], TrueRun]:
     """By subject and executor."""
-    runs = askings(scale)
+    own = askings(scale)
     return {
         (subject, executor): TrueRun(
             subject,
             executor,
             _BLOCKS if scale.share >= _SMALL else 2,
-            tuple(run for key, run in runs.items() if key[1:3] == (subject, executor)),
+            tuple(run for key, run in own.items() if key[1:3] == (subject, executor)),
             place.out,
         )
-        for _, subject, executor, _ in runs
+        for subject, executor in dict.fromkeys(key[1:3] for key in own)
     }
 
 
-def make_runs(scale: Scale, place: Workplace) -> list[Run[Any]]:
+def runs(scale: Scale, place: Workplace) -> list[Run[Any]]:
     """See `Experiment`."""
     return list(true_runs(scale, place).values())
 
@@ -85,20 +94,22 @@ def report(results: Results, folder: Path) -> list[str]:
     write_csv(
         folder / "efficiency.csv",
         (
-            "row", "graph", "executor", "seed", "measurements", "measured", "told", "slower_than_best",
-            "real_steps", "seconds", "measuring_seconds",
+            "row", "graph", "executor", "seed", "measurements", "measured", "told", "true",
+            "slower_than_best",
+            "real_steps_of_run", "seconds_of_run", "measuring_seconds_of_run",
         ),
         [
             (
                 *key, chosen.measurements, min(asked.measured, chosen.measurements), chosen.told,
-                float(regret), asked.real_steps, asked.seconds, asked.measuring_seconds,
+                times[key[1:3]].of(chosen.text), float(regret), asked.real_steps, asked.seconds,
+                asked.measuring_seconds,
             )
             for key, asked in found.items()
             for chosen, regret in zip(asked.chosen, regrets[key], strict=True)
         ],
     )  # fmt: skip
     _plot(regrets, scale, folder / "efficiency.png")
-    lines = ["![slower than the best](efficiency.png)", "", *_graphs(times), ""]
+    lines = ["![slower than the best](efficiency.png)", "", *_graphs(times, found), ""]
     for executor in _executors(regrets):
         own = {key: each for key, each in regrets.items() if key[2] == executor}
         lines += [f"### {executor}", "", *_table(own, scale), "", *_by_graph(own, scale), ""]
@@ -109,19 +120,25 @@ def _executors(regrets: Mapping[Key, Any]) -> list[str]:
     return list(dict.fromkeys(executor for _, _, executor, _ in regrets))
 
 
-def _graphs(times: Mapping[tuple[str, str], Times]) -> list[str]:
+def _graphs(times: Mapping[tuple[str, str], Times], found: Mapping[Key, Asked]) -> list[str]:
     """What was measured."""
+    cells: list[tuple[Cell, ...]] = []
+    failed = sum(blocks == [FAILED] for each in times.values() for blocks in each.blocks.values())
+    for key, each in times.items():
+        last = [asked.chosen[-1] for own, asked in found.items() if own[1:3] == key]
+        luck = float(np.median([each.of(chosen.text) / chosen.told - 1 for chosen in last]))
+        cells.append(
+            (*key, len(each.blocks), each.first_ms, f"{each.fastest:.3f}", f"{each.noise:.1%}", f"{luck:.1%}")
+        )
     return [
-        "The best is the fastest graph that any row came to, of all that were chosen, by calls that none was "
-        "told of. Noise is the median difference of two halves of these calls.",
+        "The best is the fastest of all graphs that a row chose after one of these numbers of measurements, "
+        "by one half of calls that none was told of; how much slower a choice is, is told by the other half, "
+        "and is negative where that has another order. Noise is the median difference of the two halves. The "
+        "last column is by how much the choices after all measurements are slower than they were told to be: "
+        "the least of many times is a lucky one.",
         "",
-        *table(
-            ("graph", "executor", "chosen graphs", "ms of the first", "best", "noise"),
-            [
-                (*key, len(each.blocks), each.first_ms, f"{each.fastest:.3f}", f"{each.noise:.1%}")
-                for key, each in times.items()
-            ],
-        ),
+        *table(("graph", "executor", "chosen", "ms of the first", "best", "noise", "luck"), cells),
+        *[f"\nThe executor did not run {failed} of the graphs that were chosen."] * bool(failed),
     ]
 
 
@@ -158,45 +175,46 @@ def _by_subject(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
 
 def _interval(values: np.ndarray) -> str:
     """A mean in percent and its interval of 95 %, by Student's distribution over the graphs."""
-    if len(values) < 2:
-        return f"{100 * values.mean():.1f} %"
-    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values) + 1e-12)
-    return f"{100 * values.mean():.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    mean, half = float(values.mean()), half_width(values)
+    shown = f" ({100 * (mean - half):.1f} to {100 * (mean + half):.1f})" if len(values) > 1 else ""
+    return f"{100 * mean:.1f} %{shown}"
 
 
 def _words(found: Mapping[Key, Asked], regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
-    said = []
-    for executor in _executors(regrets):
-        own = {key: each for key, each in regrets.items() if key[2] == executor}
-        said += [
-            f"- {executor}: {_against(own, 'mf', 'random_play', scale)}",
-            f"  {_against(own, 'mf', 'price', scale)}",
-            f"  {_against(own, 'belief', 'price', scale)}",
-            *(f"  {_against(own, row, other, scale)}"
-              for row in ("wm", "wm_plus") for other in ("mf", "random_play")),
-        ]  # fmt: skip
+    said = comparisons(regrets, scale)
     for row in ROWS:
         own_runs = [each for key, each in found.items() if key[0] == row]
         measuring = sum(each.measuring_seconds for each in own_runs) / sum(each.seconds for each in own_runs)
-        told = f"- {TITLES[row]}: {np.mean([each.measured for each in own_runs]):.0f} graphs measured"
+        counts = [each.measured for each in own_runs]
+        told = f"- {TITLES[row]}: {min(counts)} to {max(counts)} graphs measured"
         if row in LEARNERS:
-            told += (
-                f" at the ends of episodes of {np.mean([each.real_steps for each in own_runs]):,.0f} steps"
-            )
-        said.append(f"{told}; {measuring:.0%} of its time went into measuring. Means.")
+            told += f", {np.mean([each.real_steps for each in own_runs]):,.0f} real steps in the mean"
+        said.append(f"{told}; {measuring:.0%} of its time went into measuring.")
     config = next(run.config for key, run in askings(scale).items() if key[0] == "wm")
     said.append(
-        f"- The first {RANDOM_UPDATES * config.groups * config.rollouts} episodes of WM and WM+ are played "
-        "at random, before any network plays: up to there both are random play."
+        f"- WM and WM+ play {RANDOM_UPDATES * config.groups * config.rollouts} episodes at random, to the "
+        "last step that there is, before any network plays, and some before these, which train the encoder "
+        "and are not measured. A row that measured less than it was allowed ended its episodes with graphs "
+        "that it knew: it stands in all columns with what it had."
     )
     return said
 
 
-def _against(regrets: Mapping[Key, np.ndarray], one: str, other: str, scale: Scale) -> str:
-    """How two rows compare over the graphs after each budget; one is ahead where an interval has no 0."""
-    difference = _by_subject(regrets, one) - _by_subject(regrets, other)
-    told = [f"{_interval(difference[:, i])} after {n}" for i, n in enumerate(budgets(scale))]
-    return f"{TITLES[one]} less {TITLES[other]}: {', '.join(told)}."
+def comparisons(regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
+    """How rows compare over the graphs after the last budget, by paired t tests, corrected by Holm."""
+    told: list[str] = []
+    differences: list[np.ndarray] = []
+    for executor in _executors(regrets):
+        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        for one, other in PAIRS:
+            differences.append((_by_subject(own, one) - _by_subject(own, other))[:, -1])
+            told.append(f"{executor}, {TITLES[one]} less {TITLES[other]}: {_interval(differences[-1])}")
+    chances = holm([p_of(each) for each in differences])
+    return [
+        f"- After {budgets(scale)[-1]}, difference in how much slower (p by a paired t test over the graphs, "
+        "corrected by Holm):",
+        *(f"  - {text}, p = {p:.2g}." for text, p in zip(told, chances, strict=True)),
+    ]
 
 
 def _plot(regrets: Mapping[Key, np.ndarray], scale: Scale, path: Path) -> None:
@@ -221,9 +239,9 @@ def _plot(regrets: Mapping[Key, np.ndarray], scale: Scale, path: Path) -> None:
 EFFICIENCY = Experiment(
     "Rows at equal numbers of measurements, on graphs of several blocks",
     "Parker 2021, section 5 (sample efficiency), with measured latencies as rewards",
-    make_runs,
+    runs,
     report,
     "What is asked for is measured then. MF, WM and WM+ measure the graph that an episode ends with; on the "
     "way they are told what prices promise.\nTop k by price, best first by measured time and random play are "
-    "the trivial rivals; the first, and the model of prices, choose from what a search by price has visited.",
+    "the trivial rivals; top k by price and the model of prices choose from what a search by price visited.",
 )

@@ -9,12 +9,13 @@ from torchrlopt import _C
 from training.experiments.measurements.space import Around, Space, Steps
 from training.graphs.fingerprint import fingerprint
 
-_EXPANSIONS, _NO_LIMIT_MS = 30_000, 1e9  # of the searches whose plans the pool is built around
-_SEARCHERS = ("greedy", "iterated")
+EXPANSIONS = 30_000  # of the searches whose plans the pool is built around
+_NO_LIMIT_MS = 1e9
+_SEARCHERS = ("iterated", "greedy")
 
 
 def pool(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, size: int) -> Space:
-    """Distinct graphs around the cheapest ones; which are one step apart is not told.
+    """Distinct graphs around the cheapest ones, the first among them; `next` of the space is empty.
 
     Best-first search by price, which begins at every graph on the way of two plans, and takes single steps.
 
@@ -35,11 +36,12 @@ def pool(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, size: int) ->
             known[key] = found, steps
             heapq.heappush(frontier, (float(cost.metrics(found)["time_us"]), next(order), steps))
 
+    add(graph, [])
     for searcher in _SEARCHERS:
         plan: Steps = _C.search(
-            graph, library, cost, searcher=searcher, budget_ms=_NO_LIMIT_MS, budget_steps=_EXPANSIONS
+            graph, library, cost, searcher=searcher, budget_ms=_NO_LIMIT_MS, budget_steps=EXPANSIONS
         )["steps"]
-        for length in range(len(plan) + 1):
+        for length in reversed(range(len(plan) + 1)):  # the ends first, for which there is always room
             add(_C.replay(graph, library, plan[:length]), plan[:length])
     while frontier and len(known) < size:
         _, _, steps = heapq.heappop(frontier)

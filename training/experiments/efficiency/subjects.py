@@ -16,7 +16,6 @@ from training.graphs.curriculum import USUAL, Split, sample_graph
 from training.latency.subjects import module_of
 
 _STACK = 0.4  # progress of the curriculum at which a graph is a stack of few blocks
-_WIDTH, _HEADS, _LAYERS, _TOKENS = 512, 8, 3, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +40,27 @@ class Stack:
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """The first layers of the dissertation's toy BERT, half as wide."""
+    """The first layers of the dissertation's toy BERT, half as wide.
+
+    Attributes:
+        width: of a token.
+        heads: of the attention.
+        layers: so many.
+        tokens: of the input.
+    """
+
+    width: int = 512
+    heads: int = 8
+    layers: int = 3
+    tokens: int = 64
 
     def model(self) -> tuple[nn.Module, tuple[Any, ...]]:
         """See `Stack`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(zlib.crc32(b"toy_bert"))
-            return ToyBert(_WIDTH, _HEADS, _LAYERS).eval(), (torch.randn(_TOKENS, _WIDTH),)
+            return ToyBert(self.width, self.heads, self.layers).eval(), (
+                torch.randn(self.tokens, self.width),
+            )
 
 
 #: By name.

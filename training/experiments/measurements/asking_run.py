@@ -33,6 +33,7 @@ LEARNERS: Mapping[str, Mapping[str, Any]] = {
 FORETOLD = "belief_foretold"  # begins with what networks foretell in place of prices
 ROWS = (*SEARCHERS, FORETOLD, *LEARNERS)
 _MOST_STEPS = 25  # of an episode
+LEAST_UPDATES = 4  # two of a world model's only collect at random
 
 
 @dataclasses.dataclass(frozen=True)

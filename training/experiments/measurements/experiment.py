@@ -13,7 +13,14 @@ from scipy import stats
 from training.config import Config
 from training.dream_trainer import RANDOM_UPDATES
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
-from training.experiments.measurements.asking_run import FORETOLD, LEARNERS, ROWS, Asked, AskingRun
+from training.experiments.measurements.asking_run import (
+    FORETOLD,
+    LEARNERS,
+    LEAST_UPDATES,
+    ROWS,
+    Asked,
+    AskingRun,
+)
 from training.experiments.measurements.forecast_run import ForecastRun
 from training.experiments.measurements.searchers import BELIEF
 from training.experiments.measurements.space_run import FAILED, MeasuredSpace, SpaceRun
@@ -27,7 +34,6 @@ _SMALL = 0.05  # share below which only that one is made
 _BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
 #: Updates of a training, in full; an update of "wm" and "wm_plus" takes longer.
 _UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
-_LEAST = 4  # two of a world model's only collect at random
 TITLES = {
     "random": "any order",
     "price": "top k by price",
@@ -69,7 +75,7 @@ def askings(scale: Scale, place: Workplace) -> dict[Key, AskingRun]:
             row,
             space,
             seed,
-            max(_LEAST, round(scale.share * _UPDATES[row])) if row in LEARNERS else 0,
+            max(LEAST_UPDATES, round(scale.share * _UPDATES[row])) if row in LEARNERS else 0,
             place.out,
             forecast if row == FORETOLD else None,
         )

@@ -25,7 +25,7 @@ class Best:
     """The graph that was told to be the fastest so far.
 
     Attributes:
-        measurements: with which it was found.
+        measurements: after so many.
         told: its time, as a share of the first graph's.
         text: of the graph.
     """
@@ -35,7 +35,7 @@ class Best:
     text: str
 
 
-class Machine(Answers):
+class OnDemand(Answers):
     """What a machine answers, measured when it is asked; the time of what was asked before is known.
 
     A time is the least of a block of calls, as a share of that of a block of the first graph just before.
@@ -55,7 +55,7 @@ class Machine(Answers):
         self._first = source.lower(source.program.graph, executor)
 
     def time(self, graph: _C.Graph) -> float:
-        """See `Answers`."""
+        """The time of a graph, as a share of the first one's; `FAILED` where the executor does not run it."""
         key = fingerprint(graph)
         if key not in self._known:
             began = time.perf_counter()
@@ -67,8 +67,9 @@ class Machine(Answers):
         return self._known[key]
 
     def best_after(self, measurements: int) -> Best:
-        """What is chosen after so many measurements."""
-        return [best for best in self.bests if best.measurements <= measurements][-1]
+        """What is chosen after so many measurements, however many were needed to find it."""
+        best = [best for best in self.bests if best.measurements <= measurements][-1]
+        return dataclasses.replace(best, measurements=measurements)
 
     def _measure(self, graph: _C.Graph) -> float:
         try:
@@ -81,22 +82,23 @@ class Machine(Answers):
 def ratios(call: Lowered, first: Lowered, source: Source, blocks: int) -> list[float]:
     """Least times of blocks of calls, each by that of a block of the first graph's just before.
 
-    The least, since what else a machine does can only add to a time.
+    The least, since what else a machine does can only add to a time. It may add to either of the two, so
+    that a ratio may be too low as well, and the least of many ratios is.
     """
     found = []
-    with torch.no_grad(), no_garbage_collection():
-        for _ in range(blocks):
-            base = _block(first, source)
-            found.append(_block(call, source) / base)
+    for _ in range(blocks):
+        base = least_seconds(first, source)
+        found.append(least_seconds(call, source) / base)
     return found
 
 
-def _block(call: Lowered, source: Source) -> float:
-    """Least seconds of a block's calls."""
-    call(*source.inputs)  # brings its own weights back into the caches
+def least_seconds(call: Lowered, source: Source) -> float:
+    """Of a block's calls."""
     times = []
-    for _ in range(BLOCK):
-        began = time.perf_counter()
-        call(*source.inputs)
-        times.append(time.perf_counter() - began)
+    with torch.no_grad(), no_garbage_collection():
+        call(*source.inputs)  # brings its own weights back into the caches
+        for _ in range(BLOCK):
+            began = time.perf_counter()
+            call(*source.inputs)
+            times.append(time.perf_counter() - began)
     return min(times)
