@@ -85,6 +85,33 @@ def test_a_fingerprint_sees_operators_weights_and_wiring_but_no_order() -> None:
     assert fingerprint(graph("ab")) != fingerprint(graph("ab", op="Sigmoid"))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Transpose(x; perm=[1,2,0])", "Transpose(x; perm=[2,0,1])"),
+        ("Sub(x, %w)", "Sub(%w, x)"),
+        ("MatMul(x, %w)", "MatMul(%w, x)"),
+    ],
+)
+def test_a_fingerprint_sees_axes_and_the_order_of_operands_that_do_not_commute(one: str, other: str) -> None:
+    def graph(value: str) -> _C.Graph:
+        return _C.parse_graph(
+            f"graph (x: f32[4,4,4], %w: f32[4,4,4]) {{\n  y = {value}\n  z = Add(y, %w)\n  return z\n}}"
+        )
+
+    assert fingerprint(graph(one)) != fingerprint(graph(other))
+    assert fingerprint(graph("Mul(x, %w)")) == fingerprint(graph("Mul(%w, x)"))
+
+
+def test_a_graph_that_was_read_from_its_text_has_the_same_fingerprint() -> None:
+    graph = sample_graph(20, split="test", progress=0.1, sizes=USUAL).graph
+    folded = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=99)[
+        "graph"
+    ]
+    assert any(folded.node(node)["op"] == "Constant" for node in folded.topological_order())
+    assert fingerprint(_C.parse_graph(folded.text())) == fingerprint(folded)
+
+
 def test_episodes_earn_what_was_measured_and_each_graph_counts_once(space: Space) -> None:
     keys = list(map(fingerprint, space.graphs))
     times = {key: 1.0 + 0.01 * place for place, key in enumerate(keys)}
