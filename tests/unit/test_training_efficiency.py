@@ -19,7 +19,7 @@ from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of
 from training.dream_trainer import RANDOM_UPDATES
 from training.episodes.answers import Answers, MeasuredEnv
-from training.experiments.efficiency import true_run
+from training.experiments.efficiency import on_demand, true_run
 from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun, measure
 from training.experiments.efficiency.experiment import (
     BUDGETS,
@@ -101,6 +101,19 @@ def test_what_was_measured_is_known_and_the_best_is_kept() -> None:
     assert 0 < machine.seconds < 60
     rebuilt = _C.parse_graph(machine.bests[-1].text)
     assert machine.time(rebuilt) == machine.bests[-1].told, "a graph read from its text is the same graph"
+
+
+def test_what_seems_fastest_is_timed_again_and_luck_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = OnDemand(source_of(QUICK), "eager")
+    first = machine.time(machine.source.program.graph)
+    shares = iter([0.1 * first, 0.9 * first, 1.1 * first])  # a lucky block, then two that are not
+    monkeypatch.setattr(on_demand, "ratios", lambda *given: [next(shares) for _ in range(given[-1])])
+    after = _C.search(
+        machine.source.program.graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=9
+    )["graph"]
+    assert machine.time(after) == pytest.approx(0.9 * first)
+    assert machine.best_after(2).told == pytest.approx(0.9 * first)
+    assert len(machine.asked) == 2
 
 
 class Refusing(Source):

@@ -15,7 +15,7 @@ import torch
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of
-from training.experiments.efficiency.on_demand import BLOCK, FAILED, Best, OnDemand
+from training.experiments.efficiency.on_demand import AGAIN, BLOCK, FAILED, Best, OnDemand
 from training.experiments.efficiency.pool import EXPANSIONS, pool
 from training.experiments.efficiency.rows import FREE, MOST_STEPS, MOST_TRIES, OF_POOL, ask, of_pool
 from training.experiments.efficiency.subjects import SUBJECTS, source_of
@@ -84,7 +84,7 @@ class AskingRun(Run[Asked]):
         )
         own = prices(self.executor).to_json()
         subject = f"{SUBJECTS[self.subject]} {load_library().hash}"
-        return f"{settings} {subject} {BLOCK} {FAILED} {own} {versions(*MEASURED)}"
+        return f"{settings} {subject} {BLOCK} {AGAIN} {FAILED} {own} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

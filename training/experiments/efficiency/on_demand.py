@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+import numpy as np
 import torch
 
 from torchrlopt import _C
@@ -17,6 +18,7 @@ from training.episodes.answers import Answers
 from training.graphs.fingerprint import fingerprint
 
 BLOCK = 4  # calls that are timed one after the other, after one that is not
+AGAIN = 2  # more blocks of what seems to be the fastest so far: the least of many times is a lucky one
 FAILED = 10.0  # what is told of a graph that the executor does not run
 
 
@@ -39,6 +41,7 @@ class OnDemand(Answers):
     """What a machine answers, measured when it is asked; the time of what was asked before is known.
 
     A time is the least of a block of calls, as a share of that of a block of the first graph just before.
+    What seems to be the fastest graph so far is timed again, and the median counts; it is one measurement.
 
     Args:
         source: the model.
@@ -74,7 +77,10 @@ class OnDemand(Answers):
     def _measure(self, graph: _C.Graph) -> float:
         try:
             lowered = self.source.lower(graph, self.executor)
-            return ratios(lowered, self._first, self.source, 1)[0]
+            found = ratios(lowered, self._first, self.source, 1)
+            if self.bests and found[0] < self.bests[-1].told:
+                found += ratios(lowered, self._first, self.source, AGAIN)
+            return float(np.median(found))
         except RlOptError:
             return FAILED
 
