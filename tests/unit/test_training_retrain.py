@@ -53,7 +53,7 @@ def test_what_was_measured_for_one_target_is_not_taken_for_another(tmp_path: Pat
 
 
 def test_a_target_for_which_nothing_was_measured_does_not_hold_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="no such model"):
         retrain(SMALL, tmp_path, Target("cpu", models=("no such model",)), test_graphs=1)
     retrain(SMALL, tmp_path, Target("cuda"), test_graphs=1)
     assert json.loads((tmp_path / "target.json").read_text())["device"] == "cuda"
