@@ -24,12 +24,11 @@ from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import OptionsError
-from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Searcher
 from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import Prices, cost_of, prices_of
+from training.device.prices import Prices, cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of, table_of
 from training.scores.world_model_scores import held_out_scores
@@ -160,7 +159,7 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
     Raises:
         OptionsError: a run was made on one graph, or with other prices.
     """
-    prices = prices_of(device_model("eager", "cpu", threads=1))
+    prices = typical_prices()
     runs = {}
     for folder in folders:
         trainer = run_of(folder, prices)

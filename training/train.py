@@ -15,9 +15,8 @@ from typing import Any
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.errors import RlOptError
-from torchrlopt.machine.cost import device_model
 from training.config import CHOICES, Config, meanings
-from training.device.prices import Prices, prices_of
+from training.device.prices import Prices, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.answers import Answers
 from training.real_trainer import RealTrainer
@@ -78,7 +77,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in it")
     add_arguments(parser)
     given = parser.parse_args()
-    prices = prices_of(device_model("eager", "cpu", threads=1))  # the same on every machine
+    prices = typical_prices()
     try:
         trainer = trainer_of(config_of(given), given.out, resume=given.resume, prices=prices)
     except (RlOptError, FileExistsError) as error:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from torchrlopt import _C
-from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.cost import MachineProfile, device_model
 from torchrlopt.machine.cost.prices import table
 
 
@@ -41,6 +41,11 @@ def prices_of(device: _C.DeviceModel) -> Prices:
     """Analytic prices of a device."""
     names = (name for name in dir(device) if not name.startswith("_"))
     return Prices({name: getattr(device, name) for name in names})
+
+
+def typical_prices(executor: str = "eager", device: str = "cpu") -> Prices:
+    """Those of one thread, the same on every machine: what runs that are to be repeated are trained by."""
+    return prices_of(device_model(executor, device, threads=1))
 
 
 def measured_prices(profile: MachineProfile) -> Prices:

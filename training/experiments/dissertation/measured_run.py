@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torchrlopt.machine.cost import device_model
-from training.device.prices import prices_of
+from training.device.prices import typical_prices
 from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.dissertation.search_run import SearchRun, prices
 from training.experiments.graphs_of_paper import graph_of, module_of
@@ -111,7 +110,7 @@ class MeasuredRun(Run[Measured]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{prices_of(device_model(self.executor, threads=1)).to_json()} {versions(*MEASURED)}"
+        return f"{typical_prices(self.executor).to_json()} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

@@ -12,10 +12,9 @@ from baselines.peers.case import OURS, Case
 from baselines.peers.registry import installed_peers
 from baselines.shared.rounds import Settings, measure_model
 from torchrlopt.agent import catalogue
-from torchrlopt.machine.cost import device_model
 from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
-from training.device.prices import prices_of
+from training.device.prices import typical_prices
 from training.experiments.graphs_of_paper import GRAPHS
 from training.experiments.runs import MEASURED, Run, versions
 
@@ -80,8 +79,8 @@ class PeersRun(Run[PeersOutcome]):
     def beside(self) -> str:
         """See `Run`."""
         agent = catalogue.digest(Options(searcher="agent"))
-        prices = prices_of(device_model("eager", threads=1)).to_json()
-        return f"{versions(*MEASURED, 'tensorflow-cpu', 'tensorflow', 'apache-tvm')} {agent} {prices}"
+        peers = versions(*MEASURED, "tensorflow-cpu", "tensorflow", "apache-tvm")
+        return f"{peers} {agent} {typical_prices().to_json()}"
 
     @property
     def is_measurement(self) -> bool:

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from torchrlopt.agent.world.latent_controller import LatentChooser
-from torchrlopt.machine.cost import device_model
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import Prices, cost_of, prices_of
+from training.device.prices import Prices, cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.play import CandidateChooser
 from training.episodes.random_keys import Purpose, torch_seed
@@ -41,7 +40,7 @@ ROW_TITLES = {"mf": "MF", "wm": "WM"}
 
 def prices_on(device: str) -> Prices:
     """Typical prices of the executor on a type of device, of one thread where it is a CPU."""
-    return prices_of(device_model(EXECUTOR, device, threads=1))
+    return typical_prices(EXECUTOR, device)
 
 
 @dataclasses.dataclass(frozen=True)

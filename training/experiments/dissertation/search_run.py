@@ -11,7 +11,7 @@ import numpy as np
 from torchrlopt import _C
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.machine.cost.model import device_model
-from training.device.prices import prices_of
+from training.device.prices import typical_prices
 from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.graphs_of_paper import graph_of
 from training.experiments.runs import Run
@@ -108,7 +108,7 @@ class SearchRun(Run[Found]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{NOISE} {prices_of(device_model(self.executor, threads=1)).to_json()}"
+        return f"{NOISE} {typical_prices(self.executor).to_json()}"
 
     def make(self, tell: Callable[[], None]) -> Found:
         """See `Run`."""

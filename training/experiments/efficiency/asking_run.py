@@ -14,13 +14,12 @@ import torch
 
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import cost_of
+from training.device.prices import cost_of, typical_prices
 from training.experiments.efficiency.on_demand import AGAIN, BLOCK, FAILED, Best, OnDemand
 from training.experiments.efficiency.pool import EXPANSIONS, pool
 from training.experiments.efficiency.rows import FREE, MOST_STEPS, MOST_TRIES, OF_POOL, ask, of_pool
 from training.experiments.efficiency.subjects import SUBJECTS, source_of
 from training.experiments.measurements.asking_run import LEARNERS, LEAST_UPDATES
-from training.experiments.measurements.space_run import prices
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, versions
 from training.train import trainer_of
@@ -82,7 +81,7 @@ class AskingRun(Run[Asked]):
             if self.row in LEARNERS
             else f"{MOST_STEPS} {MOST_TRIES} {_POOL} {EXPANSIONS}"
         )
-        own = prices(self.executor).to_json()
+        own = typical_prices(self.executor).to_json()
         subject = f"{SUBJECTS[self.subject]} {load_library().hash}"
         return f"{settings} {subject} {BLOCK} {AGAIN} {FAILED} {own} {versions(*MEASURED)}"
 
@@ -135,7 +134,7 @@ def measure(run: AskingRun) -> Asked:
 
 
 def _search(run: AskingRun, machine: OnDemand) -> int:
-    graph, library, cost = machine.source.program.graph, load_library(), cost_of(prices(run.executor))
+    graph, library, cost = machine.source.program.graph, load_library(), cost_of(typical_prices(run.executor))
     rng = np.random.default_rng(run.seed)
     if run.row in FREE:
         asking = FREE[run.row](graph, library, cost, rng)
@@ -147,7 +146,7 @@ def _search(run: AskingRun, machine: OnDemand) -> int:
 
 
 def _train(run: AskingRun, machine: OnDemand) -> int:
-    given: dict[str, Any] = {"prices": prices(run.executor), "graph": machine.source.program.graph}
+    given: dict[str, Any] = {"prices": typical_prices(run.executor), "graph": machine.source.program.graph}
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_of(run.config, Path(folder), answers=machine, **given)
         for _ in trainer.updates():

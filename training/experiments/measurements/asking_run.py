@@ -13,13 +13,13 @@ import numpy as np
 
 from torchrlopt import _C
 from training.config import Config
-from training.device.prices import cost_of
+from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.answers import Answers
 from training.experiments.measurements.forecast_run import ForecastRun
 from training.experiments.measurements.searchers import SEARCHERS, Order, asked_by, by_belief
 from training.experiments.measurements.space import Space
-from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun, prices
+from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
 from training.experiments.runs import Run, finished
 from training.real_trainer import RealTrainer
 from training.train import trainer_of
@@ -93,7 +93,7 @@ class AskingRun(Run[Asked]):
     def beside(self) -> str:
         """See `Run`."""
         settings = self.config.to_json() if self.row in LEARNERS else ""
-        return f"{settings} {prices(self.space.executor).to_json()}"
+        return f"{settings} {typical_prices(self.space.executor).to_json()}"
 
     @property
     def num_steps(self) -> int:
@@ -133,14 +133,14 @@ class AskingRun(Run[Asked]):
         graph, library = _C.parse_graph(measured.first), measured.library()
         graphs = [_C.replay(graph, library, steps) for steps in measured.steps]
         space = Space(graphs, measured.steps, measured.next)
-        given = space, cost_of(prices(self.space.executor)), np.random.default_rng(self.seed)
+        given = space, cost_of(typical_prices(self.space.executor)), np.random.default_rng(self.seed)
         if self.forecast is None:
             return SEARCHERS[self.row](*given)
         found = finished([self.forecast], self.out).outcome(self.forecast)
         return by_belief(*given, before=found.shares[self.forecast.spaces.index(self.space)])
 
     def _trainer(self, folder: Path, measured: MeasuredSpace, answers: Answers) -> RealTrainer | DreamTrainer:
-        own = prices(self.space.executor)
+        own = typical_prices(self.space.executor)
         return trainer_of(
             self.config, folder, prices=own, graph=_C.parse_graph(measured.first), answers=answers
         )

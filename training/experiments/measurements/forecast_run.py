@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from torchrlopt import _C
-from training.device.prices import cost_of
-from training.experiments.measurements.space_run import SpaceRun, prices
+from training.device.prices import cost_of, typical_prices
+from training.experiments.measurements.space_run import SpaceRun
 from training.experiments.runs import Run, finished
 from training.latency import fit as fitting
 from training.latency.dataset import groups, read
@@ -85,7 +85,7 @@ class ForecastRun(Run[Forecasts]):
             first, library, cost = (
                 _C.parse_graph(measured.first),
                 measured.library(),
-                cost_of(prices(space.executor)),
+                cost_of(typical_prices(space.executor)),
             )
             logs = []
             for begin in range(0, len(measured.steps), _TOGETHER):

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from torchrlopt import _C
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.machine.cost import device_model
 from torchrlopt.machine.profiling import Source
 from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
-from training.device.prices import Prices, cost_of, prices_of
+from training.device.prices import cost_of, typical_prices
 from training.experiments.measurements.space import Space, Steps
 from training.experiments.measurements.subjects import MOST_GRAPHS, SUBJECTS
 from training.experiments.own_process import in_own_process
@@ -119,7 +118,9 @@ class SpaceRun(Run[MeasuredSpace]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{PASSES} {_BLOCK} {MOST_GRAPHS} {prices(self.executor).to_json()} {versions(*MEASURED)}"
+        return (
+            f"{PASSES} {_BLOCK} {MOST_GRAPHS} {typical_prices(self.executor).to_json()} {versions(*MEASURED)}"
+        )
 
     @property
     def is_measurement(self) -> bool:
@@ -138,11 +139,6 @@ class SpaceRun(Run[MeasuredSpace]):
         return MeasuredSpace(**{**kept, "steps": steps})
 
 
-def prices(executor: str) -> Prices:
-    """What rows believe of a machine before they measure."""
-    return prices_of(device_model(executor, "cpu", threads=THREADS))
-
-
 def measure(run: SpaceRun) -> MeasuredSpace:
     """Measure all graphs in this process, which should be a new one."""
     import torch
@@ -150,7 +146,7 @@ def measure(run: SpaceRun) -> MeasuredSpace:
     from torchrlopt.errors import RlOptError
 
     torch.set_num_threads(THREADS)
-    subject, cost = SUBJECTS[run.subject], cost_of(prices(run.executor))
+    subject, cost = SUBJECTS[run.subject], cost_of(typical_prices(run.executor))
     source = subject.source()
     library = subject.library(source.program.graph)
     space = Space.of(source.program.graph, library, cost, MOST_GRAPHS)
