@@ -74,6 +74,8 @@ class Config:
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
         reward: a name in `torchrlopt.env.REWARDS`.
+        macros: whether "wm" and "wm_plus" may take a whole class of like places at once too, as "mf" and
+            "plan" always may.
         sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
@@ -120,6 +122,7 @@ class Config:
     rollouts: int = 8
     max_steps: int = 30
     reward: str = "best_so_far"
+    macros: bool = False
     sampler: str = "random"
     warm_up: int = 100
     encoder: str = "local"
@@ -180,10 +183,8 @@ class Config:
         other = {name: value for name, value in dataclasses.asdict(self).items() if value != usual[name]}
         if self.graph:
             other["graph"] = self.graph
-        given = "".join(
-            f" --{name.replace('_', '-')} {shlex.quote(str(other[name]))}" for name in sorted(other)
-        )
-        return f"python -m training.train --row {self.row}{given}"
+        given = " ".join(_option(name, other[name]) for name in sorted(other))
+        return f"python -m training.train --row {self.row} {given}".rstrip()
 
     def check_same_run(self, stored: Config) -> None:
         """Refuse to continue a run with other arguments than its own.
@@ -204,6 +205,14 @@ class Config:
     def from_json(cls, text: str) -> Config:
         """The inverse of `to_json`; TypeError for an unknown argument."""
         return cls(**json.loads(text))
+
+
+def _option(name: str, value: Any) -> str:
+    """An argument as the command line takes it."""
+    option = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{option}" if value else f"--no-{option}"
+    return f"--{option} {shlex.quote(str(value))}"
 
 
 def meanings() -> dict[str, str]:

@@ -18,14 +18,14 @@ from torchrlopt import _C
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import MODELS, LatentController
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel, total
 from training.collectors.worker import state_of
 from training.config import Config
 from training.device.prices import Prices
 from training.episodes.answers import Answers
-from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask
+from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask, latent_config
 from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
 from training.learning import ppo
@@ -105,7 +105,7 @@ class DreamTrainer(Trainer):
             torch.manual_seed(config.seed)
             with torch.no_grad():
                 self.rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
-            sizes = LatentConfig(config.row, config.encoder, rule_width=self.rules.shape[1])
+            sizes = latent_config(config, self.rules)
             self.controller: LatentController = LatentController(
                 schema, sizes, self.library.names, self.rules
             )
@@ -153,7 +153,7 @@ class DreamTrainer(Trainer):
             for number in range(ENCODER_ROUNDS)
             for each in self.collect(ENCODER_KEYS + number, WATCHED, number / ENCODER_ROUNDS)
         ]
-        logs = train_encoder(self.encoder, len(self.library), watched, self.config, generator)
+        logs = train_encoder(self.encoder, self.model.num_substitutions, watched, self.config, generator)
         for update in range(RANDOM_UPDATES):
             self.replay.add(seen_in(self.collect(update, RANDOM)))
         self.model.fit_scales(self.replay.joined())

@@ -53,12 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One option for each argument of `Config`."""
     told = meanings()
     for field in dataclasses.fields(Config):
+        kind: dict[str, Any] = {"type": type(field.default), "choices": CHOICES.get(field.name)}
+        if isinstance(field.default, bool):
+            kind = {"action": argparse.BooleanOptionalAction}
         parser.add_argument(
             "--" + field.name.replace("_", "-"),
-            type=type(field.default),
-            choices=CHOICES.get(field.name),
             default=argparse.SUPPRESS,  # what is not given is the row's to say
             help=f"{told[field.name]} [{field.default}]",
+            **kind,
         )
 
 

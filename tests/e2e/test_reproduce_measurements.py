@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.reproduced import check_section
+from training.experiments.asking.learners import LEARNERS
 from training.experiments.efficiency import asking_run as efficiency
-from training.experiments.measurements.asking_run import LEARNERS, ROWS
+from training.experiments.measurements.asking_run import ROWS
 from training.experiments.measurements.experiment import EXECUTORS, TITLES, askings, spaces
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
 from training.experiments.reproduction import reproduce

@@ -10,6 +10,19 @@ from torchrlopt.substitutions import load_library
 LIBRARY = load_library()
 COST = _C.CostModel()
 TEXTS = (ATTENTION, BLOCK)
+#: Two layers that are alike: what fits at one fits at both.
+TWINS = """
+graph (x: f32[1,8,32], %a: f32[32,32], %b: f32[32,32], %c: f32[32], %d: f32[32]) {
+  n = Sigmoid(x)
+  p = MatMul(n, %a)
+  q = Add(p, %c)
+  r = Sigmoid(q)
+  s = MatMul(r, %b)
+  t = Add(s, %d)
+  u = Sigmoid(t)
+  return u
+}
+"""
 GRAPHS = tuple(_C.parse_graph(text) for text in TEXTS)
 
 

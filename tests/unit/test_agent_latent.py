@@ -15,7 +15,7 @@ from torchrlopt.agent.networks.candidate_controller import no_noise
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.agent.search.searcher import AgentSearcher
-from torchrlopt.agent.world.latent_controller import Choices, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import Choices, LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 from torchrlopt.options import Options
 from torchrlopt.plan.search import ClassicSearcher, replay
@@ -24,21 +24,23 @@ from torchrlopt.substitutions import load_library
 PRIMITIVES = load_library(primitives_only=True)
 
 
-def controller(row: str = "wm", library: _C.Library = LIBRARY) -> LatentController:
+def controller(row: str = "wm", library: _C.Library = LIBRARY, has_macros: bool = False) -> LatentController:
     schema = Schema.current()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(library, schema))
-        return LatentController(schema, LatentConfig(row), library.names, rules).eval()
+        return LatentController(schema, LatentConfig(row, has_macros=has_macros), library.names, rules).eval()
 
 
+@pytest.mark.parametrize("has_macros", [False, True])
 @pytest.mark.parametrize("row", ["wm", "wm_plus"])
-def test_what_is_saved_is_what_is_loaded(row: str, tmp_path: Path) -> None:
-    given = controller(row)
+def test_what_is_saved_is_what_is_loaded(row: str, has_macros: bool, tmp_path: Path) -> None:
+    given = controller(row, has_macros=has_macros)
     checkpoint.save(tmp_path / "a.safetensors", given, LIBRARY, {"row": row})
     loaded = checkpoint.load(tmp_path / "a.safetensors", LIBRARY).controller
     assert isinstance(loaded, LatentController)
     assert loaded.names == given.names
+    assert loaded.config == given.config
     for one, other in zip(given.state_dict().values(), loaded.state_dict().values(), strict=True):
         assert torch.equal(one, other)
     assert (tmp_path / "a.safetensors").stat().st_size < 8 * 2**20
@@ -49,10 +51,10 @@ def test_there_is_no_random_control_of_a_latent_agent() -> None:
         checkpoint.random_control(Agent(controller(), {}), LIBRARY, 0)
 
 
-@pytest.mark.parametrize("row", ["wm", "wm_plus"])
+@pytest.mark.parametrize(("row", "has_macros"), [("wm", False), ("wm", True), ("wm_plus", False)])
 @pytest.mark.parametrize("library", [LIBRARY, PRIMITIVES])
-def test_never_worse_than_greedy_with_any_library(row: str, library: _C.Library) -> None:
-    searcher = AgentSearcher(Agent(controller(row), {}), row)
+def test_never_worse_than_greedy_with_any_library(row: str, has_macros: bool, library: _C.Library) -> None:
+    searcher = AgentSearcher(Agent(controller(row, has_macros=has_macros), {}), row)
     for graph in GRAPHS:
         options = Options(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
         greedy = ClassicSearcher().search(graph, library, COST, options)
@@ -64,10 +66,12 @@ def test_never_worse_than_greedy_with_any_library(row: str, library: _C.Library)
         assert COST.total(after)["time_us"] / 1000 == pytest.approx(plan.cost_after_ms, rel=1e-9)
 
 
-def test_substitutions_it_does_not_know_are_never_taken() -> None:
-    known = controller(library=PRIMITIVES)
-    env = make_env(3, has_macros=False)
-    chooser = LatentChooser(known.encoder, known.model, known.policy, known.rows_of(LIBRARY.names))
+@pytest.mark.parametrize("has_macros", [False, True])
+def test_substitutions_it_does_not_know_are_never_taken(has_macros: bool) -> None:
+    known = controller(library=PRIMITIVES, has_macros=has_macros)
+    env = make_env(3, has_macros=has_macros)
+    chooser = known.chooser(rows=known.rows_of(LIBRARY.names))
+    assert chooser.has_macros == has_macros
     for _ in range(6):
         env.step(chooser.choose(observe(env), no_noise)[2].tolist())
     names = {name for episode in range(3) for name, _ in env.steps(episode)}
@@ -79,7 +83,7 @@ def test_another_order_of_the_library_changes_nothing() -> None:
     seen = observe(make_env(3, has_macros=False))
     plain = Choices(seen, len(LIBRARY))
     turned = torch.arange(len(LIBRARY)).flip(0)
-    other = Choices(seen, len(LIBRARY), turned)
+    other = Choices(seen, len(LIBRARY), rows=turned)
     assert torch.equal(other.legal.num_locations.flip(1), plain.legal.num_locations)
     assert torch.equal(other.legal.savings.flip(1), plain.legal.savings)
     for episode in range(3):
@@ -92,6 +96,6 @@ def test_another_order_of_the_library_changes_nothing() -> None:
 
 def test_where_nothing_is_known_it_stops() -> None:
     seen = observe(make_env(2, has_macros=False))
-    choices = Choices(seen, 4, torch.full((len(LIBRARY),), -1))
+    choices = Choices(seen, 4, rows=torch.full((len(LIBRARY),), -1))
     assert choices.legal.mask.tolist() == [[False] * 4 + [True]] * 2
     assert torch.equal(choices.rows_of(torch.tensor([[4, 0], [4, 0]])), seen.counts)

@@ -324,3 +324,10 @@ def test_doubt_is_disagreement_and_is_taken_off_the_reward() -> None:
         prior.load_state_dict(model.priors[0].state_dict())
     agreed = model.step(start(model, seen), seen.actions[:, 0], torch.Generator())[1]
     torch.testing.assert_close(agreed.doubt, torch.zeros(16))
+
+
+def test_no_imagined_graph_costs_less_than_nothing() -> None:
+    costs, taken = torch.tensor([[0.1, 0.1], [0.5, 0.3]]), torch.tensor([0.5, 0.5]).sqrt()
+    after, falls = make("mixture").pay(costs, taken)
+    torch.testing.assert_close(after, torch.zeros(2, 2))
+    torch.testing.assert_close(falls, torch.tensor([[0.1, 0.1, 1.0], [0.5, 0.3, 1.0]]))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.property.test_match_set import ATTENTION, BLOCK
+from tests.unit.agent_cases import TWINS
 from torchrlopt import _C, _tools
 from torchrlopt.env import allocate
 from torchrlopt.errors import EnvError
@@ -18,18 +19,6 @@ from torchrlopt.substitutions import load_library
 
 LIBRARY = load_library()
 COST = _C.CostModel()
-TWINS = """
-graph (x: f32[1,8,32], %a: f32[32,32], %b: f32[32,32], %c: f32[32], %d: f32[32]) {
-  n = Sigmoid(x)
-  p = MatMul(n, %a)
-  q = Add(p, %c)
-  r = Sigmoid(q)
-  s = MatMul(r, %b)
-  t = Add(s, %d)
-  u = Sigmoid(t)
-  return u
-}
-"""
 GRAPHS = {"attention": ATTENTION, "block": BLOCK, "twins": TWINS}
 COLUMNS = {name: i for i, name in enumerate(_C.OUTCOME_COLUMNS)}
 FEATURES = {

@@ -178,9 +178,9 @@ def test_components_that_do_not_fit_are_refused_when_they_are_composed() -> None
         Composition("mf", alone, parts.outside)
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_what_is_composed_is_what_the_trainer_of_the_row_runs(row: str, tmp_path: Path) -> None:
-    config = Config.of_row(row, **SMALL)
+@pytest.mark.parametrize(("row", "macros"), [*((row, False) for row in ROWS), ("wm", True)])
+def test_what_is_composed_is_what_the_trainer_of_the_row_runs(row: str, macros: bool, tmp_path: Path) -> None:
+    config = Config.of_row(row, macros=macros, **SMALL)
     parts = build(composition(config))
     trainer: Any = trainer_of(config, tmp_path)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, TWINS, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
-from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.agent.observation import Observation, Schema, observe
 from torchrlopt.agent.world.latent_controller import Choices
 from torchrlopt.errors import OptionsError
 from training.config import Config
@@ -65,6 +65,36 @@ def test_what_is_legal_is_what_the_core_says() -> None:
     stop = torch.tensor([[len(LIBRARY), 0]] * 3)
     assert torch.equal(choices.rows_of(stop), seen.counts)
     assert (choices.savings_of(seen.counts) == 0).all()
+
+
+def test_with_macros_a_substitution_at_a_class_of_places_is_another_one() -> None:
+    def begun(has_macros: bool) -> Observation:
+        env = _C.VecRewriteEnv(
+            [_C.parse_graph(TWINS), GRAPHS[1]], LIBRARY, COST, num_envs=3, has_macros=has_macros
+        )
+        env.reset([0, 1, 2], [{"graph": 1}, {"graph": 0}, {"graph": 0, "random_steps": 1, "seed": 0}])
+        return observe(env)
+
+    seen, size = begun(True), len(LIBRARY)
+    choices = Choices(seen, 2 * size, has_macros=True)
+    single = Choices(begun(False), size).legal
+    assert torch.equal(choices.legal.num_locations[:, :size], single.num_locations)
+    assert torch.allclose(choices.legal.savings[:, :size], single.savings)
+    is_macro = seen.column("candidate", "is_macro") > 0
+    assert is_macro.any()
+    assert int(choices.legal.num_locations[:, size:].sum()) == int(is_macro.sum())
+    found = []
+    for episode in range(3):
+        first = int(seen.candidate_offsets[episode])
+        for kind in torch.nonzero(choices.legal.num_locations[episode]).flatten().tolist():
+            for rank in range(int(choices.legal.num_locations[episode, kind])):
+                row = first + int(choices.rows_of(torch.tensor([[kind, rank]] * 3))[episode])
+                assert int(seen.substitutions[row]) == kind % size
+                assert bool(is_macro[row]) == (kind >= size)
+                found.append(row)
+    assert sorted(found) == list(range(len(seen.candidates))), "each candidate is one action"
+    stop = torch.tensor([[2 * size, 0]] * 3)
+    assert torch.equal(choices.rows_of(stop), seen.counts)
 
 
 def test_uniform_play_stops_only_where_nothing_is_left() -> None:
@@ -150,13 +180,17 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path: Path) -> None:
         DreamTrainer(dataclasses.replace(SMALL, dream_horizon=5), tmp_path, resume=True)
 
 
-def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(tmp_path: Path) -> None:
-    trainer = DreamTrainer(dataclasses.replace(SMALL, updates=3), tmp_path, graph=GRAPHS[1])
+@pytest.mark.parametrize("macros", [False, True])
+def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(macros: bool, tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, updates=3, macros=macros)
+    trainer = DreamTrainer(config, tmp_path, graph=GRAPHS[1])
     assert {type(block).__name__ for block in trainer.encoder.blocks} == {"MetaLayer"}
     trainer.run()
     agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
     assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
     assert agent.metadata["row"] == "wm"
+    assert agent.controller.config.has_macros == macros
+    assert agent.controller.chooser().has_macros == macros
     assert agent.metadata["updates"] == "3"
     assert int(agent.metadata["imagined_steps"]) == trainer.imagined_steps > 0
     for name, tensor in trainer.controller.state_dict().items():

@@ -19,6 +19,7 @@ from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import RANDOM_UPDATES
 from training.episodes.answers import Answers, MeasuredEnv
+from training.experiments.asking.learners import FAILED, LEARNERS
 from training.experiments.efficiency import on_demand, true_run
 from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun, measure
 from training.experiments.efficiency.experiment import (
@@ -31,13 +32,12 @@ from training.experiments.efficiency.experiment import (
     report,
     true_runs,
 )  # fmt: skip
-from training.experiments.efficiency.on_demand import FAILED, Best, OnDemand
+from training.experiments.efficiency.on_demand import Best, OnDemand
 from training.experiments.efficiency.pool import pool
 from training.experiments.efficiency.rows import FREE, ask
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS, source_of
 from training.experiments.efficiency.true_run import Times
 from training.experiments.experiment import Results
-from training.experiments.measurements.asking_run import LEARNERS
 from training.experiments.runs import AllFinished, Finished, Run, Scale, Workplace, path_of
 from training.graphs.fingerprint import fingerprint
 

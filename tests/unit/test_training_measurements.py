@@ -14,10 +14,10 @@ from torchrlopt.errors import EnvError, SearchError
 from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.episodes.answers import Answers, MeasuredEnv
+from training.experiments.asking.believed import Belief
+from training.experiments.asking.orders import SEARCHERS, asked_by, by_belief
+from training.experiments.asking.space import Space
 from training.experiments.measurements.asking_run import Asked
-from training.experiments.measurements.believed import Belief
-from training.experiments.measurements.searchers import SEARCHERS, asked_by, by_belief
-from training.experiments.measurements.space import Space
 from training.experiments.measurements.space_run import MeasuredSpace
 from training.graphs.curriculum import USUAL, sample_graph
 from training.graphs.fingerprint import fingerprint

@@ -71,7 +71,7 @@ def test_the_command_of_a_run_makes_the_same_run() -> None:
     add_arguments(parser)
     for config in (
         Config.of_row("mf", graph="toy_bert", groups=4, warm_up=100, original_share=0.5),
-        Config.of_row("wm", graph="my models/x.onnx", seed=3),
+        Config.of_row("wm", graph="my models/x.onnx", seed=3, macros=True),
         Config.of_row("plan", minutes=2.0),
     ):
         words = shlex.split(config.command())
@@ -79,10 +79,11 @@ def test_the_command_of_a_run_makes_the_same_run() -> None:
         assert config_of(parser.parse_args(words[3:])) == config
 
 
-def test_random_play_of_a_world_model_row_says_how_unsure_it_is() -> None:
-    env = make_env(1, has_macros=False)
+@pytest.mark.parametrize("has_macros", [False, True])
+def test_random_play_of_a_world_model_row_says_how_unsure_it_is(has_macros: bool) -> None:
+    env = make_env(1, has_macros=has_macros)
     seen = observe(env)
-    watcher = latent_task.Watcher(len(LIBRARY))
+    watcher = latent_task.Watcher(len(LIBRARY), has_macros)
     draw = gumbel([generator(0, 0, Purpose.EPISODE, 0)], 1.0)
     told = watcher.choose(seen, draw)[3].log_prob
     assert watcher.entropy(seen) > 0

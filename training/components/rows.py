@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController, kinds_of
 from torchrlopt.substitutions import load_library
 from training.collectors import worker
 from training.components import specs
@@ -27,7 +27,7 @@ from training.device.prices import Prices
 from training.dream_trainer import fit
 from training.episodes import candidate_task
 from training.episodes.candidate_task import CandidateTask
-from training.episodes.latent_task import RANDOM, LatentTask
+from training.episodes.latent_task import RANDOM, LatentTask, latent_config
 from training.episodes.play import Key
 from training.episodes.random_keys import gumbel_of
 from training.learning import ppo
@@ -70,8 +70,9 @@ def _in_real_episodes(config: Config, prices: Prices) -> Composition:
 def _in_imagination(config: Config, prices: Prices) -> Composition:
     """Rows "wm" and "wm_plus"."""
     rules = specs.seeded(config.seed, rules_of_library)
-    count = len(rules)
-    sizes = LatentConfig(config.row, config.encoder, rule_width=rules.shape[1])
+    sizes = latent_config(config, rules)
+    kinds = kinds_of(rules, sizes.has_macros)
+    count = len(kinds)
     episode = specs.sequences_space(specs.width_of(sizes), count)
     task = LatentTask(config, prices, sizes)
 
@@ -83,8 +84,8 @@ def _in_imagination(config: Config, prices: Prices) -> Composition:
         (
             specs.sampler(config),
             specs.latent_encoder(config, sizes, count),
-            specs.world_model(config, sizes, rules),
-            specs.latent_controller(config, sizes, rules),
+            specs.world_model(config, sizes, kinds),
+            specs.latent_controller(config, sizes, kinds),
             specs.collector(config, task, key_of, "episodes", {"seen": episode}),
             specs.replay_memory(specs.width_of(sizes), count),
             _dream_learner(config, sizes, rules, episode),

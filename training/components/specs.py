@@ -144,7 +144,7 @@ def latent_encoder(config: Config, sizes: LatentConfig, substitutions: int) -> S
         return made
 
     def run(module: nn.Module, observation: Observation) -> Mapping[str, Any]:
-        legal = Choices(observation, substitutions).legal
+        legal = Choices(observation, substitutions, sizes.has_macros).legal
         return {"features": features_of(module, observation), "legal": legal}
 
     gives: dict[str, Space] = {"features": Array(("B", width_of(sizes))), "legal": legal_space(substitutions)}

@@ -14,7 +14,7 @@ from torchrlopt.agent.networks.candidate_controller import Decision, Draw
 from torchrlopt.agent.networks.two_stage_controller import LatentState
 from torchrlopt.agent.observation import Observation, Schema
 from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import Choices, LatentChooser, LatentConfig, LatentController
+from torchrlopt.agent.world.latent_controller import Choices, LatentConfig, LatentController
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.substitutions import load_library
 from training.collectors.worker import state_from
@@ -27,6 +27,11 @@ from training.learning.world_data import UniformPolicy, sequences
 #: Who plays the groups of a key: the policy; the uniform policy, seen by the networks; or the uniform policy
 #: before there are any, with observations as its states.
 POLICY, RANDOM, WATCHED = WAYS = ("policy", "random", "watched")
+
+
+def latent_config(config: Config, rules: Tensor) -> LatentConfig:
+    """Sizes of the networks of a run, for embeddings [S, D] of the substitutions."""
+    return LatentConfig(config.row, config.encoder, rule_width=rules.shape[1], has_macros=config.macros)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,20 +50,20 @@ class LatentEpisodes:
 class Watcher:
     """Chooses at random among legal substitutions and locations; the observations become the states."""
 
-    def __init__(self, num_substitutions: int) -> None:
-        self.has_macros = False
-        self._count = num_substitutions
+    def __init__(self, num_substitutions: int, has_macros: bool = False) -> None:
+        self.has_macros = has_macros
+        self._count = num_substitutions * (1 + has_macros)
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
         """See `training.episodes.play.CandidateChooser`."""
-        choices = Choices(seen, self._count)
+        choices = Choices(seen, self._count, self.has_macros)
         state = LatentState(torch.zeros(seen.num_episodes, 0), choices.legal)
         actions, told = UniformPolicy().act(state, draw)
         return seen, actions, choices.rows_of(actions), told
 
     def entropy(self, seen: Observation) -> float:
         """Of its first choice in an episode: it takes each place of each substitution alike."""
-        return math.log(max(1, int(Choices(seen, self._count).legal.num_locations.sum())))
+        return math.log(max(1, int(Choices(seen, self._count, self.has_macros).legal.num_locations.sum())))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +99,7 @@ class LatentPlayer:
     def __init__(self, task: LatentTask) -> None:
         self._config = task.config
         self._answers = task.answers
+        self._has_macros = task.sizes.has_macros
         self._library = load_library() if task.answers is None else task.answers.library()
         self._cost = cost_of(task.prices)
         self._graph = None if task.graph is None else _C.parse_graph(task.graph)
@@ -106,11 +112,9 @@ class LatentPlayer:
     def play(self, key: Key) -> LatentEpisodes | None:
         """The group of a key."""
         if key.way == WATCHED:
-            rollout = self._group(Watcher(len(self._library)), key)
+            rollout = self._group(Watcher(len(self._library), self._has_macros), key)
             return None if rollout is None else LatentEpisodes(rollout, None)
-        controller = self._controller
-        policy = UniformPolicy() if key.way == RANDOM else controller.policy
-        chooser = LatentChooser(controller.encoder, controller.model, policy)
+        chooser = self._controller.chooser(UniformPolicy() if key.way == RANDOM else None)
         rollout = self._group(chooser, key)
         return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
 

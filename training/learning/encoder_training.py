@@ -28,15 +28,16 @@ ENCODER_EPOCHS = 6
 class _Questions(nn.Module):
     """The heads that read the embedding: what is legal, at how many locations, cost, best saving."""
 
-    def __init__(self, width: int, num_substitutions: int) -> None:
+    def __init__(self, width: int, num_substitutions: int, has_macros: bool) -> None:
         super().__init__()
+        self.has_macros = has_macros
         self.mask = nn.Linear(width, num_substitutions)
         self.count = nn.Linear(width, num_substitutions)
         self.numbers = mlp(width, width, 2)
 
     def loss(self, seen: Observation, graphs: Tensor) -> Tensor:
         """Scalar; `graphs` [B, W]."""
-        legal = Choices(seen, self.mask.out_features).legal
+        legal = Choices(seen, self.mask.out_features, self.has_macros).legal
         counts, asked = legal.num_locations, legal.mask[:, :-1].float()
         is_legal = F.binary_cross_entropy_with_logits(self.mask(graphs), asked, reduction="none").sum(-1)
         places = (self.count(graphs) - torch.log2(1.0 + counts)).square() * asked
@@ -58,9 +59,9 @@ def train_encoder(
 
     Args:
         encoder: one of `torchrlopt.agent.networks.encoder.ENCODERS`.
-        num_substitutions: S.
+        num_substitutions: S; 2 S with macros.
         rollouts: random play whose states are observations.
-        config: sizes of minibatches, seed.
+        config: sizes of minibatches, seed, macros.
         generator: of the order of minibatches.
 
     Returns:
@@ -77,7 +78,7 @@ def train_encoder(
         raise OptionsError("nothing can be done in the graph, so nothing can be learnt", got=config.graph)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        questions = _Questions(int(encoder.width), num_substitutions)
+        questions = _Questions(int(encoder.width), num_substitutions, config.macros)
     both = nn.ModuleList([encoder, questions])
     encoder.requires_grad_(True)
     optimiser = torch.optim.Adam(both.parameters(), 2e-3)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrlopt import _C
 from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
+from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.agent.world.mixture_model import LOG_SIGMA
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.agent.world.world_model import WorldModel
@@ -132,7 +132,7 @@ def held_out_scores(
     from_start = dataclasses.replace(config, original_share=1.0)
     seen = []
     for number, graph in enumerate(graphs):
-        chooser = LatentChooser(controller.encoder, controller.model, controller.policy)
+        chooser = controller.chooser()
         key = Key(config.seed, torch_seed(Purpose.WORLD_MODEL_TEST), number)
         rollout = play_group(chooser, library, cost, key, from_start, graph=graph)
         if rollout is not None:

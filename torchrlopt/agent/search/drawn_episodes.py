@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrlopt import _C
 from torchrlopt.agent.observation import observe_in_place
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
-from torchrlopt.agent.world.latent_controller import LatentChooser, LatentController
+from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.env import OUTCOMES
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
@@ -41,7 +41,9 @@ class DrawnEpisodes(Explorer):
         self._rows = controller.rows_of(library.names)
         self._width = options.beam_width
         self._generator = torch.Generator().manual_seed(options.seed)
-        super().__init__(graph, library, cost, options, num_envs=self._width, has_macros=False)
+        super().__init__(
+            graph, library, cost, options, num_envs=self._width, has_macros=controller.config.has_macros
+        )
 
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
         """See `Explorer`: every other episode begins at the plan's end or middle."""
@@ -63,8 +65,7 @@ class DrawnEpisodes(Explorer):
 
     def _play(self, found: Found, deadline: float, is_first: bool) -> None:
         """One round of episodes, to their ends or until the budget is used up."""
-        controller = self._controller
-        chooser = LatentChooser(controller.encoder, controller.model, controller.policy, self._rows)
+        chooser = self._controller.chooser(rows=self._rows)
         self._note(found)
         for _ in range(MAX_LENGTH):
             outcomes = self._env.outcomes()

@@ -45,12 +45,15 @@ class LatentConfig:
         encoder: a name in `torchrlopt.agent.networks.encoder.ENCODERS`.
         width: G, of graph embeddings.
         rule_width: D, of embeddings of substitutions.
+        has_macros: whether a whole class of like places may be taken at once: then each substitution is two
+            that the networks know, at one place and at all of a class.
     """
 
     row: str = "wm"
     encoder: str = "graph_network"
     width: int = 32
     rule_width: int = 32
+    has_macros: bool = False
 
 
 class LatentController(nn.Module):
@@ -59,7 +62,7 @@ class LatentController(nn.Module):
     Args:
         schema: the columns.
         config: sizes.
-        names: of the substitutions that it was trained with; it applies no others.
+        names: of the S substitutions that it was trained with; it applies no others.
         rules: [S, D], their embeddings; zeros, to be loaded later, if None.
     """
 
@@ -75,14 +78,37 @@ class LatentController(nn.Module):
         self.config = config
         self.names = tuple(names)
         given = torch.zeros(len(names), config.rule_width) if rules is None else rules
+        kinds = kinds_of(given, config.has_macros)
         self.encoder = ENCODERS[config.encoder](schema, config.width)
-        self.model = MODELS[config.row](config.width + len(KEPT_GLOBALS), given)
-        self.policy = TwoStageController(self.model.state_width, given)
+        self.model = MODELS[config.row](config.width + len(KEPT_GLOBALS), kinds)
+        self.policy = TwoStageController(self.model.state_width, kinds)
+
+    def chooser(self, policy: LatentPolicy | None = None, rows: Tensor | None = None) -> LatentChooser:
+        """What lets this policy, or another one, play real graphs.
+
+        Args:
+            policy: the own one if None.
+            rows: see `Choices`.
+        """
+        chosen = self.policy if policy is None else policy
+        return LatentChooser(self.encoder, self.model, chosen, self.config.has_macros, rows)
 
     def rows_of(self, names: Sequence[str]) -> Tensor:
         """Position of each substitution of a library among those known here, -1 for others: [len(names)]."""
         known = {name: row for row, name in enumerate(self.names)}
         return torch.tensor([known.get(name, -1) for name in names], dtype=torch.int64)
+
+
+def kinds_of(rules: Tensor, has_macros: bool) -> Tensor:
+    """Embeddings of all kinds of steps but stop, of those [S, D] of the substitutions.
+
+    With macros [2 S, D + 1]: each substitution at one place, then each at a class of them. The last column
+    tells which.
+    """
+    if not has_macros:
+        return rules
+    one = rules.new_full((len(rules), 1), -1.0)
+    return torch.cat([torch.cat([rules, one], 1), torch.cat([rules, -one], 1)])
 
 
 def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
@@ -95,12 +121,13 @@ class Choices:
     """Translates between candidates of the core and actions of a policy, for B episodes.
 
     The core numbers the candidates of an episode. The policy says (substitution, rank): the rank counts the
-    locations of the substitution in the order of the candidates. The environment must offer single locations
-    only (`has_macros=False`).
+    locations of the substitution in the order of the candidates. Where the environment offers macros, a class
+    of locations counts as a location of a substitution of its own, see `kinds_of`.
 
     Args:
         seen: the episodes.
-        num_substitutions: S, those that the policy knows.
+        num_substitutions: S, those that the policy knows; 2 S with macros.
+        has_macros: whether the environment offers them.
         rows: [S'], position of each substitution of the environment's library among them, -1 for unknown
             ones; None where both are the same.
 
@@ -108,9 +135,18 @@ class Choices:
         legal: of [B] states.
     """
 
-    def __init__(self, seen: Observation, num_substitutions: int, rows: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        seen: Observation,
+        num_substitutions: int,
+        has_macros: bool = False,
+        rows: Tensor | None = None,
+    ) -> None:
         batch = seen.num_episodes
         known = seen.substitutions if rows is None else rows[seen.substitutions]
+        if has_macros:
+            at_once = (seen.column("candidate", "is_macro") > 0) & (known >= 0)
+            known = known + at_once * (num_substitutions // 2)
         kept = torch.nonzero(known >= 0).squeeze(1)
         flat = seen.candidate_episode[kept] * num_substitutions + known[kept]
         # Candidates sorted by episode, then substitution; `_firsts` says where each substitution begins.
@@ -161,6 +197,7 @@ class LatentChooser:
         encoder: frozen; gives the graph embeddings.
         model: of the world; its weights are not changed.
         policy: `TwoStageController`, or one that is uniform.
+        has_macros: see `LatentConfig`.
         rows: see `Choices`.
 
     Attributes:
@@ -168,9 +205,14 @@ class LatentChooser:
     """
 
     def __init__(
-        self, encoder: nn.Module, model: WorldModel, policy: LatentPolicy, rows: Tensor | None = None
+        self,
+        encoder: nn.Module,
+        model: WorldModel,
+        policy: LatentPolicy,
+        has_macros: bool = False,
+        rows: Tensor | None = None,
     ) -> None:
-        self.has_macros = False
+        self.has_macros = has_macros
         self.seen: list[tuple[Tensor, Legal, Tensor]] = []
         self._encoder = encoder
         self._model = model
@@ -205,4 +247,4 @@ class LatentChooser:
         return float(self._policy.act(state, no_noise)[1].entropy)
 
     def _choices(self, seen: Observation) -> Choices:
-        return Choices(seen, self._model.num_substitutions, self._rows)
+        return Choices(seen, self._model.num_substitutions, self.has_macros, self._rows)

@@ -126,7 +126,8 @@ class WorldModel(nn.Module, abc.ABC):
             lowered the cost, by how much it lowered the lowest cost, and how much lower the cost is now than
             in the beginning. Every reward that does not look at memory traffic is a weighted sum of these.
         """
-        saving = taken * taken.abs()  # undoes the squashing
+        # Undoes the squashing. No graph costs less than nothing, however much is foretold to be saved.
+        saving = torch.minimum(taken * taken.abs(), costs[..., 0])
         cost = costs[..., 0] - saving
         lowest = torch.minimum(costs[..., 1], cost)
         falls = torch.stack([saving, costs[..., 1] - lowest, 1 - cost], dim=-1)

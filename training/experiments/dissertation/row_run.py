@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from torchrlopt.agent.world.latent_controller import LatentChooser
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices, cost_of, typical_prices
@@ -177,8 +176,7 @@ def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> RowOutcome:
     foretold: list[float] = []
     imagined_ms = 0.0
     if isinstance(trainer, DreamTrainer):
-        parts = trainer.encoder, trainer.model, trainer.policy
-        latent = [LatentChooser(*parts) for _ in range(2)]
+        latent = [trainer.controller.chooser() for _ in range(2)]
         told, rollout = played(graph, cost, latent, trainer.config)
         generator = torch.Generator().manual_seed(torch_seed(Purpose.EVALUATION, trainer.config.seed))
         gains = episode_gains(trainer.model, sequences(latent[1], rollout), generator)

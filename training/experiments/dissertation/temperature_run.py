@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from torchrlopt.agent.networks.two_stage_controller import TwoStageController
-from torchrlopt.agent.world.latent_controller import LatentChooser
 from training.device.prices import cost_of
 from training.dream_trainer import DreamTrainer
 from training.episodes.random_keys import Purpose, torch_seed
@@ -78,7 +77,7 @@ class TemperatureRun(Run[TemperatureOutcome]):
         trainer.config = dataclasses.replace(trainer.config, temperature_dream=self.temperature)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            trainer.policy = TwoStageController(trainer.model.state_width, trainer.rules)
+            trainer.policy = TwoStageController(trainer.model.state_width, trainer.policy.rules)
         optimiser = torch.optim.Adam(trainer.policy.parameters(), trainer.config.learning_rate)
         generator = torch.Generator().manual_seed(seed)
         promised = 0.0
@@ -88,7 +87,7 @@ class TemperatureRun(Run[TemperatureOutcome]):
             ppo.update(trainer.policy, optimiser, [rollout], trainer.config, generator)
             tell()
         trainer.policy.eval()
-        latent = [LatentChooser(trainer.encoder, trainer.model, trainer.policy) for _ in range(2)]
+        latent = [trainer.controller.chooser(trainer.policy) for _ in range(2)]
         rollout = played(graph_of(self.base.graph), cost_of(trainer.prices), latent, trainer.config)[1]
         seen = sequences(latent[1], rollout)
         foretold, real = episode_gains(trainer.model, seen, generator, self.temperature)

@@ -7,31 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from baselines.shared.paired import holm
 from training.dream_trainer import RANDOM_UPDATES
+from training.experiments.asking import learners
+from training.experiments.asking.learners import EXECUTORS, FAILED, LEARNERS
+from training.experiments.asking.regrets import Key, by_subject, executors_of, interval, of_executor, plot
 from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun
-from training.experiments.efficiency.on_demand import FAILED
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS
 from training.experiments.efficiency.true_run import Times, TrueRun
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
-from training.experiments.intervals import half_width
-from training.experiments.measurements.asking_run import LEARNERS
 from training.experiments.runs import Run, Scale, Workplace
 from training.experiments.sampling import p_of
 
-EXECUTORS = ("eager", "onnxruntime")
 BUDGETS = (10, 30, 100, 300, 1_000, 3_000)
 TITLES = {
     "random_play": "random play, single steps",
     "random_macros": "random play, MF's steps",
-    "best_first": "best first, measured",
-    "price": "top k by price",
-    "belief": "model of prices",
-    "mf": "MF",
-    "wm": "WM",
-    "wm_plus": "WM+",
+    **learners.TITLES,
 }
 _SMALL, _BOTH = 0.005, 0.3  # shares below which only a tiny graph is asked about, and only in eager
 _BLOCKS = 20
@@ -40,7 +33,6 @@ PAIRS = (
     ("mf", "random_macros"), ("mf", "price"), ("wm", "random_play"), ("wm", "mf"),
     ("wm_plus", "random_play"), ("wm_plus", "mf"), ("belief", "price"),
 )  # fmt: skip
-Key = tuple[str, str, str, int]  # row, subject, executor, seed
 
 
 def budgets(scale: Scale) -> tuple[int, ...]:
@@ -108,16 +100,12 @@ def report(results: Results, folder: Path) -> list[str]:
             for chosen, regret in zip(asked.chosen, regrets[key], strict=True)
         ],
     )  # fmt: skip
-    _plot(regrets, scale, folder / "efficiency.png")
+    plot(regrets, TITLES, budgets(scale), "best", folder / "efficiency.png")
     lines = ["![slower than the best](efficiency.png)", "", *_graphs(times, found), ""]
-    for executor in _executors(regrets):
-        own = {key: each for key, each in regrets.items() if key[2] == executor}
+    for executor in executors_of(regrets):
+        own = of_executor(regrets, executor)
         lines += [f"### {executor}", "", *_table(own, scale), "", *_by_graph(own, scale), ""]
     return [*lines, *_words(found, regrets, scale)]
-
-
-def _executors(regrets: Mapping[Key, Any]) -> list[str]:
-    return list(dict.fromkeys(executor for _, _, executor, _ in regrets))
 
 
 def _graphs(times: Mapping[tuple[str, str], Times], found: Mapping[Key, Asked]) -> list[str]:
@@ -145,7 +133,7 @@ def _graphs(times: Mapping[tuple[str, str], Times], found: Mapping[Key, Asked]) 
 def _table(regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
     """Mean regret by row and budget, with intervals over the graphs."""
     cells: list[tuple[Cell, ...]] = [
-        (TITLES[row], *(_interval(_by_subject(regrets, row)[:, i]) for i in range(len(budgets(scale)))))
+        (TITLES[row], *(interval(by_subject(regrets, row)[:, i]) for i in range(len(budgets(scale)))))
         for row in ROWS
     ]
     return table(("slower than the best", *(f"after {n}" for n in budgets(scale))), cells)
@@ -162,22 +150,6 @@ def _by_graph(regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
 
     cells: list[tuple[Cell, ...]] = [(TITLES[row], *(shown(row, each) for each in subjects)) for row in ROWS]
     return table((f"after {budgets(scale)[-1]}", *subjects), cells)
-
-
-def _by_subject(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
-    """[subjects, budgets], means over seeds."""
-    own: dict[str, list[np.ndarray]] = {}
-    for (name, subject, _, _), regret in regrets.items():
-        if name == row:
-            own.setdefault(subject, []).append(regret)
-    return np.array([np.mean(each, axis=0) for each in own.values()])
-
-
-def _interval(values: np.ndarray) -> str:
-    """A mean in percent and its interval of 95 %, by Student's distribution over the graphs."""
-    mean, half = float(values.mean()), half_width(values)
-    shown = f" ({100 * (mean - half):.1f} to {100 * (mean + half):.1f})" if len(values) > 1 else ""
-    return f"{100 * mean:.1f} %{shown}"
 
 
 def _words(found: Mapping[Key, Asked], regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
@@ -204,36 +176,17 @@ def comparisons(regrets: Mapping[Key, np.ndarray], scale: Scale) -> list[str]:
     """How rows compare over the graphs after the last budget, by paired t tests, corrected by Holm."""
     told: list[str] = []
     differences: list[np.ndarray] = []
-    for executor in _executors(regrets):
-        own = {key: each for key, each in regrets.items() if key[2] == executor}
+    for executor in executors_of(regrets):
+        own = of_executor(regrets, executor)
         for one, other in PAIRS:
-            differences.append((_by_subject(own, one) - _by_subject(own, other))[:, -1])
-            told.append(f"{executor}, {TITLES[one]} less {TITLES[other]}: {_interval(differences[-1])}")
+            differences.append((by_subject(own, one) - by_subject(own, other))[:, -1])
+            told.append(f"{executor}, {TITLES[one]} less {TITLES[other]}: {interval(differences[-1])}")
     chances = holm([p_of(each) for each in differences])
     return [
         f"- After {budgets(scale)[-1]}, difference in how much slower (p by a paired t test over the graphs, "
         "corrected by Holm):",
         *(f"  - {text}, p = {p:.2g}." for text, p in zip(told, chances, strict=True)),
     ]
-
-
-def _plot(regrets: Mapping[Key, np.ndarray], scale: Scale, path: Path) -> None:
-    executors = _executors(regrets)
-    figure = Figure(figsize=(4.5 * len(executors), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(executors), sharey=True, squeeze=False)[0]
-    for panel, executor in zip(panels, executors, strict=True):
-        own = {key: each for key, each in regrets.items() if key[2] == executor}
-        for color, row in enumerate(ROWS):
-            style = "o-" if row in LEARNERS else "o--"
-            mean = _by_subject(own, row).mean(0)
-            panel.plot(budgets(scale), 100 * mean, style, color=f"C{color}", label=TITLES[row], linewidth=1.2)
-        panel.set_xscale("log")
-        panel.set_yscale("symlog", linthresh=1)
-        panel.set_title(f"{executor}, one thread", fontsize=9)
-        panel.set_xlabel("measured graphs")
-    panels[0].set_ylabel("% slower than the best")
-    panels[-1].legend(fontsize=7)
-    figure.savefig(path, dpi=90)
 
 
 EFFICIENCY = Experiment(

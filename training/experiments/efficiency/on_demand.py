@@ -15,11 +15,11 @@ from torchrlopt.machine.profiling import Source
 from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.substitutions import load_library
 from training.episodes.answers import Answers
+from training.experiments.asking.learners import FAILED
 from training.graphs.fingerprint import fingerprint
 
 BLOCK = 4  # calls that are timed one after the other, after one that is not
 AGAIN = 2  # more blocks of what seems to be the fastest so far: the least of many times is a lucky one
-FAILED = 10.0  # what is told of a graph that the executor does not run
 
 
 @dataclasses.dataclass(frozen=True)

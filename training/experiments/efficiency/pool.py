@@ -6,7 +6,7 @@ import heapq
 import itertools
 
 from torchrlopt import _C
-from training.experiments.measurements.space import Around, Space, Steps
+from training.experiments.asking.space import Around, Space, Steps
 from training.graphs.fingerprint import fingerprint
 
 EXPANSIONS = 30_000  # of the searches whose plans the pool is built around

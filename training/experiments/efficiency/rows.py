@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Mapping
 import numpy as np
 
 from torchrlopt import _C
+from training.experiments.asking.orders import Order, by_belief, by_price
+from training.experiments.asking.space import Around, Space, Steps
 from training.experiments.efficiency.on_demand import OnDemand
-from training.experiments.measurements.searchers import Order, by_belief, by_price
-from training.experiments.measurements.space import Around, Space, Steps
 from training.graphs.fingerprint import fingerprint
 
 MOST_STEPS = 50  # of an episode, also of rows that are trained

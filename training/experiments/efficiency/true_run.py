@@ -14,8 +14,9 @@ import torch
 from torchrlopt import _C
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.registry import Lowered
+from training.experiments.asking.learners import FAILED
 from training.experiments.efficiency.asking_run import AskingRun
-from training.experiments.efficiency.on_demand import BLOCK, FAILED, least_seconds, ratios
+from training.experiments.efficiency.on_demand import BLOCK, least_seconds, ratios
 from training.experiments.efficiency.subjects import source_of
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, finished, versions

@@ -16,24 +16,18 @@ from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.answers import Answers
+from training.experiments.asking.learners import LEARNERS
+from training.experiments.asking.orders import SEARCHERS, Order, asked_by, by_belief
+from training.experiments.asking.space import Space
 from training.experiments.measurements.forecast_run import ForecastRun
-from training.experiments.measurements.searchers import SEARCHERS, Order, asked_by, by_belief
-from training.experiments.measurements.space import Space
 from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
 from training.experiments.runs import Run, finished
 from training.real_trainer import RealTrainer
 from training.train import trainer_of
 
-#: Rows that are trained, with arguments beside those of every run on one graph; of 16 episodes an update.
-LEARNERS: Mapping[str, Mapping[str, Any]] = {
-    "mf": {},
-    "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
-    "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
-}
 FORETOLD = "belief_foretold"  # begins with what networks foretell in place of prices
 ROWS = (*SEARCHERS, FORETOLD, *LEARNERS)
 _MOST_STEPS = 25  # of an episode
-LEAST_UPDATES = 4  # two of a world model's only collect at random
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from scipy import stats
 
 from training.config import Config
 from training.dream_trainer import RANDOM_UPDATES
+from training.experiments.asking import learners
+from training.experiments.asking.learners import EXECUTORS, FAILED, LEARNERS, LEAST_UPDATES
+from training.experiments.asking.orders import BELIEF
+from training.experiments.asking.regrets import Key, by_subject, interval, of_executor, plot
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
-from training.experiments.measurements.asking_run import (
-    FORETOLD,
-    LEARNERS,
-    LEAST_UPDATES,
-    ROWS,
-    Asked,
-    AskingRun,
-)
+from training.experiments.measurements.asking_run import FORETOLD, ROWS, Asked, AskingRun
 from training.experiments.measurements.forecast_run import ForecastRun
-from training.experiments.measurements.searchers import BELIEF
-from training.experiments.measurements.space_run import FAILED, MeasuredSpace, SpaceRun
+from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
 from training.experiments.runs import Run, Scale, Workplace
 
-EXECUTORS = ("eager", "onnxruntime")
 BUDGETS = (1, 3, 10, 30, 100, 300)
+_COMPARED_AT = (30, 100)
 CLOSE = 0.02
 _SMALL = 0.05  # share below which only that one is made
 _BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
@@ -36,15 +30,9 @@ _BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
 _UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
 TITLES = {
     "random": "any order",
-    "price": "top k by price",
-    "best_first": "best first, measured",
-    BELIEF: "model of prices",
+    **learners.TITLES,
     FORETOLD: "the same, pre-trained",
-    "mf": "MF",
-    "wm": "WM",
-    "wm_plus": "WM+",
 }
-Key = tuple[str, str, str, int]  # row, subject, executor, seed
 
 
 def spaces(scale: Scale) -> dict[tuple[str, str], SpaceRun]:
@@ -100,23 +88,24 @@ def report(results: Results, folder: Path) -> list[str]:
         folder / "measurements.csv",
         ("row", "graph", "executor", "seed", "measurements", "slower_than_fastest", "real_steps"),
         [
-            (*key, n, float(_at(regrets[key], n)), found[key].real_steps)
+            (*key, n, float(regrets[key][n - 1]), found[key].real_steps)
             for key in found
             for n in BUDGETS
             if n <= len(regrets[key])
         ],
     )
-    _plot(regrets, folder / "measurements.png")
+    drawn = np.unique(np.geomspace(1, max(map(len, regrets.values())), 60).round().astype(int))
+    plot(_after(regrets, drawn), TITLES, drawn, "fastest", folder / "measurements.png")
     lines = ["![regret](measurements.png)", "", *_spaces(measured), ""]
     for executor in EXECUTORS:
-        own = {key: each for key, each in regrets.items() if key[2] == executor}
+        own = of_executor(regrets, executor)
         lines += [f"### {executor}", "", *_table(own), ""]
     return [*lines, *_words(found, regrets, measured)]
 
 
-def _at(regret: np.ndarray, measurements: int) -> float:
-    """After so many measurements, or after all of the space."""
-    return float(regret[min(measurements, len(regret)) - 1])
+def _after(regrets: Mapping[Key, np.ndarray], at: Sequence[int] | np.ndarray) -> dict[Key, np.ndarray]:
+    """[len(at)] each, after so many measurements, or after all of the space."""
+    return {key: each[np.minimum(at, len(each)) - 1] for key, each in regrets.items()}
 
 
 def _spaces(measured: Mapping[tuple[str, str], MeasuredSpace]) -> list[str]:
@@ -159,8 +148,9 @@ def _spaces(measured: Mapping[tuple[str, str], MeasuredSpace]) -> list[str]:
 def _table(regrets: Mapping[Key, np.ndarray]) -> list[str]:
     """Mean regret by row and budget, with intervals over the graphs."""
     cells: list[tuple[Cell, ...]] = []
+    means = _after(regrets, BUDGETS)
     for row in ROWS:
-        shown = [_interval(_by_subject(regrets, row, n)) for n in BUDGETS]
+        shown = [interval(each) for each in by_subject(means, row).T]
         needed = _needed(regrets, row)
         reached = needed[np.isfinite(needed)]
         cells.append(
@@ -175,15 +165,6 @@ def _table(regrets: Mapping[Key, np.ndarray]) -> list[str]:
     return table(header, cells)
 
 
-def _by_subject(regrets: Mapping[Key, np.ndarray], row: str, measurements: int) -> np.ndarray:
-    """[subjects], means over seeds."""
-    own: dict[str, list[float]] = {}
-    for (name, subject, _, _), regret in regrets.items():
-        if name == row:
-            own.setdefault(subject, []).append(_at(regret, measurements))
-    return np.array([np.mean(each) for each in own.values()])
-
-
 def _needed(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
     """[subjects * seeds], measurements after which a row first stands within `CLOSE`; infinite for never."""
     found = []
@@ -192,15 +173,6 @@ def _needed(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
             close = np.nonzero(regret <= CLOSE)[0]
             found.append(float(close[0] + 1) if len(close) else np.inf)
     return np.array(found)
-
-
-def _interval(values: np.ndarray) -> str:
-    """A mean in percent and its interval of 95 %, resampled over the graphs."""
-    if len(values) < 2:
-        return f"{100 * values.mean():.1f} %"
-    drawn = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=2_000, rng=0)
-    low, high = drawn.confidence_interval
-    return f"{100 * values.mean():.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _words(
@@ -214,11 +186,11 @@ def _words(
         "for any row."
     ]
     for executor in EXECUTORS:
-        own = {key: each for key, each in regrets.items() if key[2] == executor}
-        means = {row: float(_by_subject(own, row, 30).mean()) for row in ROWS}
+        own = of_executor(_after(regrets, _COMPARED_AT), executor)
+        means = {row: float(by_subject(own, row)[:, 0].mean()) for row in ROWS}
         order = sorted(ROWS, key=lambda row: means[row])
         listed = ", ".join(f"{TITLES[row]} {means[row]:.1%}" for row in order)
-        said.append(f"- {executor}, after 30 measurements, slower than the fastest: {listed}.")
+        said.append(f"- {executor}, after {_COMPARED_AT[0]} measurements, slower than the fastest: {listed}.")
         for model in ("wm", "wm_plus"):
             said.append(f"  {_against(own, model, 'mf')}")
         said.append(f"  {_against(own, BELIEF, 'price')} {_against(own, FORETOLD, BELIEF)}")
@@ -244,33 +216,14 @@ def _words(
 
 
 def _against(regrets: Mapping[Key, np.ndarray], one: str, other: str) -> str:
-    """How two rows compare over the graphs, at 30 and at 100 measurements."""
+    """How two rows compare over the graphs, at `_COMPARED_AT` measurements."""
     told = []
-    for n in (30, 100):
-        difference = _by_subject(regrets, one, n) - _by_subject(regrets, other, n)
+    for n, difference in zip(
+        _COMPARED_AT, (by_subject(regrets, one) - by_subject(regrets, other)).T, strict=True
+    ):
         wins = int((difference < 0).sum())
-        told.append(f"{_interval(difference)} after {n} (less on {wins} of {len(difference)} graphs)")
+        told.append(f"{interval(difference)} after {n} (less on {wins} of {len(difference)} graphs)")
     return f"{TITLES[one]} less {TITLES[other]}: {', '.join(told)}."
-
-
-def _plot(regrets: Mapping[Key, np.ndarray], path: Path) -> None:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(EXECUTORS), sharey=True)
-    longest = max(len(each) for each in regrets.values())
-    at = np.unique(np.geomspace(1, longest, 60).round().astype(int))
-    for panel, executor in zip(panels, EXECUTORS, strict=True):
-        for color, row in enumerate(ROWS):
-            own = [each for key, each in regrets.items() if key[0] == row and key[2] == executor]
-            curve = np.mean([[_at(each, n) for n in at] for each in own], axis=0)
-            style = "-" if row in LEARNERS else "--" if row in ("random", "price", "best_first") else "-."
-            panel.plot(at, 100 * curve, style, color=f"C{color}", label=TITLES[row], linewidth=1.2)
-        panel.set_xscale("log")
-        panel.set_yscale("symlog", linthresh=1)
-        panel.set_title(f"{executor}, one thread", fontsize=9)
-        panel.set_xlabel("measured graphs")
-    panels[0].set_ylabel("% slower than the fastest")
-    panels[1].legend(fontsize=7)
-    figure.savefig(path, dpi=90)
 
 
 MEASUREMENTS = Experiment(

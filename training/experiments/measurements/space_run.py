@@ -20,7 +20,8 @@ from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
 from training.device.prices import cost_of, typical_prices
-from training.experiments.measurements.space import Space, Steps
+from training.experiments.asking.learners import FAILED
+from training.experiments.asking.space import Space, Steps
 from training.experiments.measurements.subjects import MOST_GRAPHS, SUBJECTS
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, versions
@@ -29,7 +30,6 @@ from training.graphs.fingerprint import fingerprint
 PASSES = 2  # the first is what is told, the second what is true
 THREADS = 1
 _BLOCK = 4  # calls of a graph that are timed one after the other, after one that is not
-FAILED = 10.0  # what is told of a graph that the executor does not run
 _TOGETHER = 40  # graphs that are held lowered at the same time
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 import numpy as np
 
 from torchrlopt import _C
-from training.experiments.measurements.believed import Belief
-from training.experiments.measurements.space import Space
+from training.experiments.asking.believed import Belief
+from training.experiments.asking.space import Space
 
 BELIEF = "belief"
 _DOUBT = 1.0  # standard deviations below the mean by which `by_belief` orders

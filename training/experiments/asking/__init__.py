@@ -1,0 +1,1 @@
+"""What the experiments share in which rows ask a machine for measured times."""
