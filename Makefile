@@ -25,7 +25,7 @@ build: $(DEPS)
 demo: build
 	$(PY) -m baselines.demo
 
-# A test that hangs fails, with the stacks of its threads, and the others go on.
+# A test that hangs fails, with the stacks of its threads; with several processes the others go on.
 test: build
 	OMP_NUM_THREADS=1 $(PY) -m pytest -o faulthandler_exit_on_timeout=true $(PYTEST_ARGS)
 

@@ -11,6 +11,7 @@ import shlex
 from typing import Any
 
 from torchrlopt.agent.networks.encoder import ENCODERS
+from torchrlopt.agent.world.latent_controller import MODELS
 from torchrlopt.env import REWARDS
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import KINDS
@@ -106,8 +107,8 @@ class Config:
         model_batches: most minibatches of that, so that a round does not take longer the more is recorded.
 
     Raises:
-        OptionsError: there is no row, reward, sampler, encoder or collector of that name, or a number is
-            out of its range.
+        OptionsError: there is no row, reward, sampler, encoder or collector of that name, a number is
+            out of its range, or macros are asked of a row without a world model.
     """
 
     row: str = "plan"
@@ -162,6 +163,12 @@ class Config:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise OptionsError(f"{name} is out of range", expected=f"{least:g} to {most:g}", got=value)
+        if self.macros and self.row not in MODELS:
+            raise OptionsError(
+                "macros are for rows with a world model; the others have them",
+                expected=f"a row of {', '.join(MODELS)}",
+                got=self.row,
+            )
 
     @classmethod
     def of_row(cls, row: str = "plan", **given: Any) -> Config:
@@ -176,6 +183,11 @@ class Config:
     def to_json(self) -> str:
         """Text from which `from_json` makes an equal configuration."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
+
+    def settings(self) -> str:
+        """Text that tells runs apart; a switch that is off is no part of it, as if there were none yet."""
+        told = {name: value for name, value in dataclasses.asdict(self).items() if value is not False}
+        return json.dumps(told, indent=2, sort_keys=True)
 
     def command(self) -> str:
         """What makes a run with these arguments: all that are other than the row's own, by name."""

@@ -104,11 +104,9 @@ class DreamTrainer(Trainer):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             with torch.no_grad():
-                self.rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
-            sizes = latent_config(config, self.rules)
-            self.controller: LatentController = LatentController(
-                schema, sizes, self.library.names, self.rules
-            )
+                rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
+            sizes = latent_config(config, rules)
+            self.controller: LatentController = LatentController(schema, sizes, self.library.names, rules)
         with_meta_layers(self.controller.encoder)
         self.encoder, self.model = self.controller.encoder, self.controller.model
         self.policy = self.controller.policy

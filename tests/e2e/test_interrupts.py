@@ -44,8 +44,11 @@ def interrupt(_: int, frame: types.FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def until_it_works(work: Callable[[], None], note: Path) -> Callable[[], None]:
-    """A function that does the work, again if it is interrupted, and notes whether it was."""
+def until_it_works(work: Callable[[], None], note: Path, ready: int) -> Callable[[], None]:
+    """A function that does the work, again if it is interrupted, and notes whether it was.
+
+    From when on it may be interrupted, it says by a byte to the file descriptor `ready`.
+    """
 
     def repeated() -> None:
         # PyTorch's progress bars have a lock that forked processes share: an interrupt between taking and
@@ -53,7 +56,7 @@ def until_it_works(work: Callable[[], None], note: Path) -> Callable[[], None]:
         tqdm.tqdm.set_lock(threading.RLock())
         signal.signal(signal.SIGALRM, interrupt)
         signal.signal(signal.SIGINT, interrupt)
-        note.with_suffix(".ready").touch()
+        os.write(ready, b"!")
         while True:
             try:
                 work()
@@ -83,11 +86,11 @@ def test_ctrl_c_at_any_moment_of_an_optimisation(tmp_path: Path, monkeypatch: py
     for number, note in enumerate(notes):
         # every other one finds what the one before has stored
         monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path / str(number // 2)))
-        child = forks.fork(until_it_works(optimise_and_call, note))
-        limit = time.monotonic() + 60
-        while not note.with_suffix(".ready").exists():
-            assert time.monotonic() < limit
-            time.sleep(0.001)
+        read, write = os.pipe()
+        child = forks.fork(until_it_works(optimise_and_call, note, write))
+        os.close(write)
+        assert os.read(read, 1) == b"!", "the child is gone"
+        os.close(read)
         time.sleep(draw.uniform(0, 0.9 * duration))
         os.kill(child, signal.SIGINT)
         assert forks.wait(child) == 0

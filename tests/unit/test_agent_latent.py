@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, make_env
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, TWINS, make_env
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent
@@ -20,6 +20,7 @@ from torchrlopt.errors import AgentError
 from torchrlopt.options import Options
 from torchrlopt.plan.search import ClassicSearcher, replay
 from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions.load import subset_of
 
 PRIMITIVES = load_library(primitives_only=True)
 
@@ -55,7 +56,7 @@ def test_there_is_no_random_control_of_a_latent_agent() -> None:
 @pytest.mark.parametrize("library", [LIBRARY, PRIMITIVES])
 def test_never_worse_than_greedy_with_any_library(row: str, has_macros: bool, library: _C.Library) -> None:
     searcher = AgentSearcher(Agent(controller(row, has_macros=has_macros), {}), row)
-    for graph in GRAPHS:
+    for graph in (*GRAPHS, _C.parse_graph(TWINS)):
         options = Options(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
         greedy = ClassicSearcher().search(graph, library, COST, options)
         plan = searcher.search(graph, library, COST, options)
@@ -77,6 +78,21 @@ def test_substitutions_it_does_not_know_are_never_taken(has_macros: bool) -> Non
     names = {name for episode in range(3) for name, _ in env.steps(episode)}
     begun = {name for episode in range(3) for name, _ in make_env(3, has_macros=False).steps(episode)}
     assert names - begun <= set(PRIMITIVES.names)
+
+
+def test_a_class_of_places_of_an_unknown_substitution_is_no_action() -> None:
+    env = _C.VecRewriteEnv([_C.parse_graph(TWINS)], LIBRARY, COST, num_envs=1, has_macros=True)
+    env.reset([0], [{}])
+    seen = observe(env)
+    at_once = seen.substitutions[seen.column("candidate", "is_macro") > 0].tolist()
+    assert at_once
+    kept = [name for place, name in enumerate(LIBRARY.names) if place not in at_once]
+    known = controller(library=subset_of(LIBRARY, kept), has_macros=True)
+    rows = known.rows_of(LIBRARY.names)
+    legal = Choices(seen, 2 * len(kept), has_macros=True, rows=rows).legal
+    assert not legal.num_locations[:, len(kept) :].any()
+    is_known = rows[seen.substitutions] >= 0
+    assert int(legal.num_locations.sum()) == int(is_known.sum())
 
 
 def test_another_order_of_the_library_changes_nothing() -> None:

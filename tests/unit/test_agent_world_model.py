@@ -326,8 +326,15 @@ def test_doubt_is_disagreement_and_is_taken_off_the_reward() -> None:
     torch.testing.assert_close(agreed.doubt, torch.zeros(16))
 
 
-def test_no_imagined_graph_costs_less_than_nothing() -> None:
-    costs, taken = torch.tensor([[0.1, 0.1], [0.5, 0.3]]), torch.tensor([0.5, 0.5]).sqrt()
-    after, falls = make("mixture").pay(costs, taken)
-    torch.testing.assert_close(after, torch.zeros(2, 2))
-    torch.testing.assert_close(falls, torch.tensor([[0.1, 0.1, 1.0], [0.5, 0.3, 1.0]]))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_imagined_graph_costs_less_than_nothing(kind: str) -> None:
+    model = make(kind).eval()
+    features = torch.cat([torch.zeros(2, WIDTH - 2), torch.tensor([[0.1, 0.1], [0.9, 0.3]])], dim=1)
+    mask = torch.ones(2, NUM_RULES + 1, dtype=torch.bool)
+    state = model.start(features, Legal(mask, mask[:, :-1].long(), torch.full((2, NUM_RULES), 0.5).sqrt()))
+    actions = torch.zeros(2, 2, dtype=torch.int64)
+    after, _ = model.step(state, actions, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(after.costs, torch.tensor([[0.0, 0.0], [0.4, 0.3]]))
+    # What was recorded stays as it is.
+    after, _ = model.step(state, actions, torch.Generator().manual_seed(0), taken=torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(after.costs, torch.tensor([[-0.15, -0.15], [0.65, 0.3]]))

@@ -182,10 +182,14 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("macros", [False, True])
 def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(macros: bool, tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, updates=3, macros=macros)
-    trainer = DreamTrainer(config, tmp_path, graph=GRAPHS[1])
+    config = dataclasses.replace(SMALL, updates=3, macros=macros, original_share=1.0)
+    trainer = DreamTrainer(config, tmp_path, graph=_C.parse_graph(TWINS))
     assert {type(block).__name__ for block in trainer.encoder.blocks} == {"MetaLayer"}
     trainer.run()
+    recorded = trainer.replay.joined()
+    taken = recorded.actions[..., 0][recorded.valid]
+    is_macro = (taken >= len(LIBRARY)) & (taken < trainer.model.num_substitutions)
+    assert is_macro.any() == macros
     agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
     assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
     assert agent.metadata["row"] == "wm"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.unit.agent_cases import GRAPHS, LIBRARY, make_env
+from tests.unit.agent_cases import COST, GRAPHS, LIBRARY, TWINS
+from torchrlopt import _C
 from torchrlopt.agent.observation import observe
 from torchrlopt.errors import OptionsError
 from torchrlopt.machine.cost import device_model
@@ -17,6 +19,7 @@ from training.config import Config
 from training.device.prices import prices_of
 from training.episodes import latent_task
 from training.episodes.random_keys import Purpose, generator, gumbel
+from training.graphs.samplers import entropy_on
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS
 from training.train import add_arguments, config_of, trainer_of
@@ -81,13 +84,30 @@ def test_the_command_of_a_run_makes_the_same_run() -> None:
 
 @pytest.mark.parametrize("has_macros", [False, True])
 def test_random_play_of_a_world_model_row_says_how_unsure_it_is(has_macros: bool) -> None:
-    env = make_env(1, has_macros=has_macros)
+    graph = _C.parse_graph(TWINS)
+    env = _C.VecRewriteEnv([graph], LIBRARY, COST, num_envs=1, has_macros=has_macros)
+    env.reset([0], [{}])
     seen = observe(env)
+    assert (seen.column("candidate", "is_macro") > 0).any() == has_macros
     watcher = latent_task.Watcher(len(LIBRARY), has_macros)
     draw = gumbel([generator(0, 0, Purpose.EPISODE, 0)], 1.0)
     told = watcher.choose(seen, draw)[3].log_prob
     assert watcher.entropy(seen) > 0
     assert watcher.entropy(seen) == pytest.approx(-float(told[0])), "all that it does is as likely"
+    assert entropy_on(graph, LIBRARY, COST, watcher.entropy, watcher.has_macros) == watcher.entropy(seen)
+
+
+def test_macros_are_asked_of_rows_with_a_world_model_only() -> None:
+    assert Config.of_row("wm_plus", macros=True).macros
+    with pytest.raises(OptionsError, match="got: plan"):
+        Config.of_row("plan", macros=True)
+
+
+def test_a_switch_that_is_off_tells_no_runs_apart() -> None:
+    off, on = Config.of_row("wm"), Config.of_row("wm", macros=True)
+    assert "macros" not in off.settings()
+    assert json.loads(off.settings()) == {k: v for k, v in json.loads(off.to_json()).items() if k != "macros"}
+    assert json.loads(on.settings()) == json.loads(on.to_json())
 
 
 @pytest.mark.slow

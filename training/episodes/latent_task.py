@@ -99,7 +99,6 @@ class LatentPlayer:
     def __init__(self, task: LatentTask) -> None:
         self._config = task.config
         self._answers = task.answers
-        self._has_macros = task.sizes.has_macros
         self._library = load_library() if task.answers is None else task.answers.library()
         self._cost = cost_of(task.prices)
         self._graph = None if task.graph is None else _C.parse_graph(task.graph)
@@ -112,7 +111,7 @@ class LatentPlayer:
     def play(self, key: Key) -> LatentEpisodes | None:
         """The group of a key."""
         if key.way == WATCHED:
-            rollout = self._group(Watcher(len(self._library), self._has_macros), key)
+            rollout = self._group(Watcher(len(self._library), self._controller.config.has_macros), key)
             return None if rollout is None else LatentEpisodes(rollout, None)
         chooser = self._controller.chooser(UniformPolicy() if key.way == RANDOM else None)
         rollout = self._group(chooser, key)

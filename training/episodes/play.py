@@ -125,7 +125,7 @@ def play_group(
             Place(key.seed, key.update, key.group, config.groups),
             key.numbers(Purpose.GRAPH),
             key.progress,
-            lambda drawn: entropy_on(drawn, library, cost, chooser.entropy),
+            lambda drawn: entropy_on(drawn, library, cost, chooser.entropy, chooser.has_macros),
         ).graph
     given = {
         "num_envs": config.rollouts, "max_steps": config.max_steps, "has_macros": chooser.has_macros,

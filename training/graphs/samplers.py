@@ -48,9 +48,11 @@ def draw_sample(
     return graph_of(draw_points(sampler, place, NUM_PARAMETERS, doubt, POOL)[0])
 
 
-def entropy_on(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, of: Entropy) -> float:
-    """Entropy of a policy on a graph as it is."""
-    env = _C.VecRewriteEnv([graph], library, cost)
+def entropy_on(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, of: Entropy, has_macros: bool
+) -> float:
+    """Entropy of a policy on a graph as it is, in an environment with or without macros."""
+    env = _C.VecRewriteEnv([graph], library, cost, has_macros=has_macros)
     env.reset([0], [{}])
     with torch.no_grad():
         return of(observe(env))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from torchrlopt.agent.networks.candidate_controller import Draw, Policy
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, Legal
+from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, Legal, squashed
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.world.sequences import NUM_COSTS, Sequences
 from torchrlopt.agent.world.world_state import Prediction, WorldState
@@ -76,7 +76,7 @@ class WorldModel(nn.Module, abc.ABC):
 
     @property
     def num_substitutions(self) -> int:
-        """S."""
+        """S, kinds of steps: see `latent_controller.kinds_of`."""
         return len(self.rules) - 1
 
     @property
@@ -126,8 +126,7 @@ class WorldModel(nn.Module, abc.ABC):
             lowered the cost, by how much it lowered the lowest cost, and how much lower the cost is now than
             in the beginning. Every reward that does not look at memory traffic is a weighted sum of these.
         """
-        # Undoes the squashing. No graph costs less than nothing, however much is foretold to be saved.
-        saving = torch.minimum(taken * taken.abs(), costs[..., 0])
+        saving = taken * taken.abs()  # undoes the squashing
         cost = costs[..., 0] - saving
         lowest = torch.minimum(costs[..., 1], cost)
         falls = torch.stack([saving, costs[..., 1] - lowest, 1 - cost], dim=-1)
@@ -158,7 +157,8 @@ class WorldModel(nn.Module, abc.ABC):
         """Predict which substitutions can be applied after actions.
 
         A step changes little of that. So the prediction is: what was legal before, less the location that the
-        action itself used up, plus a correction that the network computes for each substitution.
+        action itself used up, plus a correction that the network computes for each substitution. With macros
+        a class of places is one location of another kind, and the correction has to hold what both lose.
 
         Args:
             hidden: [..., H], after the actions.
@@ -221,7 +221,9 @@ class WorldModel(nn.Module, abc.ABC):
             taken: [B], what the actions save, squashed, where that is known (real actions); where it is None,
                 what the state says of their substitutions is used.
         """
-        saved = state.legal.saving_of(actions) if taken is None else taken
+        # No graph costs less than nothing, however much is foretold to be saved.
+        foretold = torch.minimum(state.legal.saving_of(actions), squashed(state.costs[..., 0].clamp(min=0)))
+        saved = foretold if taken is None else taken
         inputs = self.inputs(state.z, state.situation, actions, saved)
         z, hidden, memory, doubt = self.advance(state, inputs, generator, temperature)
         logits, log_counts, savings = self.predict_legal(hidden, state.legal, actions)

@@ -27,7 +27,7 @@ def executors_of(regrets: Mapping[Key, Any]) -> list[str]:
 
 
 def by_subject(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
-    """[subjects, budgets], a row's means over seeds.
+    """[subjects, budgets], a row's means over seeds; subjects in the order of their names.
 
     Args:
         regrets: of one executor, [budgets] each.
@@ -37,7 +37,7 @@ def by_subject(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
     for (name, subject, _, _), regret in regrets.items():
         if name == row:
             own.setdefault(subject, []).append(regret)
-    return np.array([np.mean(each, axis=0) for each in own.values()])
+    return np.array([np.mean(own[subject], axis=0) for subject in sorted(own)])
 
 
 def interval(values: np.ndarray) -> str:

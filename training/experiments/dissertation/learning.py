@@ -203,7 +203,7 @@ def report_4_10(results: Results, folder: Path) -> list[str]:
         "",
         f"- Real steps altogether: MF {totals['mf']:,.0f}, WM {totals['wm']:,.0f}. Theirs: 4,000,000 and "
         "1,000,000.",
-        "- MF may choose whole classes of alike locations, WM's two-stage head single ones only.",
+        "- MF may choose whole classes of alike locations, here WM's two-stage head single ones only.",
         *(
             f"- {ROW_TITLES[row]} begins with a reward of "
             f"{np.mean([each.log['mean_return'][0] for each in outcomes]):.3f}; random play earns "

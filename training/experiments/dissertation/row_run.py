@@ -121,7 +121,7 @@ class RowRun(Run[RowOutcome]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        settings = dataclasses.replace(self.config, updates=0, seed=0).to_json()
+        settings = dataclasses.replace(self.config, updates=0, seed=0).settings()
         return f"{settings} {load_library().hash} {prices_on(self.device).to_json()} {DRAWN}"
 
     @property

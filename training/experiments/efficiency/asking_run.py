@@ -77,7 +77,7 @@ class AskingRun(Run[Asked]):
     def beside(self) -> str:
         """See `Run`."""
         settings = (
-            self.config.to_json()
+            self.config.settings()
             if self.row in LEARNERS
             else f"{MOST_STEPS} {MOST_TRIES} {_POOL} {EXPANSIONS}"
         )

@@ -86,7 +86,7 @@ class AskingRun(Run[Asked]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        settings = self.config.to_json() if self.row in LEARNERS else ""
+        settings = self.config.settings() if self.row in LEARNERS else ""
         return f"{settings} {typical_prices(self.space.executor).to_json()}"
 
     @property

@@ -28,11 +28,8 @@ _SMALL = 0.05  # share below which only that one is made
 _BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
 #: Updates of a training, in full; an update of "wm" and "wm_plus" takes longer.
 _UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
-TITLES = {
-    "random": "any order",
-    **learners.TITLES,
-    FORETOLD: "the same, pre-trained",
-}
+_TITLES = {"random": "any order", FORETOLD: "the same, pre-trained", **learners.TITLES}
+TITLES = {row: _TITLES[row] for row in ROWS}  # "the same" as the row before
 
 
 def spaces(scale: Scale) -> dict[tuple[str, str], SpaceRun]:
