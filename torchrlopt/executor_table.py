@@ -24,6 +24,10 @@ class ExecutorRow:
         package: the package that it needs beside PyTorch; None where it needs none.
         devices: types of the devices that it runs on; empty for all.
         preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch.
+        clearly_below: share of eager's price for a graph on the CPU, both typical, up to which
+            `executor="default"` tries this executor first; 0 for never. Chosen on the 36 models of
+            docs/measuring.md: below it the executor was faster than eager's on each but one, by 1.3 times at
+            the least on most. See `plan.foreseen`.
         holds_for_all_weights: whether what was checked with random weights holds for every set of weights:
             lowering looks at no value of a weight, and another set means no other compilation.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
@@ -42,6 +46,7 @@ class ExecutorRow:
     package: str | None = None
     devices: tuple[str, ...] = ()
     preferred_on: tuple[str, ...] = ()
+    clearly_below: float = 0.0
     holds_for_all_weights: bool = False
     needs_settling: bool = True
     outdone_by: tuple[str, ...] = ()
@@ -68,6 +73,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "a session of ONNX Runtime; options: session configuration entries",
         package="onnxruntime",
         devices=("cpu",),
+        clearly_below=0.96,
         crossing_us=35.0,
         # It knows no strides, so what is a view in PyTorch is a copy there; it puts an activation into the
         # convolution or product before it.
@@ -85,6 +91,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "a model compiled by OpenVINO; options: properties of the CPU device",
         package="openvino",
         devices=("cpu",),
+        clearly_below=0.945,
         crossing_us=30.0,
         # It knows no strides either, but a reshape costs it nothing.
         prices={

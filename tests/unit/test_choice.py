@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 import weakref
 from typing import Any
@@ -20,7 +21,14 @@ from torchrlopt.report import Part, Report, Timing
 
 OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "inductor")]
 WHERE = torch.device("cpu")
-IDENTITY = {"graph": "hash", "content": "key"}
+
+
+def fastest(
+    attempt: Any, duel: Any, options: Options, graph: str = "hash", enough: float = math.inf
+) -> Attempt:
+    """What `executor="auto"` makes of attempts that are given."""
+    key = choice.key_of(options, graph, "content", WHERE)
+    return choice.fastest(attempt, duel, options, Report(), choice.all_variants(options, WHERE), key, enough)
 
 
 def no_duel(first: Any, second: Any) -> Timing:
@@ -35,9 +43,7 @@ def test_auto_goes_on_when_executors_fail() -> None:
         return Attempt(lambda *args: args, report)
 
     auto = Options(executor="auto", cache=False)
-    _, report = choice.fastest(
-        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), IDENTITY, WHERE
-    )
+    _, report = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
     assert report.executor == "inductor"
     assert [each.reason for each in report.choices[:3]] == [
         "cannot; got: eager", "cannot; got: onnxruntime", "cannot; got: onnxruntime",
@@ -47,10 +53,8 @@ def test_auto_goes_on_when_executors_fail() -> None:
         raise LoweringError("cannot", got=options.executor)
 
     with pytest.raises(LoweringError, match="eager"):
-        choice.fastest(fail, no_duel, auto, Report(), IDENTITY, WHERE)
-    slow = choice.fastest(
-        lambda options, report: Attempt(None, report), no_duel, auto, Report(), IDENTITY, WHERE
-    )
+        fastest(fail, no_duel, auto)
+    slow = fastest(lambda options, report: Attempt(None, report), no_duel, auto)
     assert slow[0] is None
 
 
@@ -60,7 +64,7 @@ def test_auto_does_not_advise_to_try_the_others() -> None:
         return Attempt(None, report)
 
     auto = Options(executor="auto", cache=False)
-    _, report = choice.fastest(attempt, no_duel, auto, Report(), IDENTITY, WHERE)
+    _, report = fastest(attempt, no_duel, auto)
     reason = "the rewritten graph is not faster: gain -0.500, min_gain 0.02"
     assert {report.fallback_reason, *(each.reason for each in report.choices)} == {reason}
 
@@ -79,7 +83,7 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
         return Timing(1.0, 1.01, -0.01, 0.0, 3)  # the first is faster, whatever the other times said
 
     auto = Options(executor="auto", cache=False)
-    lowered, report = choice.fastest(attempt, duel, auto, Report(), IDENTITY, WHERE)
+    lowered, report = fastest(attempt, duel, auto)
     assert (lowered, report.executor) == ("eager", "eager")
     assert seen == [("eager", name) for name in OTHERS for _ in range(2)]
 
@@ -100,7 +104,7 @@ def test_auto_compares_bounds_with_nothing_but_a_duel(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
     auto = Options(executor="auto", cache=False)
-    lowered, report = choice.fastest(attempt, duel, auto, Report(), IDENTITY, WHERE)
+    lowered, report = fastest(attempt, duel, auto)
     assert (lowered, report.executor) == ("onnxruntime", "onnxruntime")
     assert tried[1:] == [("onnxruntime", "agent"), ("onnxruntime", "none")]
     assert duels[0] == ("eager", "onnxruntime")
@@ -124,7 +128,7 @@ def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.Mon
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime", "openvino"))
     gc.disable()
     try:
-        choice.fastest(attempt, no_duel, Options(executor="auto", cache=False), Report(), IDENTITY, WHERE)
+        fastest(attempt, no_duel, Options(executor="auto", cache=False))
     finally:
         gc.enable()
     assert alive == [0, 1, 1, 1]
@@ -141,9 +145,7 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report = choice.fastest(
-        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), IDENTITY, WHERE
-    )
+    _, report = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
     assert tried == [
         ("eager", "agent"), ("onnxruntime", "agent"), ("inductor", "agent"), ("inductor", "none"),
     ]  # fmt: skip
@@ -171,9 +173,7 @@ def test_auto_does_not_build_what_another_executor_outdoes(
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report = choice.fastest(
-        attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, Report(), IDENTITY, WHERE
-    )
+    _, report = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
     assert report.executor == ("inductor" if is_tried else "eager")
     reason = report.choices[-1].reason or ""
     assert ("onnxruntime runs the whole graph" in reason) != is_tried
@@ -192,9 +192,7 @@ def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.
 
     def chosen() -> list[str]:
         tried.clear()
-        choice.fastest(
-            attempt, lambda *_: Timing(1, 1, 0, 0, 3), Options(executor="auto"), Report(), IDENTITY, WHERE
-        )
+        fastest(attempt, lambda *_: Timing(1, 1, 0, 0, 3), Options(executor="auto"))
         return list(tried)
 
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
@@ -206,9 +204,7 @@ def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.
 
 def test_auto_stops_in_time() -> None:
     auto = Options(executor="auto", cache=False, autotune_s=0.0)
-    _, report = choice.fastest(
-        lambda options, report: Attempt(None, report), no_duel, auto, Report(), IDENTITY, WHERE
-    )
+    _, report = fastest(lambda options, report: Attempt(None, report), no_duel, auto)
     assert [each.reason for each in report.choices[1:]] == ["the time was over"] * 2 * (len(OTHERS) + 1)
 
 
@@ -268,7 +264,7 @@ def test_what_won_once_and_wins_no_more_is_not_the_end() -> None:
 
     def chosen(**after_ms: float) -> Any:
         duel = lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3)  # noqa: E731 - the first of two equals stays
-        return choice.fastest(gains(**after_ms), duel, auto, Report(), {"graph": "turns"}, WHERE)
+        return fastest(gains(**after_ms), duel, auto, "turns")
 
     assert chosen(eager=1.9, inductor=0.5).lowered == "inductor"
     assert chosen(eager=1.0, inductor=3.0).lowered == "eager"
@@ -293,7 +289,7 @@ def interrupted_at(position: int) -> Any:
 def test_ctrl_c_keeps_the_best_so_far_and_does_not_remember_it(caplog: pytest.LogCaptureFixture) -> None:
     auto = Options(executor="auto")
     for _ in range(2):
-        lowered, report = choice.fastest(interrupted_at(2), no_duel, auto, Report(), IDENTITY, WHERE)
+        lowered, report = fastest(interrupted_at(2), no_duel, auto)
         assert lowered is not None
         assert report.executor == "eager"
         assert [each.reason for each in report.choices] == [
@@ -306,7 +302,7 @@ def test_ctrl_c_keeps_the_best_so_far_and_does_not_remember_it(caplog: pytest.Lo
 
 def test_ctrl_c_before_anything_is_faster_ends_it() -> None:
     with pytest.raises(KeyboardInterrupt):
-        choice.fastest(interrupted_at(1), no_duel, Options(executor="auto"), Report(), IDENTITY, WHERE)
+        fastest(interrupted_at(1), no_duel, Options(executor="auto"))
 
 
 def test_ctrl_c_in_a_duel_keeps_the_one_that_was_best() -> None:
@@ -317,7 +313,7 @@ def test_ctrl_c_in_a_duel_keeps_the_one_that_was_best() -> None:
         report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
         return Attempt(lambda *args: args, report)
 
-    _, report = choice.fastest(attempt, duel, Options(executor="auto"), Report(), IDENTITY, WHERE)
+    _, report = fastest(attempt, duel, Options(executor="auto"))
     assert report.executor == "eager"
     assert [each.reason for each in report.choices[:2]] == [None, None], "both had been tried"
     assert {each.reason for each in report.choices[2:]} <= {"interrupted"}

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from torchrlopt import executor_table
 from torchrlopt.api.optimised import Optimised
 from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
+from torchrlopt.options import Options
 from torchrlopt.report import Report
 from torchrlopt.storage.directory import write_whole
 
@@ -73,10 +75,13 @@ def save(
     if not runner.reports:
         with torch.no_grad():
             optimised(*args, **kwargs)
-    done = _saveable(runner.report)
+    done = _saveable(runner.report, runner.options)
     if dynamic_shapes is None:
         dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
-    options = dataclasses.replace(runner.options, executor=done.executor, plan=None)
+    # What `save` writes is PyTorch's: where we chose a runtime, the plan for it is not used.
+    is_ours = done.executor in _SAVEABLE
+    name = done.executor if is_ours else executor_table.BASELINE
+    options = dataclasses.replace(runner.options, executor=name, plan=None)
     report = Report(searcher=options.searcher, executor=options.executor)
     exported = export(runner.original, args, kwargs, dynamic_shapes or None)
     if dynamic_shapes and not exported.traced.sizes:
@@ -84,7 +89,7 @@ def save(
             "no size of the exported model varies",
             todo="give inputs of at least 2 in each size that is to vary; with dynamic_shapes={} none does",
         )
-    program = rewritten_program(exported, done.plans, options, report)
+    program = rewritten_program(exported, done.plans if is_ours else (), options, report)
     write_whole(Path(path).absolute(), _packed(program, report))
     return report
 
@@ -133,8 +138,8 @@ def load(path: str | Path) -> torch.nn.Module:
     return program.module()
 
 
-def _saveable(report: Report) -> Report:
-    """The report, where what runs can be saved.
+def _saveable(report: Report, options: Options) -> Report:
+    """The report, where what runs can be saved, or was not asked for by name.
 
     Raises:
         UnsupportedError: it cannot.
@@ -146,7 +151,7 @@ def _saveable(report: Report) -> Report:
             todo="torch.export.save(torch.export.export(model, inputs), path) saves it; with "
             "optimise(..., measure=False) a rewritten one is kept although it is not faster",
         )
-    if report.executor not in _SAVEABLE:
+    if report.executor not in _SAVEABLE and options.executor == report.executor:
         raise UnsupportedError(
             "what this executor runs is no program of PyTorch",
             expected=" or ".join(_SAVEABLE),

@@ -1,0 +1,95 @@
+"""Runtimes that are installed are tried by default where they are foreseen to win clearly.
+
+Which one wins is the clock's to say, and not looked at here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.e2e.models import RUNTIMES, STRICT, build
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.skipif(not RUNTIMES, reason="no runtime is installed"),
+]
+
+DEFAULT = {**STRICT, "searcher": "greedy", "measure": True, "measure_ms": 50.0, "min_gain": -10.0}
+X = torch.linspace(-1, 1, 2 * 16 * 64).reshape(2, 16, 8, 8)
+
+
+class ManySmall(nn.Module):
+    """More calls than arithmetic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1, groups=16) for _ in range(120))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv in self.convs:
+            x = x + torch.relu(conv(x))
+        return x
+
+
+def assert_computes(fast: nn.Module, model: nn.Module) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(fast(X), model(X), rtol=1e-4, atol=1e-5)
+
+
+def tried(report: torchrlopt.Report) -> list[str]:
+    return [each.executor for each in report.choices]
+
+
+def test_many_small_operators_are_tried_in_a_runtime_first() -> None:
+    model = build(ManySmall)
+    fast = torchrlopt.optimise(model, X, **DEFAULT)
+    assert tried(fast.report)[0] in RUNTIMES
+    assert tried(fast.report)[-1] == "eager"
+    assert_computes(fast, model)
+
+
+def test_the_next_process_builds_the_winner_only() -> None:
+    model = build(ManySmall)
+    won = torchrlopt.optimise(model, X, **DEFAULT).report.executor
+    torch._dynamo.reset()
+    assert tried(torchrlopt.optimise(model, X, **DEFAULT).report) == [won]
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        {"weights": "live"},
+        {"numerics": "strict"},
+        {"measure": False},
+        {"weights": "frozen", "release_weights": True},
+        {"executor_options": {}},
+        {"executor": "eager"},
+    ],
+    ids=lambda closed: next(reversed(closed)),
+)
+def test_who_asks_for_what_pytorch_does_gets_pytorch(closed: dict[str, Any]) -> None:
+    report = torchrlopt.optimise(build(ManySmall), X, **{**DEFAULT, **closed}).report
+    assert (report.executor, report.choices) == ("eager", ())
+
+
+def test_a_model_that_runs_in_a_runtime_by_our_choice_can_be_saved(tmp_path: Path) -> None:
+    model = build(ManySmall)
+    fast = torchrlopt.optimise(model, X, **DEFAULT)
+    report = torchrlopt.save(fast, tmp_path / "fast.pt2")
+    assert report.executor == "eager"
+    assert_computes(torchrlopt.load(tmp_path / "fast.pt2"), model)
+
+
+def test_changed_weights_are_seen() -> None:
+    model = build(ManySmall)
+    fast = torchrlopt.optimise(model, X, **DEFAULT)
+    with torch.no_grad():
+        for conv in model.convs:
+            conv.weight.mul_(0.5)
+    assert_computes(fast, model)

@@ -1,0 +1,60 @@
+"""Runtimes that `executor="default"` tries before eager PyTorch: torchrlopt/plan/foreseen.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.executors import registry
+from torchrlopt.plan.foreseen import foreseen
+
+RUNTIMES = ("onnxruntime", "openvino")
+
+
+@pytest.fixture(autouse=True)
+def _all_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", *RUNTIMES, "inductor"))
+
+
+def layers(count: int, width: int) -> _C.Graph:
+    """Products of `n` rows with `width` squared weights each."""
+    builder = _C.GraphBuilder()
+    value = (builder.add_input("x", ("f32", ["n", width])), 0)
+    for i in range(count):
+        weight = (builder.add_input(f"w{i}", ("f32", [width, width]), True), 0)
+        value = (builder.add_node("MatMul", [value, weight], {}), 0)
+    builder.set_outputs([value], ["y"])
+    return builder.finish()
+
+
+FEW = {"n": 8}
+
+
+def test_many_small_operators_go_to_a_runtime() -> None:
+    assert set(foreseen(layers(200, 64), FEW, "cpu")) == set(RUNTIMES)
+
+
+def test_the_cheapest_comes_first() -> None:
+    """OpenVINO starts an operator for less, and a crossing costs it less, too."""
+    assert foreseen(layers(200, 64), FEW, "cpu")[0] == "openvino"
+
+
+def test_few_large_operators_stay() -> None:
+    assert foreseen(layers(12, 2048), FEW, "cpu") == ()
+
+
+def test_what_takes_less_than_a_millisecond_stays() -> None:
+    assert foreseen(layers(20, 64), FEW, "cpu") == ()
+
+
+def test_graphs_on_a_gpu_stay() -> None:
+    assert foreseen(layers(200, 64), FEW, "cuda") == ()
+
+
+def test_without_a_runtime_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
+    assert foreseen(layers(200, 64), FEW, "cpu") == ()
+
+
+def test_a_symbol_counts_as_its_example_size() -> None:
+    assert foreseen(layers(200, 64), {"n": 65536}, "cpu") == ()
