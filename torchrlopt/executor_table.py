@@ -25,9 +25,8 @@ class ExecutorRow:
         devices: types of the devices that it runs on; empty for all.
         preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch.
         clearly_below: share of eager's price for a graph on the CPU, both typical, up to which
-            `executor="default"` tries this executor first; 0 for never. Chosen on the 36 models of
-            docs/measuring.md: below it the executor was faster than eager's on each but one, by 1.3 times at
-            the least on most. See `plan.foreseen`.
+            `executor="default"` tries this executor first; 0 for never. Chosen on the suite and the models
+            beside it, see "Installed runtimes by default" in docs/measuring.md.
         holds_for_all_weights: whether what was checked with random weights holds for every set of weights:
             lowering looks at no value of a weight, and another set means no other compilation.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timings of

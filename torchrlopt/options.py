@@ -35,8 +35,9 @@ class Options:
         executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists them, with the package
             and the devices that each needs ("onnxruntime", "openvino" and "tensorrt" are extras of this
             package). "auto" plans for each of them that can run here, times all on the example inputs and
-            keeps the fastest. "default" is eager PyTorch on the CPU; on CUDA it is TensorRT where that is
-            installed and takes the graph, else eager.
+            keeps the fastest. "default" is eager PyTorch on the CPU, but where ONNX Runtime or OpenVINO is
+            installed and foreseen to win clearly (many small operators), it is tried first; on CUDA it is
+            TensorRT where that is installed and takes the graph, else eager.
         autotune_s: "auto" begins no further executor after so many seconds.
         executor_options: settings of the executor by name; its row in `executor_table` says what they are.
         cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and

@@ -47,8 +47,8 @@ def save(
         What was done; its plan is the one that runs where that fits the exported graph.
 
     Raises:
-        UnsupportedError: there are no example inputs, the original runs, the executor runs no PyTorch
-            operators, or the model writes to its own state.
+        UnsupportedError: there are no example inputs, the original runs, an executor that runs no PyTorch
+            operators was asked for by name, or the model writes to its own state.
         CaptureError: torch.export refuses the model.
         VerificationError: the result is wrong.
         OSError: the file cannot be written.

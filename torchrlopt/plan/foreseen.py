@@ -2,7 +2,7 @@
 
 A runtime gains where operators are small: there PyTorch's calls, and its convolutions of few channels, take
 as long as what they compute. What the price lists say of this is little, but goes with what was measured, see
-"Default options" in docs/measuring.md.
+"Installed runtimes by default" in docs/measuring.md.
 """
 
 from __future__ import annotations
