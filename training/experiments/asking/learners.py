@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from training.dream_trainer import RANDOM_UPDATES
+
 #: By row, arguments beside those of every run on one graph; of 16 episodes an update.
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "mf": {},
     "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
     "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
 }
-LEAST_UPDATES = 4  # two of a world model's only collect at random
+#: The first ones of a world model only collect at random.
+LEAST_UPDATES = RANDOM_UPDATES + 2
 FAILED = 10.0  # what is told of a graph that the executor does not run, as a share of the first one's time
 EXECUTORS = ("eager", "onnxruntime")
 TITLES: Mapping[str, str] = {

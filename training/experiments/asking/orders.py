@@ -84,7 +84,7 @@ def asked_by(order: Order, times: Sequence[float]) -> list[int]:
             return asked
 
 
-SEARCHERS: dict[str, Callable[[Space, _C.CostModel, np.random.Generator], Order]] = {
+ORDERS: dict[str, Callable[[Space, _C.CostModel, np.random.Generator], Order]] = {
     "random": at_random,
     "price": by_price,
     "best_first": best_first,

@@ -17,7 +17,7 @@ from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.answers import Answers
 from training.experiments.asking.learners import LEARNERS
-from training.experiments.asking.orders import SEARCHERS, Order, asked_by, by_belief
+from training.experiments.asking.orders import ORDERS, Order, asked_by, by_belief
 from training.experiments.asking.space import Space
 from training.experiments.measurements.forecast_run import ForecastRun
 from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
@@ -26,7 +26,7 @@ from training.real_trainer import RealTrainer
 from training.train import trainer_of
 
 FORETOLD = "belief_foretold"  # begins with what networks foretell in place of prices
-ROWS = (*SEARCHERS, FORETOLD, *LEARNERS)
+ROWS = (*ORDERS, FORETOLD, *LEARNERS)
 _MOST_STEPS = 25  # of an episode
 
 
@@ -129,7 +129,7 @@ class AskingRun(Run[Asked]):
         space = Space(graphs, measured.steps, measured.next)
         given = space, cost_of(typical_prices(self.space.executor)), np.random.default_rng(self.seed)
         if self.forecast is None:
-            return SEARCHERS[self.row](*given)
+            return ORDERS[self.row](*given)
         found = finished([self.forecast], self.out).outcome(self.forecast)
         return by_belief(*given, before=found.shares[self.forecast.spaces.index(self.space)])
 
