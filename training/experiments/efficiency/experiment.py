@@ -26,7 +26,7 @@ TITLES = {
     "random_macros": "random play, MF's steps",
     **learners.TITLES,
 }
-_SMALL, _BOTH = 0.005, 0.3  # shares below which only a tiny graph is asked about, and only in eager
+_SMALL = 0.005  # share below which only a tiny graph is asked about, and only in eager
 _BLOCKS = 20
 #: What is compared after the last budget: each row with what says whether it has learnt, and with its rival.
 PAIRS = (
@@ -47,7 +47,7 @@ def askings(scale: Scale) -> dict[Key, AskingRun]:
     subjects = (QUICK,) if is_small else tuple(name for name in SUBJECTS if name != QUICK)
     return {
         (row, subject, executor, seed): AskingRun(row, subject, executor, seed, budgets(scale))
-        for executor in (EXECUTORS if scale.share >= _BOTH else EXECUTORS[:1])
+        for executor in (EXECUTORS[:1] if is_small else EXECUTORS)
         for subject in subjects
         for seed in range(scale.seeds)
         for row in ROWS
