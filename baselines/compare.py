@@ -15,7 +15,7 @@ if __package__ in (None, ""):
     # Run as a file: python has put baselines/ on the path, and the package's parent is what is needed.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from baselines.models import EXTENDED, NAMES
+from baselines.models import EXTENDED, GROUPS, HELD_OUT, NAMES
 from baselines.peers.case import DTYPES, OURS, PEERS, Case
 from baselines.peers.registry import installed_peers
 from baselines.shared import terminal
@@ -34,7 +34,7 @@ def main(
     models: Annotated[
         str,
         typer.Option(
-            help="Models of the suite, separated by commas, or 'all' of it; or 'extended', others than those."
+            help="Models, separated by commas, or 'all' of the suite, or others: 'extended', 'held_out'."
         ),
     ] = "all",
     peers: Annotated[
@@ -93,9 +93,7 @@ def main(
             for peer in dict.fromkeys([PEERS[0], *chosen_peers])
             for each in own.get(peer, [()])
         ]
-        for model in (
-            EXTENDED if models == "extended" else choose(models, (*NAMES, *EXTENDED), "model", NAMES)
-        )
+        for model in GROUPS.get(models) or choose(models, (*NAMES, *EXTENDED, *HELD_OUT), "model", NAMES)
     ]
     console = terminal.console()
     console.print(f"{terminal.machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)

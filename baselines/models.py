@@ -1,6 +1,7 @@
 """The twenty models that torchrlopt is measured on: `NAMES` lists them, `build` makes one.
 
-`EXTENDED` lists more of them, of `baselines.zoo.extended`, which are reported apart.
+`EXTENDED` lists more of them, of `baselines.zoo.extended`, which are reported apart, and `HELD_OUT` those of
+`baselines.zoo.held_out`, on which nothing is chosen.
 
 Weights are random and the same at every call and in every process, so that peers in different processes
 compute the same function.
@@ -16,7 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from baselines.zoo import extended, inception, mobile, naive, nasnet, reparam, resnet, taso, transformer
+from baselines.zoo import (
+    extended,
+    held_out,
+    inception,
+    mobile,
+    naive,
+    nasnet,
+    reparam,
+    resnet,
+    taso,
+    transformer,
+)
 from baselines.zoo.randomise import randomise
 
 
@@ -67,13 +79,16 @@ _ENTRIES: dict[str, _Entry] = {
 #: Names of the models, in the order of reports.
 NAMES: tuple[str, ...] = tuple(_ENTRIES)
 EXTENDED: tuple[str, ...] = extended.NAMES
+HELD_OUT: tuple[str, ...] = held_out.NAMES
+#: The groups beside the suite, by the name that stands for all of a group.
+GROUPS: dict[str, tuple[str, ...]] = {"extended": EXTENDED, "held_out": HELD_OUT}
 
 
 def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     """Makes a model of the suite and inputs for it; the global random state is left as it was.
 
     Args:
-        name: One of `NAMES` or of `EXTENDED`.
+        name: One of `NAMES`, of `EXTENDED` or of `HELD_OUT`.
         batch: Number of images, sequences or groups of rows in the inputs; the weights do not depend on it.
 
     Returns:
@@ -82,14 +97,15 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     Raises:
         ValueError: There is no such model, or the batch is not positive.
     """
-    if name not in (*NAMES, *EXTENDED):
+    others = extended.ENTRIES | held_out.ENTRIES
+    if name not in (*NAMES, *others):
         raise ValueError(f"no model named {name!r} in the suite; choose one of: {', '.join(NAMES)}")
     if batch < 1:
         raise ValueError(f"batch of {name}: expected at least 1, got {batch}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(zlib.crc32(name.encode()))
-        if name in EXTENDED:
-            make, make_inputs = extended.ENTRIES[name]
+        if name in others:
+            make, make_inputs = others[name]
         else:
             entry = _ENTRIES[name]
             make, make_inputs = entry.make, lambda batch: (entry.make_inputs(batch),)

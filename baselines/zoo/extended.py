@@ -5,48 +5,13 @@ Nothing was ever tuned on them. Those of `transformers` have the sizes of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import transformers
 from torch import Tensor, nn
 
 from baselines.zoo import diffusion, light, other_convolutions, pyramids
-from baselines.zoo.transformer import PlainTensors, token_ids
-
-Make = Callable[[], nn.Module]
-MakeInputs = Callable[[int], tuple[Any, ...]]
-
-_CLASSES = 1000
-
-
-def _image(size: int = 224) -> MakeInputs:
-    return lambda batch: (torch.randn(batch, 3, size, size),)
-
-
-def _ids(vocabulary: int, length: int) -> MakeInputs:
-    return lambda batch: (token_ids(vocabulary, batch, length),)
-
-
-def _classifier(model: str, config: str, **given: Any) -> Make:
-    """A classifier of images of `transformers`: images to logits."""
-
-    def make() -> nn.Module:
-        built = getattr(transformers, model)(getattr(transformers, config)(num_labels=_CLASSES, **given))
-        return PlainTensors(built, "pixel_values", ("logits",))
-
-    return make
-
-
-def _text(model: str, config: str, field: str, options: dict[str, Any] | None = None, **given: Any) -> Make:
-    """A model of texts of `transformers`: ids to a field of its result."""
-
-    def make() -> nn.Module:
-        built = getattr(transformers, model)(getattr(transformers, config)(**given))
-        return PlainTensors(built, "input_ids", (field,), **(options or {}))
-
-    return make
+from baselines.zoo.entries import CLASSES, Make, MakeInputs, classifier, ids, image, text
+from baselines.zoo.transformer import PlainTensors
 
 
 def _ghostnet() -> nn.Module:
@@ -55,7 +20,7 @@ def _ghostnet() -> nn.Module:
         (184, 80, 1), (184, 80, 1), (480, 112, 1), (672, 112, 1), (672, 160, 2), (960, 160, 1),
         (960, 160, 1), (960, 160, 1), (960, 160, 1),
     ]  # fmt: skip
-    return light.GhostNet(16, bottlenecks, _CLASSES)
+    return light.GhostNet(16, bottlenecks, CLASSES)
 
 
 def _noise(batch: int) -> tuple[Tensor, ...]:
@@ -68,34 +33,34 @@ _NO_CACHE = {"use_cache": False}
 #: Model and inputs by name, in the order of reports.
 ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "densenet121": (
-        lambda: other_convolutions.DenseNet(32, (6, 12, 24, 16), has_pool=True, classes=_CLASSES),
-        _image(),
+        lambda: other_convolutions.DenseNet(32, (6, 12, 24, 16), has_pool=True, classes=CLASSES),
+        image(),
     ),
-    "mobilenet_v2": (_classifier("MobileNetV2ForImageClassification", "MobileNetV2Config"), _image()),
+    "mobilenet_v2": (classifier("MobileNetV2ForImageClassification", "MobileNetV2Config"), image()),
     "efficientnet_b0": (
-        _classifier(
+        classifier(
             "EfficientNetForImageClassification",
             "EfficientNetConfig",
             width_coefficient=1.0,
             depth_coefficient=1.0,
             hidden_dim=1280,
         ),
-        _image(),
+        image(),
     ),
     "shufflenet_v2": (
-        lambda: light.ShuffleNet(24, ((116, 4), (232, 8), (464, 4)), last=1024, classes=_CLASSES),
-        _image(),
+        lambda: light.ShuffleNet(24, ((116, 4), (232, 8), (464, 4)), last=1024, classes=CLASSES),
+        image(),
     ),
-    "ghostnet": (_ghostnet, _image()),
-    "convnext_t": (_classifier("ConvNextForImageClassification", "ConvNextConfig"), _image()),
-    "swin_t": (_classifier("SwinForImageClassification", "SwinConfig"), _image()),
-    "regnet_y": (_classifier("RegNetForImageClassification", "RegNetConfig"), _image()),
-    "unet": (lambda: pyramids.UNet(32), _image(128)),
-    "yolo": (lambda: pyramids.Yolo(48), _image(256)),
+    "ghostnet": (_ghostnet, image()),
+    "convnext_t": (classifier("ConvNextForImageClassification", "ConvNextConfig"), image()),
+    "swin_t": (classifier("SwinForImageClassification", "SwinConfig"), image()),
+    "regnet_y": (classifier("RegNetForImageClassification", "RegNetConfig"), image()),
+    "unet": (lambda: pyramids.UNet(32), image(128)),
+    "yolo": (lambda: pyramids.Yolo(48), image(256)),
     "diffusion_unet": (lambda: diffusion.DiffusionUNet(128, 256), _noise),
-    "electra_small": (_text("ElectraModel", "ElectraConfig", "last_hidden_state"), _ids(30522, 128)),
+    "electra_small": (text("ElectraModel", "ElectraConfig", "last_hidden_state"), ids(30522, 128)),
     "opt_125m": (
-        _text(
+        text(
             "OPTForCausalLM",
             "OPTConfig",
             "logits",
@@ -105,10 +70,10 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             num_hidden_layers=12,
             num_attention_heads=12,
         ),
-        _ids(50000, 64),
+        ids(50000, 64),
     ),
     "bart_base": (
-        _text(
+        text(
             "BartModel",
             "BartConfig",
             "last_hidden_state",
@@ -121,16 +86,16 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             encoder_attention_heads=12,
             decoder_attention_heads=12,
         ),
-        _ids(50000, 64),
+        ids(50000, 64),
     ),
     "clip_vision_b32": (
         lambda: PlainTensors(
             transformers.CLIPVisionModel(transformers.CLIPVisionConfig()), "pixel_values", ("pooler_output",)
         ),
-        _image(),
+        image(),
     ),
     "gemma_like": (
-        _text(
+        text(
             "GemmaForCausalLM",
             "GemmaConfig",
             "logits",
@@ -143,7 +108,7 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             head_dim=96,
             vocab_size=32000,
         ),
-        _ids(32000, 64),
+        ids(32000, 64),
     ),
 }
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
-from baselines.models import EXTENDED, NAMES, build
-from baselines.zoo import naive, reparam, taso, transformer
-from baselines.zoo.extended import ENTRIES
+from baselines.models import EXTENDED, HELD_OUT, NAMES, build
+from baselines.zoo import extended, held_out, naive, reparam, taso, transformer
 from baselines.zoo.randomise import randomise
 
 # Of the published architectures; of the others, what their docstrings say they are made of.
@@ -42,7 +41,7 @@ NUM_PARAMETERS = {
 
 
 # Of the published ones; the others have no checkpoint to be compared with.
-NUM_EXTENDED_PARAMETERS = {
+NUM_OTHER_PARAMETERS = {
     "densenet121": 7_978_856 + 896,  # three biases before pools, which the published one has not
     "mobilenet_v2": 3_504_872,
     "efficientnet_b0": 5_288_548,
@@ -52,6 +51,16 @@ NUM_EXTENDED_PARAMETERS = {
     "opt_125m": 125_239_296,
     "bart_base": 139_420_416,
     "clip_vision_b32": 87_456_000,
+    "mobilenet_v1": 4_231_976,
+    "mobilevit_s": 5_578_632,
+    "mobilevit_v2": 4_901_841,
+    "poolformer_s12": 11_915_176,
+    "convnextv2_atto": 3_708_400,
+    "regnet_x_400mf": 5_495_976,
+    "efficientnet_b2": 9_109_994,
+    "deit_tiny": 5_717_416 + 2 * 192,  # a token of the distilled one, and its position
+    "distilbert": 66_362_880,
+    "resnet56": 855_770 - 192,  # the published one's shortcuts have no kernels but pads
 }
 
 
@@ -83,19 +92,21 @@ def test_suite_has_the_twenty_models() -> None:
     assert set(NAMES) == set(NUM_PARAMETERS)
 
 
-@pytest.mark.parametrize("name", NUM_EXTENDED_PARAMETERS)
+@pytest.mark.parametrize("name", NUM_OTHER_PARAMETERS)
 def test_other_models_are_as_published(name: str) -> None:
     with torch.device("meta"):
-        model = ENTRIES[name][0]()
-    assert sum(p.numel() for p in model.parameters()) == NUM_EXTENDED_PARAMETERS[name]
+        model = (extended.ENTRIES | held_out.ENTRIES)[name][0]()
+    assert sum(p.numel() for p in model.parameters()) == NUM_OTHER_PARAMETERS[name]
 
 
 def test_other_models_are_others() -> None:
-    assert not set(EXTENDED) & set(NAMES)
-    assert set(NUM_EXTENDED_PARAMETERS) < set(EXTENDED)
+    assert len({*NAMES, *EXTENDED, *HELD_OUT}) == len(NAMES) + len(EXTENDED) + len(HELD_OUT)
+    assert set(NUM_OTHER_PARAMETERS) < {*EXTENDED, *HELD_OUT}
 
 
-@pytest.mark.parametrize("name", ["shufflenet_v2", "ghostnet", "yolo", "diffusion_unet", "gemma_like"])
+@pytest.mark.parametrize(
+    "name", ["shufflenet_v2", "ghostnet", "yolo", "diffusion_unet", "gemma_like", "resnet56", "gated_experts"]
+)
 @torch.no_grad()
 def test_other_models_are_well_scaled(name: str) -> None:
     model, inputs = build(name)

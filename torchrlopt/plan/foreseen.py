@@ -7,7 +7,7 @@ as long as what they compute. What the price lists say of this is little, but go
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchrlopt import _C, executor_table
 from torchrlopt.executors import registry
@@ -15,6 +15,10 @@ from torchrlopt.machine.cost import cost_model
 
 LEAST_US = 1000.0
 """Graphs that eager PyTorch is foreseen to run in less stay there: nothing so small was measured."""
+
+
+RUNTIMES = tuple(row.name for row in executor_table.ROWS if row.clearly_below)
+"""Those of which it may be foreseen."""
 
 
 def foreseen(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tuple[str, ...]:
@@ -25,25 +29,40 @@ def foreseen(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tup
         sizes: example sizes of its symbols.
         device_type: where its tensors are, "cpu" or "cuda".
     """
-    names = [
-        name
-        for name in registry.available(device_type)
-        if device_type == "cpu" and registry.row(name).clearly_below
-    ]
-    if not names:
-        return ()
-    eager_us = _price(graph, executor_table.BASELINE, sizes, device_type)
-    if eager_us < LEAST_US:
-        return ()
-    prices = {name: _price(graph, name, sizes, device_type) for name in names}
-    found = [name for name in names if prices[name] <= registry.row(name).clearly_below * eager_us]
-    return tuple(sorted(found, key=prices.__getitem__))
+    installed = [name for name in registry.available(device_type) if name in RUNTIMES]
+    return cheap(price_shares(graph, sizes, installed)) if installed and device_type == "cpu" else ()
 
 
-def _price(graph: _C.Graph, executor: str, sizes: Mapping[str, int], device_type: str) -> float:
-    """Of a call, in microseconds.
+def cheap(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """The executors whose share is at most what their row says, the cheapest first.
 
-    Typical prices, also where some are measured: those of one executor alone would tip the scales.
+    Args:
+        shares: see `price_shares`.
     """
-    model = cost_model(executor, device_type, sizes)
-    return float(model.total(graph)["time_us"]) + registry.row(executor).crossing_us
+    found = [name for name, share in shares.items() if share <= registry.row(name).clearly_below]
+    return tuple(sorted(found, key=shares.__getitem__))
+
+
+def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, float]:
+    """Prices of a call on the CPU in other executors, as shares of that in eager PyTorch, by name.
+
+    They are typical prices, also where some are measured: those of one executor alone would tip the scales.
+
+    Args:
+        graph: before any substitution.
+        sizes: example sizes of its symbols.
+        names: of the executors.
+
+    Returns:
+        Nothing where eager PyTorch takes less than `LEAST_US`.
+    """
+    eager_us = _price(graph, sizes, executor_table.BASELINE)
+    if eager_us < LEAST_US:
+        return {}
+    return {name: _price(graph, sizes, name) / eager_us for name in names}
+
+
+def _price(graph: _C.Graph, sizes: Mapping[str, int], executor: str) -> float:
+    """Of a call, in microseconds."""
+    us = cost_model(executor, sizes=sizes).total(graph)["time_us"]
+    return float(us) + registry.row(executor).crossing_us
