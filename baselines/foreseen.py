@@ -1,4 +1,4 @@
-"""How well prices foretell where a runtime beats our executor `eager`: `python -m baselines.foreseen --help`."""
+"""How well prices foretell where a runtime beats our `eager`: `python -m baselines.foreseen --help`."""
 
 from __future__ import annotations
 
