@@ -47,7 +47,9 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each peer.")] = 2,
     executor: Annotated[
         str,
-        typer.Option(help="torchrlopt's executors, separated by commas; 'auto' times all, as max-autotune."),
+        typer.Option(
+            help="torchrlopt's executors, by commas; 'auto' times all, 'default' is what users get."
+        ),
     ] = "eager",
     searcher: Annotated[
         str,
@@ -71,9 +73,9 @@ def main(
     than eager's own rounding explains is reported as wrong and does not count. "kept" is the executor whose
     graph was the fastest, with its searcher where that is not the agent, or the original.
 
-    torchrlopt has a row for each combination of executor, weights and searcher. Its default options are
-    "torchrlopt/eager", max-autotune is "torchrlopt/auto", and with frozen weights they are
-    "torchrlopt/eager/frozen" and "torchrlopt/auto/frozen".
+    torchrlopt has a row for each combination of executor, weights and searcher. Default options are
+    "torchrlopt/default", or "torchrlopt/eager" where no runtime is installed, max-autotune is
+    "torchrlopt/auto"; with frozen weights they end in "/frozen".
 
     One model takes about a minute, most of it inductor's compilations; all of them less than 40 minutes.
 

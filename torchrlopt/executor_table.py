@@ -23,9 +23,11 @@ class ExecutorRow:
         does: what runs the graph, and what `Options.executor_options` are to it, for people.
         package: the package that it needs beside PyTorch; None where it needs none.
         devices: types of the devices that it runs on; empty for all.
-        preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch.
+        preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch,
+            whatever the graph; the first that pays is kept, and nothing is compared.
         clearly_below: share of eager's price for a graph on the CPU, both typical, up to which
-            `executor="default"` tries this executor first; 0 for never. Chosen on the suite and the models
+            `executor="default"` tries this executor first, and compares it with eager unless it is far faster
+            than the original; 0 for never. Chosen on the suite and the models
             beside it, see "Installed runtimes by default" in docs/measuring.md.
         holds_for_all_weights: whether what was checked with random weights holds for every set of weights:
             lowering looks at no value of a weight, and another set means no other compilation.

@@ -37,8 +37,8 @@ class Options:
             package). "auto" plans for each of them that can run here, times all on the example inputs and
             keeps the fastest. "default" is eager PyTorch on the CPU, but where ONNX Runtime or OpenVINO is
             installed and foreseen to win clearly (many small operators), it is tried first; on CUDA it is
-            TensorRT where that is installed and takes the graph, else eager.
-        autotune_s: "auto" begins no further executor after so many seconds.
+            TensorRT where that is installed and takes the graph, else eager. Files are planned for eager.
+        autotune_s: where several executors are tried, none but eager is begun after so many seconds.
         executor_options: settings of the executor by name; its row in `executor_table` says what they are.
         cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and
             replay them. For "eager" and "inductor" on CUDA; without effect elsewhere.
@@ -59,8 +59,8 @@ class Options:
             where they have been run, "typical" by the constants of a typical one, as every machine does
             without them.
         measure_plans: at most so many plans are built and timed, the searched one and the cheapest others
-            that differ from it, and the fastest is used. With `executor="auto"` for the fastest executor
-            only, whatever `autotune_s` says. Without effect on files.
+            that differ from it, and the fastest is used. Where several executors are tried, for the
+            fastest only, whatever `autotune_s` says. Without effect on files.
         verify: compare the rewritten graph with the original against a float64 reference before use.
         measure: time the rewritten graph against the original before use; without it the cost model decides.
         measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long while other

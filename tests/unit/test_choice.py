@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import math
 import time
@@ -13,6 +14,7 @@ import torch
 
 from torchrlopt.compile import choice
 from torchrlopt.compile.attempt import Attempt
+from torchrlopt.compile.contest import Contest
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
@@ -23,12 +25,18 @@ OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "i
 WHERE = torch.device("cpu")
 
 
-def fastest(
-    attempt: Any, duel: Any, options: Options, graph: str = "hash", enough: float = math.inf
-) -> Attempt:
+def fastest(attempt: Any, duel: Any, options: Options, graph: str = "hash") -> Attempt:
     """What `executor="auto"` makes of attempts that are given."""
     key = choice.key_of(options, graph, "content", WHERE)
-    return choice.fastest(attempt, duel, options, Report(), choice.all_variants(options, WHERE), key, enough)
+    contest = Contest(attempt, duel, options, Report(), math.inf)
+    return choice.fastest(contest, options, choice.all_variants(options, WHERE), key)
+
+
+def by_default(attempt: Any, duel: Any, options: Options) -> Attempt:
+    """What `executor="default"` makes of them where ONNX Runtime is foreseen to win."""
+    contest = Contest(attempt, duel, options, Report(), 1.3)
+    variants = [dataclasses.replace(options, executor=name) for name in ("onnxruntime", "eager")]
+    return choice.fastest(contest, options, variants, "key")
 
 
 def no_duel(first: Any, second: Any) -> Timing:
@@ -206,6 +214,39 @@ def test_auto_stops_in_time() -> None:
     auto = Options(executor="auto", cache=False, autotune_s=0.0)
     _, report = fastest(lambda options, report: Attempt(None, report), no_duel, auto)
     assert [each.reason for each in report.choices[1:]] == ["the time was over"] * 2 * (len(OTHERS) + 1)
+
+
+@pytest.mark.parametrize(
+    ("is_calm", "after_ms", "reason"),
+    [
+        (True, 1.5, "onnxruntime is far faster than the original"),  # 1.33 times as fast
+        (True, 1.6, None),  # 1.25 times
+        (False, 1.5, None),  # a time of a busy machine ends nothing
+    ],
+)
+def test_default_ends_with_what_is_far_faster_than_the_original(
+    is_calm: bool, after_ms: float, reason: str | None
+) -> None:
+    def attempt(options: Options, report: Report) -> Any:
+        report.measured_before_ms, report.measured_after_ms = 2.0, after_ms
+        report.measured_is_calm = is_calm
+        return Attempt(options.executor, report)
+
+    found = by_default(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), Options(cache=False))
+    assert found.report.executor == "onnxruntime"
+    assert [(each.executor, each.reason) for each in found.report.choices] == [
+        ("onnxruntime", None), ("eager", reason),
+    ]  # fmt: skip
+
+
+def test_default_tries_eager_whatever_the_time() -> None:
+    found = by_default(gains(onnxruntime=3.0, eager=1.0), no_duel, Options(cache=False, autotune_s=0.0))
+    assert (found.lowered, found.report.executor) == ("eager", "eager")
+
+
+def test_where_all_fail_it_is_eager_that_says_why() -> None:
+    with pytest.raises(LoweringError, match="got: eager"):
+        by_default(gains(), no_duel, Options(cache=False))
 
 
 def gains(**after_ms: float) -> Any:

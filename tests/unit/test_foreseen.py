@@ -13,7 +13,8 @@ RUNTIMES = ("onnxruntime", "openvino")
 
 @pytest.fixture(autouse=True)
 def _all_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", *RUNTIMES, "inductor"))
+    here = {"cpu": ("eager", *RUNTIMES, "inductor"), "cuda": ("eager", "tensorrt", "inductor")}
+    monkeypatch.setattr(registry, "available", here.__getitem__)
 
 
 def layers(count: int, width: int) -> _C.Graph:
@@ -49,6 +50,11 @@ def test_what_takes_less_than_a_millisecond_stays() -> None:
 
 def test_graphs_on_a_gpu_stay() -> None:
     assert foreseen(layers(200, 64), FEW, "cuda") == ()
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 64)
+    assert foreseen(layers(12, 2048), FEW, "cpu") == ()
 
 
 def test_without_a_runtime_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

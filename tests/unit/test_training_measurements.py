@@ -15,7 +15,7 @@ from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.episodes.answers import Answers, MeasuredEnv
 from training.experiments.asking.believed import Belief
-from training.experiments.asking.orders import SEARCHERS, asked_by, by_belief
+from training.experiments.asking.orders import ORDERS, asked_by, by_belief
 from training.experiments.asking.space import Space
 from training.experiments.measurements.asking_run import Asked
 from training.experiments.measurements.space_run import MeasuredSpace
@@ -145,11 +145,11 @@ def test_a_graph_that_was_not_measured_is_an_error(space: Space) -> None:
         env.reset([0], [{}])
 
 
-@pytest.mark.parametrize("row", [*SEARCHERS, "foretold"])
+@pytest.mark.parametrize("row", [*ORDERS, "foretold"])
 def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
     times = np.random.default_rng(0).uniform(0.5, 2, len(space.graphs)).tolist()
     rng = np.random.default_rng(1)
-    made = by_belief(space, COST, rng, times) if row == "foretold" else SEARCHERS[row](space, COST, rng)
+    made = by_belief(space, COST, rng, times) if row == "foretold" else ORDERS[row](space, COST, rng)
     order = asked_by(made, times)
     assert sorted(order) == list(range(len(space.graphs)))
     if row == "best_first":

@@ -44,7 +44,7 @@ def save(
             compiled for sizes that vary; all others are those of the example.
 
     Returns:
-        What was done; its plan is the one that runs where that fits the exported graph.
+        What was done; its plan is the one that runs where PyTorch runs it and it fits the exported graph.
 
     Raises:
         UnsupportedError: there are no example inputs, the original runs, an executor that runs no PyTorch
@@ -79,8 +79,8 @@ def save(
     if dynamic_shapes is None:
         dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
     # What `save` writes is PyTorch's: where we chose a runtime, the plan for it is not used.
-    is_ours = done.executor in _SAVEABLE
-    name = done.executor if is_ours else executor_table.BASELINE
+    is_pytorch = done.executor in _SAVEABLE
+    name = done.executor if is_pytorch else executor_table.BASELINE
     options = dataclasses.replace(runner.options, executor=name, plan=None)
     report = Report(searcher=options.searcher, executor=options.executor)
     exported = export(runner.original, args, kwargs, dynamic_shapes or None)
@@ -89,7 +89,7 @@ def save(
             "no size of the exported model varies",
             todo="give inputs of at least 2 in each size that is to vary; with dynamic_shapes={} none does",
         )
-    program = rewritten_program(exported, done.plans if is_ours else (), options, report)
+    program = rewritten_program(exported, done.plans if is_pytorch else (), options, report)
     write_whole(Path(path).absolute(), _packed(program, report))
     return report
 

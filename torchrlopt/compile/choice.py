@@ -2,8 +2,8 @@
 
 `executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. Which
 one won is remembered in the plan store, so that the next process builds that one only. `executor="default"`
-does the same with runtimes that are foreseen to win clearly and eager PyTorch, and ends with the first that
-is far faster than the original; where none is foreseen it is eager PyTorch.
+does the same with runtimes that are foreseen to win clearly, and eager PyTorch last, each with its plan; it
+ends with the first that is far faster than the original. Where none is foreseen it is eager PyTorch.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
         given = given_plan(graph_hash(contestant.job.program.graph), options.plan)
         options = dataclasses.replace(options, executor=str(given.get("executor")))
         report.executor = options.executor
+    if options.executor not in ("auto", "default"):
+        return attempt(options, report)
     subject = subject_of(contestant.job)
     single, enough = dataclasses.replace(options, measure_plans=1), math.inf
     if options.executor == "auto":
         variants = all_variants(single, where)
-    elif options.executor == "default":
+    else:
         runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, report)
         enough, names = _ENOUGH, (*runtimes, executor_table.BASELINE)
         variants = [dataclasses.replace(single, executor=name) for name in names]
-    else:
-        return attempt(options, report)
     duel = functools.partial(
         measure, inputs=contestant.inputs, limit_ms=options.measure_ms, min_gain=0.0, settle=True
     )
     key = key_of(single, graph_hash(subject.program.graph), subject.content, where)
-    found = fastest(attempt, duel, single, report, variants, key, enough)
+    found = fastest(Contest(attempt, duel, single, report, enough), single, variants, key)
     if options.measure_plans > 1 and found.lowered is not None and found.report.searcher != "none":
         return _with_measured_plans(attempt, duel, options, report, found)
     return found
@@ -166,37 +166,25 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
     return kept
 
 
-def fastest(
-    attempt: Try,
-    duel: Duel,
-    options: Options,
-    report: Report,
-    variants: Sequence[Options],
-    key: str,
-    enough: float = math.inf,
-) -> Attempt:
+def fastest(contest: Contest, options: Options, variants: Sequence[Options], key: str) -> Attempt:
     """Try several executors and keep the fastest.
 
     Args:
-        attempt: as for `Contest`, like duel, options, report and enough.
-        duel: see there.
-        options: see there.
-        report: see there.
+        contest: which they enter.
+        options: the user's.
         variants: what is tried, in order: the options with an executor by name each.
         key: under which the choice is remembered in the plan store.
-        enough: see there.
 
     Returns:
         The fastest. One that keeps the original where nothing beats it. After Ctrl-C the fastest so far,
         where there is one that beats the original; it is not remembered.
 
     Raises:
-        RlOptError: every executor failed; this is the first one's reason.
+        RlOptError: every executor failed; see `Contest.end`.
         KeyboardInterrupt: Ctrl-C, and nothing so far beats the original.
     """
     remembered = _remembered(key, options, variants)
     todo = deque(remembered or variants)
-    contest = Contest(attempt, duel, options, report, enough)
     is_whole = True
     with progress("rlopt tries executors", len(todo)) as tell:
         try:

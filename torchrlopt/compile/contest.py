@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt, Try
 from torchrlopt.compile.fallback import passed_over, told
+from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.options import Options
@@ -60,13 +61,13 @@ class Contest:
         self._start, self._known_ms = time.perf_counter(), sum(report.phases_ms.values())
         self._first: Report | None = None
         self._last: Report | None = None
-        self._timed: list[Report] = []
+        self._attempted: list[Report] = []
         self._num_failed = 0
-        self._reason: Exception | None = None
+        self._error: Exception | None = None
 
     def enter(self, variant: Options) -> bool:
         """Attempt one; returns whether it was attempted, and not left out."""
-        reason = self._reason_to_leave_out(variant)
+        reason = self._left_out_for(variant)
         if reason is not None:
             self.choices.append(_left_out(variant, reason))
             return False
@@ -78,7 +79,9 @@ class Contest:
         except passed_over(self._options) as error:
             self._num_failed += 1
             fallback.log_traceback(error)
-            self._reason = self._reason or error  # the others go: their tracebacks hold what had been built
+            # The others go: their tracebacks hold what had been built. What eager PyTorch says concerns all.
+            if self._error is None or variant.executor == BASELINE:
+                self._error = error
             own.fallback_reason = told(error)
             found = Attempt(None, own)
         seconds = time.perf_counter() - begin
@@ -88,13 +91,15 @@ class Contest:
             Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason)
         )
         self._first, self._last = self._first or own, own
-        self._timed.append(own)
+        self._attempted.append(own)
         if found.lowered is not None and (self.best is None or is_faster(found, self.best, self._duel)):
             self.best = found
         return True
 
-    def _reason_to_leave_out(self, variant: Options) -> str | None:
-        if self.choices and time.perf_counter() - self._start > self._options.autotune_s:
+    def _left_out_for(self, variant: Options) -> str | None:
+        is_late = time.perf_counter() - self._start > self._options.autotune_s
+        # Eager PyTorch is what is left where nothing else runs: it is tried whatever the time.
+        if self.choices and is_late and variant.executor != BASELINE:
             return "the time was over"
         last, best = self._last, self.best
         if best is not None and _is_enough(best.report, self._enough):
@@ -102,7 +107,7 @@ class Contest:
         if last is not None and best is not None and _is_hopeless(variant, last, best.report):
             return "with a plan far slower"
         for other in registry.row(variant.executor).outdone_by:
-            if best is not None and any(_is_well_run(each, other, best.report) for each in self._timed):
+            if best is not None and any(_is_well_run(each, other, best.report) for each in self._attempted):
                 return (
                     f"{other} runs the whole graph, and this was the slower one wherever they were compared"
                 )
@@ -119,13 +124,13 @@ class Contest:
         )
 
     def end(self) -> Attempt:
-        """The best one, or the original; raises the first failure where there was nothing else."""
-        assert self._first is not None, "eager PyTorch is always there to try"
-        if self._reason is not None and self._num_failed == len(self.choices):
-            raise self._reason
+        """The best one, or the original; raises what eager PyTorch raised, else the first, if all failed."""
+        assert self._first is not None, "the first that enters is not left out"
+        if self._error is not None and self._num_failed == len(self.choices):
+            raise self._error
         lowered, chosen = self.best or Attempt(None, self._first)
         chosen.choices = tuple(self.choices)
-        if len(self._timed) > 1:
+        if len(self._attempted) > 1:
             book_others(chosen, self._start, self._known_ms)
         return Attempt(lowered, chosen)
 
@@ -146,10 +151,10 @@ def _is_hopeless(variant: Options, last: Report, best: Report) -> bool:
     return variant.executor == last.executor and times is not None and min(times) > _HOPELESS
 
 
-def _is_well_run(timed: Report, executor: str, best: Report) -> bool:
+def _is_well_run(own: Report, executor: str, best: Report) -> bool:
     """Whether a report is of that executor, with the whole graph, and of times near the best."""
-    is_asked = timed.executor == executor and not timed.parts and _are_sound(best, timed)
-    times = _slowdowns(best, timed) if is_asked else None
+    is_asked = own.executor == executor and not own.parts and _are_sound(best, own)
+    times = _slowdowns(best, own) if is_asked else None
     return times is not None and max(times) <= _HOPELESS
 
 

@@ -117,7 +117,7 @@ def available(device_type: str) -> tuple[str, ...]:
 
 
 def defaults(device_type: str) -> tuple[str, ...]:
-    """What `executor="default"` stands for: executors in the order in which they are tried.
+    """What `executor="default"` tries, in order, where `plan.foreseen` names no runtime.
 
     Args:
         device_type: as in `available`.

@@ -1,8 +1,8 @@
 """Which executors are foreseen to run a graph clearly faster than eager PyTorch, by their typical prices.
 
-A runtime gains where operators are small: there PyTorch's calls, and its convolutions of few channels, take
-as long as what they compute. What the price lists say of this is little, but goes with what was measured, see
-"Installed runtimes by default" in docs/measuring.md.
+A runtime gains where operators are small: there most of the time goes into starting them. Price lists know
+how long a start takes and what a runtime fuses, not how good its kernels are. How well they foretell what
+wins is in docs/measuring.md, "Installed runtimes by default".
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ LEAST_US = 1000.0
 """Graphs that eager PyTorch is foreseen to run in less stay there: nothing so small was measured."""
 
 
+_THREADS = 1
+"""For which graphs are priced, whatever PyTorch has: the bounds were chosen with one. With more threads
+arithmetic costs less and starting an operator does not, so that nearly every network would be taken for one
+of small operators; what wins there was not measured."""
+
 RUNTIMES = tuple(row.name for row in executor_table.ROWS if row.clearly_below)
 """Those of which it may be foreseen."""
 
@@ -30,7 +35,7 @@ def foreseen(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tup
         device_type: where its tensors are, "cpu" or "cuda".
     """
     installed = [name for name in registry.available(device_type) if name in RUNTIMES]
-    return cheap(price_shares(graph, sizes, installed)) if installed and device_type == "cpu" else ()
+    return cheap(price_shares(graph, sizes, installed)) if installed else ()
 
 
 def cheap(shares: Mapping[str, float]) -> tuple[str, ...]:
@@ -64,5 +69,5 @@ def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]
 
 def _price(graph: _C.Graph, sizes: Mapping[str, int], executor: str) -> float:
     """Of a call, in microseconds."""
-    us = cost_model(executor, sizes=sizes).total(graph)["time_us"]
+    us = cost_model(executor, sizes=sizes, threads=_THREADS).total(graph)["time_us"]
     return float(us) + registry.row(executor).crossing_us

@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One executor that `executor="auto"` tried.
+    """One executor that was tried, or left out, where "auto" or "default" chose among several.
 
     Attributes:
         executor: its name.

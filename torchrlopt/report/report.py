@@ -87,7 +87,7 @@ class Report:
         notes: what else there is to know: why operators were left alone, what was not checked.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
         cut: where Dynamo ended the graph before the call was over; empty where it did not.
-        choices: what `executor="auto"` chose from; empty otherwise.
+        choices: executors that were tried, or left out, where there were several; empty otherwise.
         measured_plans: plans that were timed beside the searched one, see the option `measure_plans`.
         parts: what runs where, in the order of a call, where the executor takes parts of the graph only;
             empty otherwise.

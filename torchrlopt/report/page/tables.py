@@ -247,7 +247,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Html:
 
 
 def choices(report: Report) -> Html | None:
-    """What `executor="auto"` chose from; None where it did not."""
+    """Executors that were tried; None where there was one."""
     if not report.choices:
         return None
     rows: list[list[object]] = [

@@ -13,7 +13,7 @@ LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
     "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
 }
-#: The first ones of a world model only collect at random.
+#: The random ones of a world model, and two in which it learns.
 LEAST_UPDATES = RANDOM_UPDATES + 2
 FAILED = 10.0  # what is told of a graph that the executor does not run, as a share of the first one's time
 EXECUTORS = ("eager", "onnxruntime")
