@@ -28,7 +28,7 @@ from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.release import note_weights, release
-from torchrlopt.compile.repro import note_failure
+from torchrlopt.compile.repro.folder import note_failure
 from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.kept_heap import give_back
