@@ -29,6 +29,8 @@ class ExecutorRow:
             `executor="default"` tries this executor first, and compares it with eager unless it is far faster
             than the original; 0 for never. Chosen on the suite and the models
             beside it, see "Installed runtimes by default" in docs/measuring.md.
+        is_slow_with_new_sizes: whether it prepares itself anew for every set of sizes, so that timing one set
+            says little where they vary.
         holds_for_all_weights: whether what was checked with random weights holds for every set of weights:
             lowering looks at no value of a weight, and another set means no other compilation.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
@@ -48,6 +50,7 @@ class ExecutorRow:
     devices: tuple[str, ...] = ()
     preferred_on: tuple[str, ...] = ()
     clearly_below: float = 0.0
+    is_slow_with_new_sizes: bool = False
     holds_for_all_weights: bool = False
     needs_settling: bool = True
     outdone_by: tuple[str, ...] = ()
@@ -93,6 +96,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         package="openvino",
         devices=("cpu",),
         clearly_below=0.945,
+        is_slow_with_new_sizes=True,  # 60 calls of random sizes: 24 ms, in eager 14, ONNX Runtime 12 or less
         crossing_us=30.0,
         # It knows no strides either, but a reshape costs it nothing.
         prices={

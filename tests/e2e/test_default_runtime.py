@@ -5,6 +5,7 @@ Which one wins is the clock's to say; here it is the one that is tried first.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch import nn
 import torchrlopt
 from tests.e2e.models import RUNTIMES, STRICT, build
 from torchrlopt.compile import contest
+from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors import registry
+from torchrlopt.executors.onnx_runtimes import session_call
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -78,6 +81,8 @@ def test_the_next_process_builds_the_winner_only() -> None:
         {"weights": "frozen", "release_weights": True},
         {"executor_options": {}},
         {"cuda_graphs": True},
+        {"searcher": "none"},
+        {"budget_ms": 0.0},
         {"executor": "eager"},
     ],
     ids=lambda closed: next(reversed(closed)),
@@ -109,3 +114,55 @@ def test_changed_weights_are_seen() -> None:
         for conv in model.convs:
             conv.weight.mul_(0.5)
     assert_computes(fast, model)
+
+
+def test_weights_that_change_at_every_call_open_no_session() -> None:
+    """Until they come twice."""
+    model = build(ManySmall)
+    fast = torchrlopt.optimise(model, X, **DEFAULT)
+    (lowered,) = (kept.lowered for kept in MEMORY.compiled.values())
+    before = lowered.num_evaluations
+    for _ in range(3):
+        with torch.no_grad():
+            model.convs[0].weight.mul_(0.5)
+        assert_computes(fast, model)
+        assert lowered.num_evaluations == before
+    assert_computes(fast, model)
+    assert lowered.num_evaluations == before + 1
+
+
+def test_sizes_that_vary_do_not_go_to_a_runtime_that_prepares_itself_for_each() -> None:
+    model = build(ManySmall)
+    fast = torchrlopt.optimise(model, X, **DEFAULT)
+    for size in (9, 10):
+        x = torch.randn(3, 16, size, size)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    *_, last = torchrlopt.reports(fast)
+    assert "openvino" not in tried(last)
+
+
+def test_a_runtime_that_is_damaged_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = importlib.import_module
+
+    def damaged(name: str, package: str | None = None) -> Any:
+        if name in RUNTIMES:
+            raise OSError(f"lib{name}.so: cannot open shared object file")
+        return plain(name, package)
+
+    monkeypatch.setattr(session_call.importlib, "import_module", damaged)
+    report = torchrlopt.optimise(build(ManySmall), X, **DEFAULT).report
+    assert report.executor == "eager"
+    assert "cannot open shared object file" in str(report.choices[0].reason)
+
+
+def test_a_plan_for_a_runtime_that_is_not_here_applies_in_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(ManySmall)
+    first = torchrlopt.optimise(model, X, **DEFAULT).report
+    first.plan.save(tmp_path / "plan.json")
+    monkeypatch.setattr(registry, "available", lambda device_type: ("eager",))
+    again = torchrlopt.apply_plan(model, X, tmp_path / "plan.json", on_error="raise", min_gain=-10.0)
+    assert again.report.executor == "eager"
+    assert again.report.step_counts() == first.step_counts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import math
 import time
@@ -51,7 +52,7 @@ def test_auto_goes_on_when_executors_fail() -> None:
         return Attempt(lambda *args: args, report)
 
     auto = Options(executor="auto", cache=False)
-    _, report = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
+    _, report, _ = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
     assert report.executor == "inductor"
     assert [each.reason for each in report.choices[:3]] == [
         "cannot; got: eager", "cannot; got: onnxruntime", "cannot; got: onnxruntime",
@@ -72,7 +73,7 @@ def test_auto_does_not_advise_to_try_the_others() -> None:
         return Attempt(None, report)
 
     auto = Options(executor="auto", cache=False)
-    _, report = fastest(attempt, no_duel, auto)
+    _, report, _ = fastest(attempt, no_duel, auto)
     reason = "the rewritten graph is not faster: gain -0.500, min_gain 0.02"
     assert {report.fallback_reason, *(each.reason for each in report.choices)} == {reason}
 
@@ -91,7 +92,7 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
         return Timing(1.0, 1.01, -0.01, 0.0, 3)  # the first is faster, whatever the other times said
 
     auto = Options(executor="auto", cache=False)
-    lowered, report = fastest(attempt, duel, auto)
+    lowered, report, _ = fastest(attempt, duel, auto)
     assert (lowered, report.executor) == ("eager", "eager")
     assert seen == [("eager", name) for name in OTHERS for _ in range(2)]
 
@@ -112,7 +113,7 @@ def test_auto_compares_bounds_with_nothing_but_a_duel(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
     auto = Options(executor="auto", cache=False)
-    lowered, report = fastest(attempt, duel, auto)
+    lowered, report, _ = fastest(attempt, duel, auto)
     assert (lowered, report.executor) == ("onnxruntime", "onnxruntime")
     assert tried[1:] == [("onnxruntime", "agent"), ("onnxruntime", "none")]
     assert duels[0] == ("eager", "onnxruntime")
@@ -153,7 +154,7 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
+    _, report, _ = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
     assert tried == [
         ("eager", "agent"), ("onnxruntime", "agent"), ("inductor", "agent"), ("inductor", "none"),
     ]  # fmt: skip
@@ -181,7 +182,7 @@ def test_auto_does_not_build_what_another_executor_outdoes(
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
+    _, report, _ = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
     assert report.executor == ("inductor" if is_tried else "eager")
     reason = report.choices[-1].reason or ""
     assert ("onnxruntime runs the whole graph" in reason) != is_tried
@@ -212,7 +213,7 @@ def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.
 
 def test_auto_stops_in_time() -> None:
     auto = Options(executor="auto", cache=False, autotune_s=0.0)
-    _, report = fastest(lambda options, report: Attempt(None, report), no_duel, auto)
+    _, report, _ = fastest(lambda options, report: Attempt(None, report), no_duel, auto)
     assert [each.reason for each in report.choices[1:]] == ["the time was over"] * 2 * (len(OTHERS) + 1)
 
 
@@ -242,6 +243,38 @@ def test_default_ends_with_what_is_far_faster_than_the_original(
 def test_default_tries_eager_whatever_the_time() -> None:
     found = by_default(gains(onnxruntime=3.0, eager=1.0), no_duel, Options(cache=False, autotune_s=0.0))
     assert (found.lowered, found.report.executor) == ("eager", "eager")
+
+
+def test_where_nothing_wins_the_report_is_eagers() -> None:
+    attempts = gains(onnxruntime=3.0, eager=2.5)
+    found = by_default(attempts, no_duel, Options(cache=False))
+    assert (found.lowered, found.report.executor, found.report.measured_after_ms) == (None, "eager", 2.5)
+
+
+def test_where_nothing_has_won_only_one_is_tried_in_the_next_process() -> None:
+    def tried() -> list[str]:
+        seen: list[str] = []
+
+        def attempt(options: Options, report: Report) -> Attempt:
+            seen.append(options.executor)
+            return gains(onnxruntime=3.0, eager=2.5)(options, report)
+
+        assert by_default(attempt, no_duel, Options()).lowered is None
+        return seen
+
+    assert (tried(), tried()) == (["onnxruntime", "eager"], ["eager"])
+
+
+def test_files_of_what_is_kept_are_there_in_the_end() -> None:
+    files: list[str] = []
+
+    def attempt(options: Options, report: Report) -> Attempt:
+        save = functools.partial(files.append, options.executor)
+        save()
+        return gains(onnxruntime=1.6, eager=3.0)(options, report)._replace(save=save)
+
+    by_default(attempt, no_duel, Options(cache=False))
+    assert files == ["onnxruntime", "eager", "onnxruntime"]
 
 
 def test_where_all_fail_it_is_eager_that_says_why() -> None:
@@ -330,7 +363,7 @@ def interrupted_at(position: int) -> Any:
 def test_ctrl_c_keeps_the_best_so_far_and_does_not_remember_it(caplog: pytest.LogCaptureFixture) -> None:
     auto = Options(executor="auto")
     for _ in range(2):
-        lowered, report = fastest(interrupted_at(2), no_duel, auto)
+        lowered, report, _ = fastest(interrupted_at(2), no_duel, auto)
         assert lowered is not None
         assert report.executor == "eager"
         assert [each.reason for each in report.choices] == [
@@ -354,7 +387,7 @@ def test_ctrl_c_in_a_duel_keeps_the_one_that_was_best() -> None:
         report.measured_before_ms, report.measured_after_ms = 2.0, 1.0
         return Attempt(lambda *args: args, report)
 
-    _, report = fastest(attempt, duel, Options(executor="auto"))
+    _, report, _ = fastest(attempt, duel, Options(executor="auto"))
     assert report.executor == "eager"
     assert [each.reason for each in report.choices[:2]] == [None, None], "both had been tried"
     assert {each.reason for each in report.choices[2:]} <= {"interrupted"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ import torchrlopt
 from tests.e2e.models import Branches, build
 from torchrlopt.compile import attempt, backend, choice
 from torchrlopt.compile.attempt import Attempt
+from torchrlopt.compile.contest import Contest
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
 from torchrlopt.plan import verdicts
@@ -200,8 +202,9 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tried: list[str]) -> None:
 
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
     monkeypatch.setattr(choice.gc, "collect", lambda: 0)
-    auto = Options(executor="auto")
-    choice.fastest(attempt, lambda *_: CLEAR, auto, Report(), {"graph": "old"}, torch.device("cpu"))
+    auto, where = Options(executor="auto"), torch.device("cpu")
+    contest = Contest(attempt, lambda *_: CLEAR, auto, Report(), math.inf)
+    choice.fastest(contest, auto, choice.all_variants(auto, where), choice.key_of(auto, "old", "", where))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,8 @@ def save(
     done = _saveable(runner.report, runner.options)
     if dynamic_shapes is None:
         dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
-    # What `save` writes is PyTorch's: where we chose a runtime, the plan for it is not used.
+    # What `save` writes is PyTorch's: where we chose a runtime, the plan for it is not used,
+    # unless it was given.
     is_pytorch = done.executor in _SAVEABLE
     name = done.executor if is_pytorch else executor_table.BASELINE
     options = dataclasses.replace(runner.options, executor=name, plan=None)
@@ -89,7 +90,9 @@ def save(
             "no size of the exported model varies",
             todo="give inputs of at least 2 in each size that is to vary; with dynamic_shapes={} none does",
         )
-    program = rewritten_program(exported, done.plans if is_pytorch else (), options, report)
+    program = rewritten_program(
+        exported, done.plans if is_pytorch or runner.options.plan is not None else (), options, report
+    )
     write_whole(Path(path).absolute(), _packed(program, report))
     return report
 

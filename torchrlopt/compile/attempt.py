@@ -6,6 +6,7 @@ plan -> write -> lower -> check, consecutive lines of `attempt`; plans may be me
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,10 +43,12 @@ class Attempt(NamedTuple):
     Attributes:
         lowered: the rewritten graph; None where the original is kept, and the report says why.
         report: what was done.
+        save: leaves the files that `save_dir` asks for once more; None where there are none.
     """
 
     lowered: Lowered | None
     report: Report
+    save: Callable[[], None] | None = None
 
 
 Try = Callable[[Options, Report], Attempt]
@@ -90,10 +93,11 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, report: 
     with timed(report, "lower"):
         lowered = lowered_from(model, planned.graph, job, options)
         report.parts = getattr(lowered, "parts", ())
-    folder = folder_of(planned.graph_hash, options)
+    folder, save = folder_of(planned.graph_hash, options), None
     if folder is not None:
+        save = functools.partial(_save, job, model, report.records[0].draw(), folder)
         with timed(report, "save"):
-            _save(job, model, report.records[0].draw(), folder)
+            save()
     if options.verify:
         with timed(report, "check"):
             report.numerical_error = _verify(contestant, lowered, planned, options)
@@ -103,7 +107,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, report: 
         with timed(report, "timing"):
             _measure(contestant, lowered, planned, options)
     is_kept = planned.settle(options, report)
-    return Attempt(lowered if is_kept else None, report)
+    return Attempt(lowered if is_kept else None, report, save)
 
 
 def _measure(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> None:

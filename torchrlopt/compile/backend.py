@@ -274,7 +274,7 @@ def _answer(
         cut, phases_ms = outcome.report.cut, outcome.report.phases_ms  # another function may have this graph
         outcome.report = dataclasses.replace(known[1], phases_ms=phases_ms, is_cache_hit=True, cut=cut)
         return known[0]
-    lowered, outcome.report = _rewrite(original, traced, options, outcome.report)
+    lowered, outcome.report, _ = _rewrite(original, traced, options, outcome.report)
     if lowered is None:
         _remember_original(outcome, options)
         return None

@@ -62,7 +62,10 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
     where = contestant.job.traced.device
     if options.plan is not None and options.executor == "default":
         given = given_plan(graph_hash(contestant.job.program.graph), options.plan)
-        options = dataclasses.replace(options, executor=str(given.get("executor")))
+        name = str(given.get("executor"))
+        # Steps hold in any executor, and the one that was chosen elsewhere may not be installed here.
+        name = name if name in registry.available(where.type) else executor_table.BASELINE
+        options = dataclasses.replace(options, executor=name)
         report.executor = options.executor
     if options.executor not in ("auto", "default"):
         return attempt(options, report)
@@ -74,14 +77,17 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
         runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, report)
-        enough, names = _ENOUGH, (*runtimes, executor_table.BASELINE)
-        variants = [dataclasses.replace(single, executor=name) for name in names]
+        enough = _ENOUGH
+        variants = [dataclasses.replace(single, executor=name) for name in runtimes]
+        # A measured plan may be what makes eager pay where no searched one does.
+        variants.append(dataclasses.replace(options, executor=executor_table.BASELINE))
     duel = functools.partial(
         measure, inputs=contestant.inputs, limit_ms=options.measure_ms, min_gain=0.0, settle=True
     )
     key = key_of(single, graph_hash(subject.program.graph), subject.content, where)
     found = fastest(Contest(attempt, duel, single, report, enough), single, variants, key)
-    if options.measure_plans > 1 and found.lowered is not None and found.report.searcher != "none":
+    is_searched = found.lowered is not None and found.report.searcher != "none"
+    if options.measure_plans > 1 and is_searched and not found.report.measured_plans:
         return _with_measured_plans(attempt, duel, options, report, found)
     return found
 
@@ -94,7 +100,8 @@ def _is_open(options: Options) -> bool:
     """
     asks_for_pytorch = options.release_weights or options.cuda_graphs or options.executor_options is not None
     is_bound = options.numerics == "strict" or options.weights == "live" or asks_for_pytorch
-    return options.measure and not is_bound
+    asks_for_nothing = options.searcher == "none" or options.budget_ms == 0
+    return options.measure and not is_bound and not asks_for_nothing
 
 
 def _with_measured_plans(
@@ -121,6 +128,8 @@ def _with_measured_plans(
     if again.lowered is None or not is_faster(again, found, duel):
         found.report.measured_plans = own.measured_plans
         add_others(found.report, (time.perf_counter() - start) * 1e3)
+        if found.save is not None:
+            found.save()
         return found
     return again
 
@@ -183,7 +192,7 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
         RlOptError: every executor failed; see `Contest.end`.
         KeyboardInterrupt: Ctrl-C, and nothing so far beats the original.
     """
-    remembered = _remembered(key, options, variants)
+    remembered, has_won = _remembered(key, options, variants)
     todo = deque(remembered or variants)
     is_whole = True
     with progress("rlopt tries executors", len(todo)) as tell:
@@ -195,16 +204,17 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
                     continue
                 if todo or len(contest.choices) > 1:
                     gc.collect()  # the graph that has lost lies in cycles, with its packed weights
-                if remembered and contest.best is None:  # what won once does not any more
+                if has_won and contest.best is None:  # what won once does not any more
                     todo, remembered = deque(each for each in variants if each not in remembered), []
+                    has_won = False
         except KeyboardInterrupt:
             if contest.best is None:
                 raise
             is_whole = False
             contest.interrupt((variant, *todo))
     found = contest.end()
-    if options.cache and found.lowered is not None and not remembered and is_whole:
-        _remember(key, found.report)
+    if options.cache and not remembered and is_whole and contest.has_times:
+        _remember(key, found)
     return found
 
 
@@ -246,16 +256,19 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
     )
 
 
-def _remember(key: str, chosen: Report) -> None:
+def _remember(key: str, found: Attempt) -> None:
+    """Which one won; where the original did, the one that is told of, so that only that is tried again."""
+    chosen = found.report
     noise = {"spread": chosen.measured_spread or 0.0, "is_calm": chosen.measured_is_calm}
     winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
-    plan_store().put(key, winner | noise)
+    plan_store().put(key, winner | noise | {"has_won": found.lowered is not None})
 
 
-def _remembered(key: str, options: Options, variants: Sequence[Options]) -> list[Options]:
-    """The variant that won in an earlier process, where that verdict still holds."""
+def _remembered(key: str, options: Options, variants: Sequence[Options]) -> tuple[list[Options], bool]:
+    """The variant that an earlier process remembered, where that still holds, and whether it won."""
     entry = plan_store().get(key) if options.cache else None
     if entry is None or not verdicts.holds(entry.get("taken_at"), entry.get("spread"), entry.get("is_calm")):
-        return []
+        return [], False
     won = [entry.get("executor"), entry.get("searcher")]
-    return [each for each in variants if [each.executor, each.searcher] == won]
+    found = [each for each in variants if [each.executor, each.searcher] == won]
+    return found, bool(found) and entry.get("has_won") is not False

@@ -34,7 +34,11 @@ def foreseen(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tup
         sizes: example sizes of its symbols.
         device_type: where its tensors are, "cpu" or "cuda".
     """
-    installed = [name for name in registry.available(device_type) if name in RUNTIMES]
+    installed = [
+        name
+        for name in registry.available(device_type)
+        if name in RUNTIMES and not (sizes and registry.row(name).is_slow_with_new_sizes)
+    ]
     return cheap(price_shares(graph, sizes, installed)) if installed else ()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from torchrlopt import executor_table
 from torchrlopt.api.cli.models import load_model, of_the_model
 from torchrlopt.api.optimise import optimise, optimise_onnx
 from torchrlopt.api.saved import save
@@ -55,7 +56,7 @@ def _to_pt2(model: str, out: Path, options: Mapping[str, Any]) -> Report:
     """What is saved runs without the executor's own kernels, so that whether those pay has no say."""
     module, inputs = load_model(model)
     is_timed = options.get("measure_plans", 1) != 1
-    chosen = {"measure": is_timed, **options, "on_error": "raise"}
+    chosen = {"executor": executor_table.BASELINE, "measure": is_timed, **options, "on_error": "raise"}
     with of_the_model(module, inputs, model):
         return save(optimise(_module(module, model), inputs, **chosen), out, inputs)
 

@@ -134,10 +134,28 @@ class Runtime:
     refuses: Callable[[onnx_ir.Model], Mapping[onnx_ir.Node, str]] = lambda model: {}
     ask: Ask | None = None
 
+    def load(self) -> None:
+        """Import it.
+
+        Raises:
+            UnsupportedError: it is not installed, or damaged.
+        """
+        try:
+            importlib.import_module(self.package)
+        except ModuleNotFoundError as error:
+            raise UnsupportedError(
+                f"{self.package} is not installed", todo=f"pip install 'torchrlopt[{self.package}]'"
+            ) from error
+        except Exception as error:  # such as a library that is missing, or for another processor
+            raise UnsupportedError(
+                f"{self.package} cannot be imported", got=f"{type(error).__name__}: {error}"
+            ) from error
+
     def refusals(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         """See `Executor.refusals`."""
         found = {**of_opaque(model), **of_last_digits(model), **self.refuses(model)}
         if self.ask is not None and importlib.util.find_spec(self.package) is not None:
+            self.load()
             found |= refused_kinds(model, found, self.title, self.ask)
         return found
 
@@ -156,12 +174,7 @@ def lower_to_session(
         raise UnsupportedError(
             f"the {runtime.title} executor runs captured graphs", todo="open the file itself"
         )
-    try:
-        importlib.import_module(runtime.package)
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{runtime.package} is not installed", todo=f"pip install 'torchrlopt[{runtime.package}]'"
-        ) from error
+    runtime.load()
     refuse_opaque(model)
     refuse_last_digits(model)
     refuse_elsewhere(captured)
@@ -177,6 +190,9 @@ def lower_to_session(
 
 class SessionCallable:
     """A lowered graph that runs in a session of another runtime: a session for each set of weights.
+
+    Opening one takes up to hundreds of milliseconds: a set of weights that has not come before runs as the
+    original does, and gets its session when it comes again.
 
     Args:
         model: what runs; weights are graph inputs.
@@ -200,7 +216,7 @@ class SessionCallable:
         self._feeds = [position[name] for name in self._feed_names]
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
-        self._cache = PrologueCache(self._open, self._policy)
+        self._cache = PrologueCache(self._open, self._policy, is_dear=True)
         # Runtimes fold expressions over weights without a word where one of them overflows.
         static = is_static | captured.constants.keys()
         is_composed = options.numerics == "real"
@@ -214,7 +230,10 @@ class SessionCallable:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
-        session, has_plain_weights = self._cache.get([args[at] for at in self._weights])
+        opened = self._cache.get_unless_new([args[at] for at in self._weights])
+        if opened is None:
+            return tuple(self._original(*args))
+        session, has_plain_weights = opened
         feeds = [as_tensor(args[at]) for at in self._feeds]
         if not has_plain_weights or not are_plain(feeds):
             return tuple(self._original(*args))
@@ -233,7 +252,7 @@ class SessionCallable:
 
     def leave_sessions(self) -> None:
         """Open others at the next call."""
-        self._cache = PrologueCache(self._open, self._policy)
+        self._cache = PrologueCache(self._open, self._policy, is_dear=True)
 
 
 _CALLABLES: weakref.WeakSet[SessionCallable] = weakref.WeakSet()

@@ -32,14 +32,14 @@ class _Known:
 
     Attributes:
         state: what the weights were.
-        results: of the prologue; the error where it refuses these weights.
+        results: of the prologue; the error where it refuses these weights; None where it was put off.
         references: weak ones to the objects and their storages, which drop this when one of them dies.
         is_kept: whether it is among those that may be used again; False as soon as one of them has died.
         calls: that have the results among their operands; they end with them.
     """
 
     state: WeightsState
-    results: tuple[Any, ...] | WeightsError
+    results: tuple[Any, ...] | WeightsError | None
     references: list[weakref.ref[Any]]
     is_kept: bool = False
     calls: weakref.WeakSet[_C.BoundCall] = dataclasses.field(default_factory=weakref.WeakSet)
@@ -51,15 +51,21 @@ class PrologueCache:
     Args:
         compute: the prologue: takes the weights, returns the tuple of results.
         policy: "check" looks at the weights at every call, "live" computes at every call, "frozen" once.
+        is_dear: whether the prologue takes so long that it is put off until weights come twice: those that
+            change at every call would cost it every time. Not for the first set.
 
     Attributes:
         num_evaluations: how often the prologue has been called.
     """
 
     def __init__(
-        self, compute: Callable[..., tuple[Any, ...]], policy: Literal["check", "live", "frozen"]
+        self,
+        compute: Callable[..., tuple[Any, ...]],
+        policy: Literal["check", "live", "frozen"],
+        is_dear: bool = False,
     ) -> None:
         self.num_evaluations = 0
+        self._is_dear = is_dear
         self._compute = compute
         self._policy = policy
         self._is_frozen = policy == "frozen"
@@ -77,19 +83,30 @@ class PrologueCache:
         return known.results
 
     def get(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """The prologue's results for these weights.
+        """The prologue's results for these weights, where it is not dear.
+
+        Raises:
+            WeightsError: the prologue refuses these weights.
+        """
+        results = self.get_unless_new(weights)
+        assert results is not None, "this prologue is never put off"
+        return results
+
+    def get_unless_new(self, weights: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
+        """The prologue's results for these weights; None where it is dear and they have not come before.
 
         Raises:
             WeightsError: the prologue refuses these weights.
         """
         known = self._latest
-        if known is None or not known.is_kept or not (self._is_frozen or known.state.is_of(weights)):
+        is_latest = known is not None and known.is_kept and known.results is not None
+        if known is None or not is_latest or not (self._is_frozen or known.state.is_of(weights)):
             if self._policy == "live" and weights:
                 return self._evaluated(weights)
             watched = () if self._is_frozen else weights
             ids = tuple(map(id, watched))
             known = self._known.get(ids)
-            if known is None or not known.state.is_of(watched):
+            if known is None or known.results is None or not known.state.is_of(watched):
                 if any(weight.is_inference() for weight in watched):
                     # These have no version: a change could not be seen, so nothing is kept.
                     return self._evaluated(weights)
@@ -119,7 +136,7 @@ class PrologueCache:
         else:
             known = self._known.get(tuple(map(id, weights)))
             looks = known.state.in_memory if known is not None else None
-        if known is None or looks is None or isinstance(known.results, WeightsError):
+        if known is None or looks is None or not isinstance(known.results, tuple):
             return None
         call = bind(known.results, *looks)
         if call is not None:
@@ -129,11 +146,13 @@ class PrologueCache:
         return call
 
     def _renewed(self, ids: _Ids, watched: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> _Known:
-        """Evaluate the prologue for a set of weights that is new or has changed."""
+        """Evaluate the prologue for a set of weights that is new or has changed, or note that it has come."""
         with self._evaluating:
             known = self._known.get(ids)
-            if known is not None and known.state.is_of(watched):
+            has_come = known is not None and known.state.is_of(watched)
+            if known is not None and has_come and known.results is not None:
                 return known  # another thread has been here meanwhile
+            is_put_off = self._is_dear and not has_come and self.num_evaluations > 0
             # Other values of these objects: nobody will ask for the results of those again.
             self._drop(ids)
             require_memory(watched)
@@ -141,9 +160,9 @@ class PrologueCache:
             objects = [*watched, *storages_of(watched)]
             state, references = WeightsState(watched), [weakref.ref(each, forget) for each in objects]
             del objects
-            results: tuple[Any, ...] | WeightsError
+            results: tuple[Any, ...] | WeightsError | None
             try:
-                results = self._evaluated(weights)
+                results = None if is_put_off else self._evaluated(weights)
             except WeightsError as error:
                 # Without its traceback, which holds the weights.
                 results = copy.copy(error)
