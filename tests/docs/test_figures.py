@@ -214,6 +214,8 @@ def test_speeds_with_one_thread_on_a_xeon() -> None:
         ("Default options", "cpu_batch1_float32_default"),
         ("float32, batch 1", "cpu_batch1_float32"),
         ("Models beside the suite", "cpu_batch1_float32_xeon_extended"),
+        ("Installed runtimes by default", "cpu_batch1_float32_xeon_held_out"),
+        ("Models that the bounds were chosen on", "cpu_batch1_float32_xeon_runtimes"),
     ],
 )
 def test_speeds_of_all_models(heading: str, name: str) -> None:

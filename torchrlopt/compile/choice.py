@@ -64,8 +64,8 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
         given = given_plan(graph_hash(contestant.job.program.graph), options.plan)
         name = str(given.get("executor"))
         # Steps hold in any executor, and the one that was chosen elsewhere may not be installed here.
-        name = name if name in registry.available(where.type) else executor_table.BASELINE
-        options = dataclasses.replace(options, executor=name)
+        is_missing = name in executor_table.names() and name not in registry.available(where.type)
+        options = dataclasses.replace(options, executor=executor_table.BASELINE if is_missing else name)
         report.executor = options.executor
     if options.executor not in ("auto", "default"):
         return attempt(options, report)
