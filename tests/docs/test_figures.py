@@ -56,12 +56,8 @@ FACTS: dict[str, int] = {
 
 def wrong_facts(text: str) -> list[str]:
     """Sentences with another number than the library has."""
-    return [
-        f"{match[0]!r}: expected {expected}"
-        for pattern, expected in FACTS.items()
-        for match in re.finditer(pattern, text)
-        if int(match[1].replace(",", "")) != expected
-    ]
+    found = [(match, n) for pattern, n in FACTS.items() for match in re.finditer(pattern, text)]
+    return [f"{match[0]!r}: expected {n}" for match, n in found if int(match[1].replace(",", "")) != n]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

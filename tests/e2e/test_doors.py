@@ -17,6 +17,8 @@ from torchrlopt.machine import profiling
 from torchrlopt.plan.search import graph_hash
 from training.device.measure import graphs_of
 
+EAGER = {"executor": "eager"}  # one graph is planned once
+
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -37,8 +39,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_door_plans_the_same_graph(name: str, planned: list[str]) -> None:
     model, inputs = models.build(name)
     with torch.no_grad():
-        torch.compile(model, backend="rlopt")(*inputs)
-    torchrlopt.optimise(model, inputs, weights="frozen")  # weights come first here, and no call passes them
+        torch.compile(model, backend="rlopt", options=EAGER)(*inputs)
+    # weights come first here, and no call passes them
+    torchrlopt.optimise(model, inputs, weights="frozen", **EAGER)
     doors = dict(zip(("torch.compile", "frozen"), planned, strict=True))
     doors["baselines"] = graph_hash(graph_of(name))
     assert doors == dict.fromkeys(doors, doors["baselines"])
@@ -50,6 +53,6 @@ def test_the_other_doors_plan_it_too(planned: list[str]) -> None:
         torchrlopt.explain(model, inputs)
     (source,) = profiling.trace(model, inputs)
     (training,) = graphs_of(["moe_loop"]).values()
-    torchrlopt.optimise(model, inputs)
+    torchrlopt.optimise(model, inputs, **EAGER)
     wanted = graph_hash(graph_of("moe_loop"))
     assert [*planned, graph_hash(source.program.graph), graph_hash(training)] == [wanted] * 4

@@ -6,12 +6,13 @@ import importlib.util
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
@@ -113,8 +114,19 @@ def check_texts(
 
 
 def _leave_interrupts() -> None:
-    """Ctrl-C reaches the whole group of processes: the parent ends its workers, with one message."""
+    """Ctrl-C reaches the whole group of processes: the parent ends its workers, with one message.
+
+    One that it did not know yet, as it was just beginning it, ends when the parent is gone.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def default_jobs() -> int:
