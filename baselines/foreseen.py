@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from scipy.stats import kendalltau
 
@@ -25,8 +24,8 @@ def main(
     """Print a row for each model that ours was timed on, sorted by what the other executor takes.
 
     "takes" is its time as a share of that of our executor `eager`; "price" the typical price of a runtime for
-    the captured graph, with one call of it, as a share of eager's price. Where one is at most the bound that
-    `executor_table` names, `executor="default"` tries that runtime first.
+    the captured graph, with one thread and one call of it, as a share of eager's price. Where one is at most
+    the bound that `executor_table` names, `executor="default"` tries that runtime first.
 
     Example: python -m baselines.foreseen baselines/results/cpu_batch1_float32_xeon.csv
     """
@@ -34,7 +33,6 @@ def main(
     for path in files:
         for line in csv_files.read(path, CSV_COLUMNS, LATER_COLUMNS):
             if is_ours(line["peer"]) and line["median_ms"] and line["weights"] in ("check", ""):
-                torch.set_num_threads(int(line["threads"]))  # prices are those of so many
                 own = times.setdefault(line["model"], {})
                 own[line["executor"]] = float(line["median_ms"])
                 own["batch"] = float(line["batch"])

@@ -96,7 +96,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         package="openvino",
         devices=("cpu",),
         clearly_below=0.945,
-        is_slow_with_new_sizes=True,  # 60 calls of random sizes: 24 ms, in eager 14, ONNX Runtime 12 or less
+        is_slow_with_new_sizes=True,
         crossing_us=30.0,
         # It knows no strides either, but a reshape costs it nothing.
         prices={

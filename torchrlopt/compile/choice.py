@@ -43,7 +43,7 @@ logger = logging.getLogger("torchrlopt")
 
 CHOICE_FORMAT = 3  # raised when the meaning of a stored choice changes
 
-_ENOUGH = 1.3
+ENOUGH = 1.3
 """`executor="default"` tries no other executor where one is so many times as fast as the original."""
 
 
@@ -77,7 +77,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
         runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, report)
-        enough = _ENOUGH
+        enough = ENOUGH
         variants = [dataclasses.replace(single, executor=name) for name in runtimes]
         # A measured plan may be what makes eager pay where no searched one does.
         variants.append(dataclasses.replace(options, executor=executor_table.BASELINE))

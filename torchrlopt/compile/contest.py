@@ -59,8 +59,6 @@ class Contest:
         self._attempt, self._duel, self._options, self._report = attempt, duel, options, report
         self._enough = enough
         self._start, self._known_ms = time.perf_counter(), sum(report.phases_ms.values())
-        self._first: Report | None = None
-        self._last: Report | None = None
         self._attempted: list[Report] = []
         self._num_failed = 0
         self._error: Exception | None = None
@@ -90,7 +88,6 @@ class Contest:
         self.choices.append(
             Choice(variant.executor, variant.searcher, _ratio(own), seconds, own.fallback_reason)
         )
-        self._first, self._last = self._first or own, own
         self._attempted.append(own)
         if found.lowered is not None and (self.best is None or is_faster(found, self.best, self._duel)):
             self.best = found
@@ -101,10 +98,10 @@ class Contest:
         # Eager PyTorch is what is left where nothing else runs: it is tried whatever the time.
         if self.choices and is_late and variant.executor != BASELINE:
             return "the time was over"
-        last, best = self._last, self.best
+        best = self.best
         if best is not None and _is_enough(best.report, self._enough):
             return f"{best.report.executor} is far faster than the original"
-        if last is not None and best is not None and _is_hopeless(variant, last, best.report):
+        if best is not None and _is_hopeless(variant, self._attempted[-1], best.report):
             return "with a plan far slower"
         for other in registry.row(variant.executor).outdone_by:
             if best is not None and any(_is_well_run(each, other, best.report) for each in self._attempted):
@@ -125,7 +122,7 @@ class Contest:
 
     def end(self) -> Attempt:
         """The best one, or the original; raises what eager PyTorch raised, else the first, if all failed."""
-        assert self._first is not None, "the first that enters is not left out"
+        assert self._attempted, "the first that enters is not left out"
         if self._error is not None and self._num_failed == len(self.choices):
             raise self._error
         found = self.best or Attempt(None, self._of_the_original())
@@ -133,7 +130,7 @@ class Contest:
         chosen.choices = tuple(self.choices)
         if len(self._attempted) > 1:
             book_others(chosen, self._start, self._known_ms)
-        if found.save is not None and chosen is not self._last:
+        if found.save is not None and chosen is not self._attempted[-1]:
             found.save()  # the others have left their files in the same place
         return found
 
@@ -144,10 +141,9 @@ class Contest:
 
     def _of_the_original(self) -> Report:
         """What is told where nothing beats the original: how eager PyTorch did, else who has times."""
-        assert self._first is not None
         timed = [each for each in self._attempted if _ratio(each) is not None]
         own = [each for each in timed if each.executor == BASELINE]
-        return (own or timed or [self._first])[0]
+        return (own or timed or self._attempted)[0]
 
 
 def _left_out(variant: Options, reason: str) -> Choice:

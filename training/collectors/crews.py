@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from training.collectors.parent import end_with_parent
+from torchrlopt.processes import end_with_parent
 from training.collectors.worker import Task, Worker
 
 

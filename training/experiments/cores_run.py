@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from training.collectors.parent import end_with_parent
+from torchrlopt.processes import end_with_parent
 from training.experiments.runs import Run, Scale
 
 _ROUNDS = 50_000  # of the work, in full

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from training.collectors.parent import end_with_parent
+from torchrlopt.processes import end_with_parent
 
 ResultT = TypeVar("ResultT")
 P = ParamSpec("P")

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from torchrlopt.machine.device import cpu_name, num_usable_cores
+from torchrlopt.processes import end_with_parent
 from torchrlopt.storage.directory import write_whole
-from training.collectors.parent import end_with_parent
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files

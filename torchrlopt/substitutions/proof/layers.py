@@ -6,16 +6,16 @@ import importlib.util
 import math
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context
 
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.processes import end_with_parent
 from torchrlopt.substitutions.proof.records import Record, axioms_hash, read_record, text_hash
 
 PRIME = 2**31 - 1
@@ -119,14 +119,7 @@ def _leave_interrupts() -> None:
     One that it did not know yet, as it was just beginning it, ends when the parent is gone.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def default_jobs() -> int:

@@ -1,4 +1,4 @@
-"""Processes that work for another one end with it: training/collectors/parent.py."""
+"""Processes that work for another one end with it: torchrlopt/processes.py."""
 
 from __future__ import annotations
 
