@@ -91,6 +91,12 @@ def test_of_hundreds_of_threads_the_oldest_count(monkeypatch: pytest.MonkeyPatch
             other.join()
 
 
+def test_the_oldest_is_the_first_where_ids_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 32_700)
+    oldest_first = ["32700", "32701", "32767", "7", "302"]
+    assert sorted(sorted(oldest_first), key=contention._age) == oldest_first
+
+
 def test_threads_that_end_do_no_harm() -> None:
     before = contention.waited_ns()
     threads = [threading.Thread(target=spin, args=(0.01,)) for _ in range(8)]

@@ -39,9 +39,10 @@ def waited_ns() -> int:
     """
     total = 0
     try:
-        threads = sorted(os.listdir(_TASKS), key=int)
+        threads = os.listdir(_TASKS)
     except OSError:
         return 0
+    threads.sort(key=_age)
     for thread in threads[:_MOST_THREADS]:
         try:
             with open(f"{_TASKS}/{thread}/schedstat", "rb") as file:
@@ -49,6 +50,11 @@ def waited_ns() -> int:
         except (OSError, IndexError, ValueError):  # it has ended, or the kernel does not count
             continue
     return total + _held_back_ns()
+
+
+def _age(thread: str) -> tuple[bool, int]:
+    """Sorts ids of threads, the oldest first: they are given upwards and, past the greatest, from 1 again."""
+    return int(thread) < os.getpid(), int(thread)
 
 
 def own_time() -> float:
