@@ -36,6 +36,7 @@ from training.experiments.efficiency.on_demand import Best, OnDemand
 from training.experiments.efficiency.pool import pool
 from training.experiments.efficiency.rows import FREE, ask
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS, source_of
+from training.experiments.efficiency.timing import ratio
 from training.experiments.efficiency.true_run import Times
 from training.experiments.experiment import Results
 from training.experiments.runs import AllFinished, Finished, Run, Scale, Workplace, path_of
@@ -53,6 +54,18 @@ class Told(Answers):
     def time(self, graph: _C.Graph) -> float:
         self.asked.setdefault(fingerprint(graph))
         return 1 / (1 + list(self.asked).index(fingerprint(graph)))
+
+
+def test_a_machine_that_changes_its_speed_is_asked_again() -> None:
+    speeds = iter([1, 1, 2.2, 2.2, 1, 1, 1])  # of the first, the graph, the first, ...
+    assert ratio(lambda: 0.8 / next(speeds), lambda: 1 / next(speeds)) == pytest.approx(0.8)
+    assert list(speeds) == []
+
+
+def test_of_times_that_never_agree_those_count_that_differ_least() -> None:
+    firsts = iter([1.0, 1.5, 1.2, 1.8, 1.7, 2.6, 4.0])
+    found = ratio(lambda: 1.0, lambda: next(firsts))
+    assert found == pytest.approx(2 / (1.8 + 1.7))
 
 
 def test_only_what_an_episode_ends_with_is_asked_for_and_rewards_add_up_to_it() -> None:

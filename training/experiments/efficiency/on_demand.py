@@ -6,19 +6,16 @@ import dataclasses
 import time
 
 import numpy as np
-import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import RlOptError
-from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.profiling import Source
-from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.substitutions import load_library
 from training.episodes.answers import Answers
 from training.experiments.asking.learners import FAILED
+from training.experiments.efficiency.timing import ratios
 from training.graphs.fingerprint import fingerprint
 
-BLOCK = 4  # calls that are timed one after the other, after one that is not
 AGAIN = 2  # more blocks of what seems to be the fastest so far: the least of many times is a lucky one
 
 
@@ -40,7 +37,7 @@ class Best:
 class OnDemand(Answers):
     """What a machine answers, measured when it is asked; the time of what was asked before is known.
 
-    A time is the least of a block of calls, as a share of that of a block of the first graph just before.
+    A time is the least of a block of calls, as a share of that of blocks of the first graph around it.
     What seems to be the fastest graph so far is timed again, and the median counts; it is one measurement.
 
     Args:
@@ -83,28 +80,3 @@ class OnDemand(Answers):
             return float(np.median(found))
         except RlOptError:
             return FAILED
-
-
-def ratios(call: Lowered, first: Lowered, source: Source, blocks: int) -> list[float]:
-    """Least times of blocks of calls, each by that of a block of the first graph's just before.
-
-    The least, since what else a machine does can only add to a time. It may add to either of the two, so
-    that a ratio may be too low as well, and the least of many ratios is.
-    """
-    found = []
-    for _ in range(blocks):
-        base = least_seconds(first, source)
-        found.append(least_seconds(call, source) / base)
-    return found
-
-
-def least_seconds(call: Lowered, source: Source) -> float:
-    """Of a block's calls."""
-    times = []
-    with torch.no_grad(), no_garbage_collection():
-        call(*source.inputs)  # brings its own weights back into the caches
-        for _ in range(BLOCK):
-            began = time.perf_counter()
-            call(*source.inputs)
-            times.append(time.perf_counter() - began)
-    return min(times)

@@ -16,8 +16,8 @@ from torchrlopt.errors import RlOptError
 from torchrlopt.executors.registry import Lowered
 from training.experiments.asking.learners import FAILED
 from training.experiments.efficiency.asking_run import AskingRun
-from training.experiments.efficiency.on_demand import BLOCK, least_seconds, ratios
 from training.experiments.efficiency.subjects import source_of
+from training.experiments.efficiency.timing import AGREE, BLOCK, TRIES, least_seconds, ratios
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, finished, versions
 from training.graphs.fingerprint import fingerprint
@@ -90,7 +90,7 @@ class TrueRun(Run[Times]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{BLOCK} {versions(*MEASURED)}"
+        return f"{BLOCK} {AGREE} {TRIES} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:
