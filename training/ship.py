@@ -30,20 +30,14 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices, cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
-from training.scores.evaluate import Score, held_out_graphs, known_graph, plans_of, scores_of, table_of
-from training.scores.world_model_scores import held_out_scores
+from training.scores.evaluate import Score, held_out_graphs, plans_of, scores_of, table_of
+from training.scores.worlds import BY_CONSTRUCTION, Foretold, foretold, table_of_worlds
 from training.train import trainer_of
 from training.trainer import STATE, Trainer
 
 TEST_GRAPHS = 60
 TEST_EXPANSIONS = 150
 LIBRARIES = {"the full library": False, "primitives only": True}
-
-BY_CONSTRUCTION = (
-    "The Pearson correlation of rewards is 1.000 by construction and shows nothing: what a step saves is "
-    "among the features of a candidate, so the reward of a real step is arithmetic. An F1 means little "
-    "either without that of the forecast that nothing changes, which was not scored."
-)
 
 Scores = dict[str, dict[str, Score]]  # by library and searcher
 
@@ -76,19 +70,10 @@ def scores_of_runs(runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int,
     return found
 
 
-def world_scores_of(
-    runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int
-) -> dict[str, dict[str, dict[str, float]]]:
-    """How well world models foretell their controllers' episodes, by row and by where the graphs are from."""
-    samples = {
-        "new graphs, known families": [known_graph(number).graph for number in range(graphs)],
-        "held-out families": [sample.graph for sample in held_out_graphs(graphs)],
-    }
+def world_scores_of(runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int) -> dict[str, Foretold]:
+    """How well world models foretell their controllers' episodes, by row."""
     return {
-        row: {
-            title: held_out_scores(trainer.controller, each, trainer.library, cost, trainer.config)
-            for title, each in samples.items()
-        }
+        row: foretold(trainer.controller, trainer.library, cost, trainer.config, graphs)
         for row, trainer in runs.items()
         if isinstance(trainer, DreamTrainer)
     }
@@ -97,7 +82,7 @@ def world_scores_of(
 def card(
     runs: Mapping[str, Trainer],
     scores: Scores,
-    worlds: Mapping[str, Mapping[str, Mapping[str, float]]],
+    worlds: Mapping[str, Foretold],
     graphs: int,
     expansions: int,
 ) -> str:
@@ -135,14 +120,7 @@ def card(
             f"What the world models foretell of their controllers' episodes on {graphs} graphs each; the "
             f"improvement of an episode from its first graph and its actions alone. {BY_CONSTRUCTION}",
             "",
-            "| row | graphs | improvement foretold | real | reward of a step, Pearson | legal after it, F1 |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {row} | {title} | {told['predicted_gain']:.4f} | {told['real_gain']:.4f} "
-            f"| {told['reward_pearson']:.3f} | {told['mask_f1']:.3f} |"
-            for row, by_title in worlds.items()
-            for title, told in by_title.items()
+            *table_of_worlds(worlds),
         ]
     return "\n".join(lines) + "\n"
 

@@ -69,7 +69,7 @@ def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
     assert set(world) == {"new graphs, known families", "held-out families"}
     for title, told in world.items():
         assert 0 <= told["mask_f1"] <= 1
-        assert f"| wm | {title} | {told['predicted_gain']:.4f} | {told['real_gain']:.4f} |" in card
+        assert f"| wm | {title} | {told['predicted_gain']:.3f} | {told['real_gain']:.3f} |" in card
 
 
 def test_runs_with_other_prices_are_refused(tmp_path: Path) -> None:

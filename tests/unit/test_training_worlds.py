@@ -1,0 +1,47 @@
+"""World models beside the forecast that nothing changes: training/scores/worlds.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from torchrlopt.agent import catalogue
+from training.scores import worlds
+from training.scores.worlds import table_of_worlds
+
+SCORES = {
+    "predicted_gain": 0.5,
+    "real_gain": 0.25,
+    "reward_pearson": 1.0,
+    "mask_f1": 0.75,
+    "unchanged_f1": 0.8,
+}
+
+
+def test_the_trivial_forecast_stands_beside_the_model() -> None:
+    head, rule, row = table_of_worlds({"wm": {"held-out families": SCORES}})
+    assert head.endswith("F1 if nothing changed |")
+    assert head.count("|") == rule.count("|") == row.count("|")
+    assert row == "| wm | held-out families | 0.500 | 0.250 | 1.000 | 0.750 | 0.800 |"
+
+
+def test_the_models_of_the_package_are_scored() -> None:
+    app = worlds.typer.Typer()
+    app.command()(worlds.main)
+    told = CliRunner().invoke(app, ["--graphs", "2"])
+    assert told.exit_code == 0, told.output
+    rows = [line.split(" | ") for line in told.output.splitlines() if line.startswith("| wm")]
+    assert [row[0].strip("| ") for row in rows] == ["wm", "wm", "wm_plus", "wm_plus"]
+    assert all(0 < float(re.sub(r"[ |]", "", f1)) <= 1 for row in rows for f1 in row[-2:])
+
+
+def test_the_card_holds_what_the_page_says() -> None:
+    page = Path("docs/agent.md").read_text(encoding="utf-8")
+    card = (catalogue.FOLDER / "CARD.md").read_text(encoding="utf-8")
+    rows = [
+        line.replace("`", "") for line in page.splitlines() if line.startswith("| `wm") and "1.000 |" in line
+    ]
+    assert len(rows) == 4
+    assert all(row in card for row in rows)
