@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.latent_controller import MODELS, LatentController
@@ -30,6 +29,7 @@ from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
 from training.learning import ppo
 from training.learning.encoder_training import train_encoder
+from training.learning.imagining import imagine, optimisers_of, rules_of
 from training.learning.pyg import with_meta_layers
 from training.learning.world_data import Replay, join
 from training.scores.world_model_scores import first_returns, gaussian_loss, model_scores
@@ -103,16 +103,14 @@ class DreamTrainer(Trainer):
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            with torch.no_grad():
-                rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
+            rules = rules_of(self.library, schema)
             sizes = latent_config(config, rules)
             self.controller: LatentController = LatentController(schema, sizes, self.library.names, rules)
         with_meta_layers(self.controller.encoder)
         self.encoder, self.model = self.controller.encoder, self.controller.model
         self.policy = self.controller.policy
         self.encoder.requires_grad_(False)
-        self.model_optimiser = torch.optim.Adam(self.model.parameters(), 1e-3)
-        self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
+        self.model_optimiser, self.optimiser = optimisers_of(self.controller, config)
         self.replay = Replay()
         self.collector = self.collector_of(LatentTask(config, self.prices, sizes, self.graph_text, answers))
         self.open(resume)
@@ -167,15 +165,7 @@ class DreamTrainer(Trainer):
         episode, time_step = chosen[:, 0], chosen[:, 1]
         legal = replay.legal((episode, time_step))
         state = self.model.start(replay.features[episode, time_step], legal)
-        rollout = self.model.imagine(
-            state,
-            self.policy,
-            config.dream_horizon,
-            gumbel_of(generator),
-            generator,
-            config.temperature_dream,
-            config.doubt_penalty,
-        )
+        rollout = imagine(self.model, self.policy, state, config, generator)
         self.imagined_steps += rollout.num_steps
         return rollout
 

@@ -26,7 +26,7 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.errors import OptionsError
 from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
-from training.collectors.collector import Collector
+from training.collectors.collector import AUTO, Collector
 from training.collectors.worker import Task
 from training.config import Config
 from training.device.prices import Prices
@@ -41,6 +41,21 @@ STATE = "state.pt"
 AGENT = "agent.safetensors"
 LOG = "log.jsonl"  # one line for each update, what TensorBoard shows
 SAVE_SECONDS = 60.0
+
+
+def _check_measured(config: Config, answers: Answers) -> None:
+    """What is measured is counted in this process, and where only ends are, their rewards must add up.
+
+    Raises:
+        OptionsError: other processes would count, or the reward is another one.
+    """
+    others = config.collector in ("processes", "ray") or (config.collector == AUTO and config.workers > 1)
+    if others:
+        raise OptionsError(
+            "measured times are told in this process", expected="one worker", got=config.collector
+        )
+    if answers.is_at_end and config.reward != "R5":
+        raise OptionsError("only what an episode saves is measured", expected="R5", got=config.reward)
 
 
 class Trainer(abc.ABC):
@@ -78,6 +93,8 @@ class Trainer(abc.ABC):
                 expected=" or ".join(self.rows),
                 got=config.row,
             )
+        if answers is not None:
+            _check_measured(config, answers)
         torch.set_num_threads(1)
         self.config = config
         self.folder = folder

@@ -7,7 +7,10 @@ import dataclasses
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from training.experiments import sampling
+from torchrlopt.errors import OptionsError
+from training.experiments import runs, sampling
 from training.experiments.command import main
+from training.experiments.cores_run import cores
 from training.experiments.experiment import write_csv
 from training.experiments.intervals import half_width
 from training.experiments.runs import Run, Scale, Workplace, make_all, path_of, this_machine
@@ -153,3 +158,63 @@ def test_texts_with_commas_are_one_field(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     write_csv(path, ("what", "value"), [("a step, imagined", 1 / 3), ("plain", 2)])
     assert path.read_text(encoding="utf-8") == 'what,value\n"a step, imagined",0.333333\nplain,2\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["all", "fig4.33"], "there is no fig4.33"),
+        (["table6.2", "--minutes", "5"], "--graphs and --minutes are only for"),
+        (["table6.2", "--graphs", "toy_bert"], "--graphs and --minutes are only for"),
+        (["fig4.3", "--graphs", ","], "no graph given"),
+        (["fig6.3", "--collector", "in_process"], "there is no collector in_process"),
+        (["fig6.3", "--collector", "threads", "--ray", "10.0.0.1:6379"], "for --collector ray"),
+        (["fig6.3", "--out", "/dev/null/runs"], "there can be no folder"),
+    ],
+)
+def test_what_would_be_ignored_or_cannot_be_is_refused(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_two_commands_share_a_folder(tmp_path: Path) -> None:
+    """What one command makes the other one takes, and the report has the sections of both."""
+    both = ["--share", "0.001", "--seeds", "1", "--out", str(tmp_path)]
+    commands = [
+        subprocess.Popen([sys.executable, "training/reproduce.py", *names, *both], stderr=subprocess.PIPE)
+        for names in (["fig6.3", "table6.2"], ["fig6.3", "table6.3"])
+    ]
+    for command in commands:
+        _, told = command.communicate(timeout=300)
+        assert command.returncode == 0, told.decode()
+    report = (tmp_path / "REPORT.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## ([\w.]+):", report, flags=re.MULTILINE) == ["table6.2", "table6.3", "fig6.3"]
+
+
+def test_only_one_measures_at_a_time(tmp_path: Path) -> None:
+    run = next(iter(cores(Scale(0.001, 1))))
+    assert run.is_measurement
+    with ThreadPoolExecutor(1) as other:
+        with runs.lock(tmp_path, runs.MEASURING):
+            made = other.submit(runs.make, run, tmp_path)
+            with pytest.raises(TimeoutError):
+                made.result(timeout=0.5)
+            assert not path_of(run, tmp_path).exists()
+        made.result(timeout=120)
+    assert path_of(run, tmp_path).exists()
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    reproduce(tmp_path, "fig6.3")
+    path = next((tmp_path / "runs").glob("*.json"))
+    path.write_text('{"outcome": ', encoding="utf-8")
+    result = CliRunner().invoke(
+        APP, ["fig6.3", "--share", "0.001", "--collector", "threads", "--out", str(tmp_path)]
+    )
+    assert isinstance(result.exception, OptionsError)
+    assert path.name in str(result.exception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from training.experiments.intervals import half_width, median_interval
 
 APP = typer.Typer(add_completion=False)
 APP.command()(main)
+ROUNDING = 1e-12
 
 
 def reproduce(out: Path, *names: str) -> str:
@@ -53,10 +55,10 @@ def test_searches_are_reproduced_and_the_rest_of_the_report_stays(tmp_path: Path
         key = tuple(row[name] for name in ("graph", "searcher", "alpha", "rules", "seed"))
         curves.setdefault(key, []).append(float(row["gain"]))
     assert len(curves) == 6 * 2
-    for gains in curves.values():
-        assert gains == sorted(gains), "more steps never make it dearer"
-        assert gains[0] >= 0
-        assert gains[-1] < 1
+    for (*_, seed), gains in curves.items():
+        assert max(gains) < 1
+        if seed == "0":  # others search by disturbed prices, and are scored by these
+            assert all(later >= gain - ROUNDING for gain, later in pairwise([0.0, *gains]))
     for name in ("table4.1", "fig4.2"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -104,8 +106,9 @@ def test_prices_of_other_seeds_are_disturbed() -> None:
 
 
 def test_gains_are_those_of_the_best_so_far() -> None:
-    found = Found(100.0, [(0, 0.0, 100.0), (3, 0.1, 80.0), (9, 0.2, 50.0), (20, 0.3, 50.0)], 20, 0.3, True)
-    assert [found.gain_at(at) for at in (0, 2, 3, 8, 9, 99)] == pytest.approx([0, 0, 0.2, 0.2, 0.5, 0.5])
+    progress = [(0, 0.0, 100.0), (3, 0.1, 80.0), (9, 0.2, 50.0), (20, 0.3, 50.0)]
+    found = Found(progress, [(3, 0.2), (10, 0.5), (20, 0.5)], 20, 0.3, True)
+    assert [found.gain_at(at) for at in (0, 2, 3, 9, 10, 99)] == pytest.approx([0, 0, 0.2, 0.2, 0.5, 0.5])
     assert found.found_at == 9
     assert found.gain == pytest.approx(0.5)
 

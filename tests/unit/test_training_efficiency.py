@@ -20,6 +20,7 @@ from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import RANDOM_UPDATES
 from training.episodes.answers import Answers, MeasuredEnv
 from training.experiments.asking.learners import FAILED, LEARNERS
+from training.experiments.asking.timing import ratio
 from training.experiments.efficiency import on_demand, true_run
 from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun, measure
 from training.experiments.efficiency.experiment import (
@@ -36,7 +37,6 @@ from training.experiments.efficiency.on_demand import Best, OnDemand
 from training.experiments.efficiency.pool import pool
 from training.experiments.efficiency.rows import FREE, ask
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS, source_of
-from training.experiments.efficiency.timing import ratio
 from training.experiments.efficiency.true_run import Times
 from training.experiments.experiment import Results
 from training.experiments.runs import AllFinished, Finished, Run, Scale, Workplace, path_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +11,40 @@ import pytest
 
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
-from training.config import Config
-from training.experiments import graph_run
-from training.experiments.dissertation import rivals, row_run, search_run
-from training.experiments.measurements import space_run
-from training.experiments.runs import Run, path_of
+from training.experiments.dissertation import rivals, row_run
+from training.experiments.reproduction import EXPERIMENTS
+from training.experiments.runs import Run, Scale, Workplace, path_of, with_needs
 
 NOWHERE = Path("nowhere")
-RUNS: dict[str, tuple[object, Run[Any]]] = {
-    "graphs": (graph_run, graph_run.GraphRun(Config.of_row("mf"))),
-    "row": (row_run, row_run.RowRun("mf", "toy_bert", 0, 4, NOWHERE)),
-    "rivals": (rivals, rivals.RivalsRun("toy_bert", 0, 100)),
-    "search": (search_run, search_run.SearchRun("toy_bert", "greedy", 10)),
-    "space": (space_run, space_run.SpaceRun("ghost_block_41", "eager", 1)),
-}
+RIVALS = rivals.RivalsRun("toy_bert", 0, 100)
+
+#: What does not know of substitutions: the functions of the thesis, and cores alone.
+WITHOUT_LIBRARY = {"ThesisRun", "CoresRun"}
 
 
-@pytest.mark.parametrize("kind", RUNS)
+def _of_each_kind() -> dict[str, Run[Any]]:
+    place = Workplace(NOWHERE)
+    scale = Scale(0.001, 1)
+    every = [run for each in EXPERIMENTS.values() for run in with_needs(each.runs(scale, place))]
+    return {type(run).__name__: run for run in every}
+
+
+@pytest.mark.parametrize("kind", sorted(_of_each_kind()))
 def test_another_library_is_another_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, run = RUNS[kind]
+    run = _of_each_kind()[kind]
     before = path_of(run, NOWHERE)
     assert path_of(run, NOWHERE) == before
     smaller = subset_of(load_library(), load_library().names[:-1])
-    name = "library" if kind == "search" else "load_library"
-    monkeypatch.setattr(module, name, lambda *_: smaller)
-    assert path_of(run, NOWHERE) != before
+    for name, module in list(sys.modules.items()):
+        if name.startswith("training."):
+            for function in ("load_library", "library"):
+                if callable(getattr(module, function, None)):
+                    monkeypatch.setattr(module, function, lambda *_: smaller)
+    assert (path_of(run, NOWHERE) == before) == (kind in WITHOUT_LIBRARY)
 
 
 def test_another_agent_is_another_run_of_the_rivals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _, run = RUNS["rivals"]
+    run = RIVALS
     before = path_of(run, NOWHERE)
     monkeypatch.setenv("TORCHRLOPT_AGENT", str(tmp_path / "own.safetensors"))
     assert path_of(run, NOWHERE) != before

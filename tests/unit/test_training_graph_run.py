@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from training.collectors.crews import Processes, Seat
 from training.config import ROWS, Config
 from training.experiments.graph_run import GraphOutcome, GraphRun, gain
+from training.experiments.runs import path_of
 from training.real_trainer import new_networks
 
 SMALL = {
@@ -75,7 +77,7 @@ def test_what_is_saved_on_held_out_graphs_depends_on_the_policy_only() -> None:
 def test_a_run_is_named_by_all_that_it_depends_on_and_read_as_it_was_kept() -> None:
     config = Config.of_row("mf", **{**SMALL, "updates": 1})
     runs = [GraphRun(config), GraphRun(config, 2), GraphRun(dataclasses.replace(config, workers=2))]
-    assert len({run.name for run in runs}) == 3
+    assert len({path_of(run, Path()) for run in runs}) == 3
     outcome = runs[1].make(lambda: None)
     assert (outcome.updates, len(outcome.gains)) == ([0, 1], 2)
     assert runs[1].read(json.loads(json.dumps(dataclasses.asdict(outcome)))) == outcome

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController, kinds_of
 from torchrlopt.substitutions import load_library
@@ -29,8 +28,8 @@ from training.episodes import candidate_task
 from training.episodes.candidate_task import CandidateTask
 from training.episodes.latent_task import RANDOM, LatentTask, latent_config
 from training.episodes.play import Key
-from training.episodes.random_keys import gumbel_of
 from training.learning import ppo
+from training.learning.imagining import imagine, optimisers_of, rules_of
 from training.real_trainer import UPDATES, new_networks
 
 
@@ -69,7 +68,7 @@ def _in_real_episodes(config: Config, prices: Prices) -> Composition:
 
 def _in_imagination(config: Config, prices: Prices) -> Composition:
     """Rows "wm" and "wm_plus"."""
-    rules = specs.seeded(config.seed, rules_of_library)
+    rules = specs.seeded(config.seed, lambda: rules_of(load_library(), Schema.current()))
     sizes = latent_config(config, rules)
     kinds = kinds_of(rules, sizes.has_macros)
     count = len(kinds)
@@ -102,22 +101,13 @@ OUTSIDE: Mapping[str, Space] = {
 }
 
 
-@torch.no_grad()
-def rules_of_library() -> Tensor:
-    """Embeddings of all substitutions by random networks, [S, D]."""
-    schema = Schema.current()
-    embedded: Tensor = SubstitutionEncoder(schema)(SubstitutionGraphs.of(load_library(), schema))
-    return embedded
-
-
 def _dream_learner(config: Config, sizes: LatentConfig, rules: Tensor, episode: Mapping[str, Space]) -> Spec:
     """Fits the world model to the replay, then updates the policy in imagination, once."""
 
     def build() -> tuple[LatentController, torch.optim.Optimizer, torch.optim.Optimizer]:
         names = load_library().names
         made = specs.seeded(config.seed, lambda: LatentController(Schema.current(), sizes, names, rules))
-        optimisers = (torch.optim.Adam(part.parameters(), 1e-3) for part in (made.model, made.policy))
-        return made, *optimisers
+        return made, *optimisers_of(made, config)
 
     def run(built: Any, replay: Any) -> Mapping[str, Any]:
         made, model_optimiser, optimiser = built
@@ -125,7 +115,7 @@ def _dream_learner(config: Config, sizes: LatentConfig, rules: Tensor, episode: 
         made.model.fit_scales(replay)
         fit(made.model, model_optimiser, replay, config.model_epochs, source, config.model_batches)
         start = made.model.start(replay.features[:, 0], replay.legal((slice(None), 0)))
-        dreamt = made.model.imagine(start, made.policy, config.dream_horizon, gumbel_of(source), source)
+        dreamt = imagine(made.model, made.policy, start, config, source)
         ppo.update(made.policy, optimiser, [dreamt], config, source)
         return {"weights": np.frombuffer(worker.state_of(made), dtype=np.uint8)}
 

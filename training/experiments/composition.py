@@ -60,6 +60,11 @@ class BuildRun(Run[Costs]):
         return f"build-{self.row}-{self.repeats}"
 
     @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return load_library().hash
+
+    @property
     def is_measurement(self) -> bool:
         """See `Run`."""
         return True
@@ -98,6 +103,11 @@ class PygRun(Run[Costs]):
     def name(self) -> str:
         """See `Run`."""
         return f"pyg-{self.updates}-{self.groups}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return load_library().hash
 
     @property
     def num_steps(self) -> int:

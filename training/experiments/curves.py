@@ -32,9 +32,6 @@ def settings(scale: Scale, place: Workplace) -> dict[Setting, tuple[ThesisRun, T
     return found
 
 
-_AGREES = "- Agrees: merging what several drivers collected changes nothing (their figure 6.4, with threads)."
-
-
 def report(results: Results, folder: Path) -> list[str]:
     """See `Experiment`."""
     pairs = {
@@ -77,7 +74,6 @@ def report(results: Results, folder: Path) -> list[str]:
         "and workers get the whole state, so that nothing can differ."
         if coincide
         else "- THE CURVES DIFFER: this is a defect.",
-        *([_AGREES] if coincide else []),
     ]
 
 

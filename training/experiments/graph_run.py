@@ -15,7 +15,7 @@ from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.substitutions import load_library
 from training.collectors.data_hash import data_hash
 from training.config import Config
-from training.device.prices import Prices, cost_of
+from training.device.prices import cost_of, typical_prices
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.experiments.runs import Run
 from training.scores.evaluate import held_out_graphs
@@ -70,11 +70,15 @@ class GraphRun(Run[GraphOutcome]):
 
     @property
     def name(self) -> str:
-        """Row, sampler, workers and seed in words, everything by hash."""
+        """See `Run`."""
         config = self.config
-        digest = hashlib.sha256(f"{self!r} {load_library().hash}".encode()).hexdigest()[:12]
         workers = f"{config.collector}{config.workers}"
-        return f"graphs-{config.row}-{config.sampler}-{workers}-seed{config.seed}-{digest}"
+        return f"graphs-{config.row}-{config.sampler}-{workers}-seed{config.seed}"
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        return f"{load_library().hash} {typical_prices().to_json()}"
 
     @property
     def num_steps(self) -> int:
@@ -93,7 +97,9 @@ class GraphRun(Run[GraphOutcome]):
     def make(self, tell: Callable[[], None]) -> GraphOutcome:
         """See `Run`. The folder of the training is not kept."""
         with tempfile.TemporaryDirectory() as folder:
-            return _made(trainer_of(self.config, Path(folder)), self.test_graphs, tell)
+            return _made(
+                trainer_of(self.config, Path(folder), prices=typical_prices()), self.test_graphs, tell
+            )
 
 
 def _made(training: Trainer, test_graphs: int, tell: Callable[[], None]) -> GraphOutcome:
@@ -149,7 +155,7 @@ def gain(controller: Any, config: Config, count: int) -> float:
     assert isinstance(controller, CandidateController)
     plain = dataclasses.replace(config, row="mf", original_share=1.0, reward="best_so_far")
     chooser = CandidateChooser(controller.eval())
-    library, cost = load_library(), cost_of(Prices())
+    library, cost = load_library(), cost_of(typical_prices())
     saved = []
     for number, sample in enumerate(held_out_graphs(count)):
         played = play_group(chooser, library, cost, Key(0, TEST_KEYS, number), plain, sample.graph)

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from training.config import Config
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.graph_run import GraphOutcome, GraphRun
+from training.experiments.intervals import CONFIDENCE, differing, mean_and_half_width
 from training.experiments.runs import Scale, Workplace
-from training.experiments.sampling import CONFIDENCE, differing, interval
 from training.samplers import HOMOGENEOUS, SAMPLERS
 
 UPDATES = 400
@@ -67,7 +67,11 @@ def report(results: Results, folder: Path) -> list[str]:
         each: np.mean([found[each, seed].real_steps for seed in range(scale.seeds)]) for each in SAMPLERS
     }
     rows = [
-        (each, *(interval(100 * column[each]) for column in (before, after, learned)), int(steps[each]))
+        (
+            each,
+            *(mean_and_half_width(100 * column[each]) for column in (before, after, learned)),
+            int(steps[each]),
+        )
         for each in SAMPLERS
     ]
     return [

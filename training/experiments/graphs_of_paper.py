@@ -24,28 +24,26 @@ class PaperGraph:
     Attributes:
         name: of a model in `baselines.models`.
         title: in tables and figures.
-        kind: "convolutional", "transformer" or "recurrent".
-        is_of_dissertation: one of its five; the others are of TASO's evaluation, or asked for beside them.
+        is_of_dissertation: one of its five; the others are of TASO's evaluation, or were added here.
     """
 
     name: str
     title: str
-    kind: str
     is_of_dissertation: bool = True
 
 
 _GRAPHS = (
-    PaperGraph("inception_v3", "InceptionV3", "convolutional"),
-    PaperGraph("resnet18", "ResNet-18", "convolutional"),
-    PaperGraph("resnet50", "ResNet-50", "convolutional"),
-    PaperGraph("squeezenet1_1", "SqueezeNet1.1", "convolutional"),
+    PaperGraph("inception_v3", "InceptionV3"),
+    PaperGraph("resnet18", "ResNet-18"),
+    PaperGraph("resnet50", "ResNet-50"),
+    PaperGraph("squeezenet1_1", "SqueezeNet1.1"),
     # The dissertation's "BERT" is the example of TASO's release: no softmax, bias, norm or residual.
-    PaperGraph("toy_bert", "BERT (TASO's toy)", "transformer"),
-    PaperGraph("bert_base", "BERT-base", "transformer", False),
-    PaperGraph("vit_s16", "ViT-S/16", "transformer", False),
-    PaperGraph("resnext50_32x4d", "ResNeXt-50", "convolutional", False),
-    PaperGraph("nasnet_a", "NasNet-A", "convolutional", False),
-    PaperGraph("nasrnn", "NasRNN", "recurrent", False),
+    PaperGraph("toy_bert", "BERT (TASO's toy)"),
+    PaperGraph("bert_base", "BERT-base", False),
+    PaperGraph("vit_s16", "ViT-S/16", False),
+    PaperGraph("resnext50_32x4d", "ResNeXt-50", False),
+    PaperGraph("nasnet_a", "NasNet-A", False),
+    PaperGraph("nasrnn", "NasRNN", False),
 )
 
 #: By name.

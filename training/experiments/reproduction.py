@@ -20,7 +20,7 @@ from training.experiments.experiment import Experiment, Results
 from training.experiments.graph_samplers import SAMPLERS_ON_GRAPHS
 from training.experiments.graph_scaling import SCALING
 from training.experiments.measurements.experiment import MEASUREMENTS
-from training.experiments.runs import MINUTES, Scale, Workplace, make_all
+from training.experiments.runs import MINUTES, AllFinished, Scale, Workplace, lock, make_all
 from training.experiments.runtime import TABLE_6_1
 from training.experiments.sampling import TABLE_6_2, TABLE_6_3
 from training.experiments.throughput import THROUGHPUT
@@ -63,6 +63,12 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
     """
     path = place.out / "REPORT.md"
     found = make_all([run for name in names for run in EXPERIMENTS[name].runs(scale, place)], place)
+    with lock(place.out, "report"):
+        _report(path, names, found, scale, place)
+    return path
+
+
+def _report(path: Path, names: Sequence[str], found: AllFinished, scale: Scale, place: Workplace) -> None:
     sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in names:
         experiment = EXPERIMENTS[name]
@@ -75,7 +81,6 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
         order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
         text = "\n".join([_TITLE, *(sections[name] for name in order if name in sections)])
         write_whole(path, text.encode())
-    return path
 
 
 def _sections(report: str) -> dict[str, str]:

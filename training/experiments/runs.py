@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from filelock import FileLock
 
+from torchrlopt.errors import OptionsError
 from torchrlopt.machine.device import cpu_name, num_usable_cores
 from torchrlopt.processes import end_with_parent
 from torchrlopt.storage.directory import write_whole
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
+MEASURING = "measuring"  # the lock of what is timed
 MEASURED = ("torch", "onnxruntime")  # what most runs that measure run graphs in
 MINUTES = 30.0  # most of one training of a row, if nothing else is said
 UNKNOWN_MACHINE = "a machine that was not noted"
@@ -83,7 +86,7 @@ class Run(abc.ABC, Generic[OutcomeT]):
 
     @property
     def num_steps(self) -> int:
-        """How often `make` tells that it went on."""
+        """How often `make` tells that it went on, at most."""
         return 1
 
     @property
@@ -101,7 +104,7 @@ class Run(abc.ABC, Generic[OutcomeT]):
         """Make it.
 
         Args:
-            tell: called `num_steps` times.
+            tell: called `num_steps` times at most.
 
         Returns:
             A dataclass of what JSON can hold.
@@ -174,7 +177,7 @@ def _outcomes_of(runs: Sequence[Run[Any]], out: Path) -> list[str]:
 
 def _depends_on(value: Any) -> Any:
     """What two equal runs have in common, as JSON can hold it."""
-    if isinstance(value, Run) and dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         # What is at its default is left out: a field that is new does not make all runs anew, and a default
         # that changes keeps the old ones: never change it, take another field.
         fields = [
@@ -182,12 +185,8 @@ def _depends_on(value: Any) -> Any:
             for field in dataclasses.fields(value)
             if field.compare and getattr(value, field.name) != field.default
         ]
-        return [
-            type(value).__name__,
-            value.name,
-            value.beside,
-            {each: _depends_on(getattr(value, each)) for each in fields},
-        ]
+        told = [type(value).__name__, {each: _depends_on(getattr(value, each)) for each in fields}]
+        return [told[0], value.name, value.beside, told[1]] if isinstance(value, Run) else told
     return [_depends_on(each) for each in value] if isinstance(value, tuple | list) else repr(value)
 
 
@@ -197,7 +196,7 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
     for run in runs:
         path = path_of(run, out)
         if path.exists():
-            given = json.loads(path.read_text(encoding="utf-8"))
+            given = _kept(path)
             found[run] = Finished(
                 run.read(given["outcome"]),
                 given["cpu_share"],
@@ -205,6 +204,14 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
                 given.get("seconds", 0.0),
             )
     return AllFinished(found)
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OptionsError("the file of a run is damaged; remove it", where=str(path)) from error
+    return found
 
 
 def make_all(runs: Sequence[Run[Any]], place: Workplace) -> AllFinished:
@@ -224,7 +231,9 @@ def make_all(runs: Sequence[Run[Any]], place: Workplace) -> AllFinished:
         for run in todo:
             if not path_of(run, place.out).exists():
                 progress.update(bar, description=run.name)
+                before = progress.tasks[bar].completed
                 make(run, place.out, lambda: progress.advance(bar))
+                progress.update(bar, completed=before + run.num_steps)
     return finished(runs, place.out)
 
 
@@ -244,7 +253,25 @@ def _ready(todo: Sequence[Run[Any]], place: Workplace) -> list[Run[Any]]:
 
 
 def make(run: Run[Any], out: Path, tell: Callable[[], None] = lambda: None) -> None:
-    """Make one run and keep it. All of them compute on one thread, as workers do."""
+    """Make one run and keep it, unless another command has made it meanwhile.
+
+    All of them compute on one thread, as workers do. Commands that share a folder wait for each other's run,
+    and no two of them measure at the same time.
+    """
+    path = path_of(run, out)
+    with lock(out, MEASURING if run.is_measurement else path.stem):
+        if not path.exists():
+            _make(run, path, tell)
+
+
+def lock(out: Path, name: str) -> FileLock:
+    """What only one process does at a time in a folder of experiments; others wait."""
+    folder = out / RUNS / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / name)
+
+
+def _make(run: Run[Any], path: Path, tell: Callable[[], None]) -> None:
     torch.set_num_threads(1)
     began, cpu_began = time.perf_counter(), time.process_time()
     outcome = run.make(tell)
@@ -252,12 +279,13 @@ def make(run: Run[Any], out: Path, tell: Callable[[], None] = lambda: None) -> N
     cpu_share = (time.process_time() - cpu_began) / seconds
     found = Finished(outcome, cpu_share, this_machine(), seconds)
     told = json.dumps(_without_nan(dataclasses.asdict(found)), allow_nan=False)
-    write_whole(path_of(run, out), told.encode())
+    write_whole(path, told.encode())
 
 
 def this_machine() -> str:
     """What runs are made on, in words."""
-    return f"{num_usable_cores()} cores of an {cpu_name()}, PyTorch {torch.__version__}"
+    cores = num_usable_cores()
+    return f"{cores} {'core' if cores == 1 else 'cores'} of an {cpu_name()}, PyTorch {torch.__version__}"
 
 
 def versions(*packages: str) -> str:

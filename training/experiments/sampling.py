@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy import stats
 
-from baselines.shared.paired import holm
 from training.experiments.experiment import Experiment, Results, table, write_csv
-from training.experiments.intervals import half_width
+from training.experiments.intervals import CONFIDENCE, differing, mean_and_half_width
 from training.experiments.runs import Scale, Workplace
 from training.experiments.thesis_run import NOTE, ThesisRun
 from training.learn_to_optimise.episodes import DriverTask
@@ -24,7 +21,6 @@ from training.samplers import HOMOGENEOUS, SAMPLERS
 DRIVERS = 3
 EPISODES = 10
 WINDOW = 1_000  # training steps at either end
-CONFIDENCE = 0.95
 Theirs = Mapping[str, tuple[float, float, float, float, float]]
 
 
@@ -89,7 +85,10 @@ class Comparison:
             "",
             *table(
                 ("sampler", "first", "last"),
-                ((sampler, *(interval(values) for values in pair)) for sampler, pair in ends.items()),
+                (
+                    (sampler, *(mean_and_half_width(values) for values in pair))
+                    for sampler, pair in ends.items()
+                ),
             ),
             "",
             *self._words(ends, scale.share),
@@ -194,30 +193,6 @@ def _ends(
 
 def _columns(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int) -> dict[str, np.ndarray]:
     return {name: both[end] for name, both in ends.items()}
-
-
-def interval(values: np.ndarray) -> str:
-    """The mean, [seeds] given, and the half width of its interval, where there is one."""
-    return f"{values.mean():.3g}" + (f" ± {half_width(values):.2g}" if len(values) > 1 else "")
-
-
-def differing(columns: Mapping[str, np.ndarray]) -> set[frozenset[str]]:
-    """Pairs of names whose runs with the same seeds differ by more than chance, [seeds] each.
-
-    By a paired t test; p-values are corrected for the number of pairs (Holm).
-    """
-    pairs = list(itertools.combinations(columns, 2))
-    found = [p_of(columns[one] - columns[other]) for one, other in pairs]
-    return {frozenset(pair) for pair, p in zip(pairs, holm(found), strict=True) if p < 1 - CONFIDENCE}
-
-
-def p_of(differences: np.ndarray) -> float:
-    """The p-value of a paired t test, of the differences of pairs; 1 for one pair."""
-    if len(differences) < 2:
-        return 1.0
-    if np.ptp(differences) == 0:
-        return float(differences[0] == 0)
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def _claim(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int, theirs: Theirs, column: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from torchrlopt.substitutions import load_library
 from training.collectors.collector import Collector
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.gym_task import ENVIRONMENTS, MAX_STEPS, GymTask
@@ -123,7 +124,7 @@ class ThroughputRun(Run[Speed]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return versions("gymnasium", *CONTENDERS[self.contender][0])
+        return f"{versions('gymnasium', *CONTENDERS[self.contender][0])} {load_library().hash}"
 
     @property
     def is_measurement(self) -> bool:

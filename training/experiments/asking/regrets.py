@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from training.experiments.asking.learners import LEARNERS
-from training.experiments.intervals import half_width, resampled_half_widths
+from training.experiments.intervals import half_width
 
-_FEW = 10  # of fewer, resampling tells too narrow an interval
 Key = tuple[str, str, str, int]  # row, subject, executor, seed
 
 
@@ -41,10 +40,9 @@ def by_subject(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
 
 
 def interval(values: np.ndarray) -> str:
-    """A mean over graphs in percent and its interval of 95 %; few graphs are not resampled."""
-    mean = float(values.mean())
-    below, above = [half_width(values)] * 2 if len(values) < _FEW else resampled_half_widths(values)
-    shown = f" ({100 * (mean - below):.1f} to {100 * (mean + above):.1f})" if len(values) > 1 else ""
+    """A mean over graphs in percent and its interval of 95 %, by Student's distribution."""
+    mean, half = float(values.mean()), half_width(values)
+    shown = f" ({100 * (mean - half):.1f} to {100 * (mean + half):.1f})" if len(values) > 1 else ""
     return f"{100 * mean:.1f} %{shown}"
 
 

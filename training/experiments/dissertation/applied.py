@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from training.experiments.dissertation import trainings
-from training.experiments.dissertation.row_run import ROW_TITLES, RowOutcome
+from training.experiments.dissertation.evaluation import DRAWN
+from training.experiments.dissertation.row_run import ROW_TITLES, SETTINGS, RowOutcome
 from training.experiments.dissertation.subjects import subjects, title_of
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.runs import Run, Scale, Workplace
@@ -83,7 +84,8 @@ def report_steps(results: Results, folder: Path) -> list[str]:
             "environment": [each.env_step_ms for each in mf],
             "real_mf": [each.played.step_ms for each in mf],
             "real_wm": [each.played.step_ms for each in wm],
-            "imagined": [each.imagined_step_ms for each in wm],
+            "imagined": [each.imagined_alike_ms for each in wm],
+            "imagined_batch": [each.imagined_step_ms for each in wm],
         }
         rows += [(graph, kind, seed, ms) for kind, each in named.items() for seed, ms in enumerate(each)]
         means = [float(np.mean(each)) for each in named.values()]
@@ -91,10 +93,11 @@ def report_steps(results: Results, folder: Path) -> list[str]:
     write_csv(folder / "step_times.csv", ("graph", "step", "seed", "milliseconds"), rows)
     figure = Figure(figsize=(6, 3), layout="constrained")
     panel = figure.subplots()
-    labels = ("the environment alone", "real, MF", "real, WM", "imagined")
+    batch = SETTINGS["wm"]["dream_batch"]
+    labels = ("the environment alone", "real, MF", "real, WM", "imagined", f"imagined, {batch} together")
     for number, label in enumerate(labels):
-        places = [i + 0.2 * number for i in range(len(cells))]
-        panel.bar(places, [float(cell[1 + number]) for cell in cells], 0.2, label=label)
+        places = [i + 0.16 * number for i in range(len(cells))]
+        panel.bar(places, [float(cell[1 + number]) for cell in cells], 0.16, label=label)
     panel.set_xticks(range(len(cells)), [str(cell[0]) for cell in cells], fontsize=7)
     panel.set_yscale("log")
     panel.set_ylabel("ms")
@@ -105,8 +108,8 @@ def report_steps(results: Results, folder: Path) -> list[str]:
         "![times](step_times.png)",
         "",
         "Processor time of a step of one episode: the environment's rewriting and pricing alone; with "
-        "observing it and asking the networks, 16 episodes side by side; and imagined, a whole batch side "
-        "by side.",
+        f"observing it and asking the networks, {DRAWN} episodes side by side; imagined, as many side by "
+        f"side; and imagined as in the training, {batch} side by side.",
         "",
         *table(header, cells),
         "",

@@ -139,6 +139,19 @@ def _words(
             f"{100 * (1 - 1 / float(np.median(ratios[each][row]))):.1f} % in {each}" for each in EXECUTORS
         )
         said.append(f"  Time saved: theirs {THEIR_WM[graph]} % of TensorFlow's on a GPU; ours {saved}.")
+    return said + _against_itself(ratios)
+
+
+def _against_itself(ratios: dict[str, dict[str, list[float]]]) -> list[str]:
+    """Said of executors in which the original differs from itself by more than its interval."""
+    said = []
+    for executor in EXECUTORS:
+        median, low, high = median_interval(ratios[executor][AGAIN])
+        if not low <= 1 <= high:
+            said.append(
+                f"  In {executor} the original differs from itself by {100 * abs(median - 1):.1f} %, beyond "
+                "its interval: no smaller difference there is the plans'."
+            )
     return said
 
 

@@ -20,8 +20,8 @@ from training.experiments.runs import MEASURED, Run, finished, versions
 
 EXECUTORS = ("eager", "onnxruntime")
 ORIGINAL, AGAIN = "original", "original again"
-ROUNDS = 5  # of which each gives one median for each plan
-ROUND_S = 0.4  # for each plan
+ROUNDS = 9  # of which each gives one median for each plan
+ROUND_S = 0.25  # for each plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,9 @@ class LatencyOutcome:
     """What a run leaves.
 
     Attributes:
-        milliseconds: by executor and plan: the median of each round. "original again" is the original graph
-            once more, which says how much two measurements of the same differ.
+        milliseconds: by executor and plan: the median of each round, of calls in turns, of which another
+            one is the first each time. "original again" is the original graph once more, which says how much
+            two measurements of the same differ.
         same: by plan, an earlier plan that leads to the same graph and was measured in its place.
     """
 
@@ -38,10 +39,15 @@ class LatencyOutcome:
     same: dict[str, str]
 
     def ratios(self, executor: str, plan: str) -> list[float]:
-        """Time of the original by that of a plan, in each round; above 1 is faster."""
+        """Time of the original by that of a plan, in each round; above 1 is faster.
+
+        The original's is the mean of its two, except against itself.
+        """
         of_all = self.milliseconds[executor]
-        mine = of_all[self.same.get(plan, plan)]
-        return [first / each for first, each in zip(of_all[ORIGINAL], mine, strict=True)]
+        mine, firsts = of_all[self.same.get(plan, plan)], of_all[ORIGINAL]
+        if plan != AGAIN:
+            firsts = [(one + other) / 2 for one, other in zip(firsts, of_all[AGAIN], strict=True)]
+        return [first / each for first, each in zip(firsts, mine, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +75,7 @@ class LatencyRun(Run[LatencyOutcome]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{ROUNDS} {ROUND_S} {versions(*MEASURED)}"
+        return f"turns {ROUNDS} {ROUND_S} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

@@ -14,6 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
+from torchrlopt.errors import RlOptError
+from torchrlopt.machine.profiling import trace, variant
 from training.device.prices import typical_prices
 from training.experiments.dissertation.libraries import OURS, library
 from training.experiments.dissertation.search_run import SearchRun, prices
@@ -130,11 +134,6 @@ class MeasuredRun(Run[Measured]):
 
 def measure(run: MeasuredRun) -> Measured:
     """Measure all forms in this process, which should be a new one."""
-    import torch
-
-    from torchrlopt.errors import RlOptError
-    from torchrlopt.machine.profiling import trace
-
     torch.set_num_threads(_THREADS)
     module, inputs = module_of(run.graph)
     (source,) = trace(module, inputs)
@@ -176,15 +175,13 @@ def measure(run: MeasuredRun) -> Measured:
 
 def _graph_of(form: Form, run: MeasuredRun) -> tuple[Any, int]:
     """The graph of a form, and how many steps led to it."""
-    from torchrlopt.machine.profiling import variant
-
     if not form.searcher:
         return graph_of(run.graph), 0
     is_walk = form.searcher == "walk"
     search = SearchRun(
         run.graph, "greedy" if is_walk else form.searcher, form.steps, rules=form.rules, executor=run.executor
     )
-    found = search.search()
+    found = search.search(search.steps)
     if is_walk:
         return variant(graph_of(run.graph), library(form.rules), found["steps"], form.seed, form.steps)
     return found["graph"], len(found["steps"])
@@ -211,8 +208,6 @@ def _call_mb(call: Callable[[], object]) -> float:
     Of the allocations that PyTorch tells its profiler: what is resident would not do, since executors keep
     blocks from one call to the next.
     """
-    import torch
-
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:

@@ -19,7 +19,7 @@ from training.experiments.graphs_of_paper import GRAPHS
 from training.experiments.runs import MEASURED, Run, versions
 
 BASE = "eager"
-#: Of the paper's and this issue's peers those that have a CPU, beside what we give it to.
+#: Of the paper's peers, and others of today, those that have a CPU, beside what we give it to.
 WANTED = (BASE, "tensorflow", "tensorflow_plain", "tvm", "onnxruntime", OURS)
 TITLES = {
     BASE: "PyTorch",

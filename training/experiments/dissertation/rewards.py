@@ -94,7 +94,7 @@ def report(results: Results, folder: Path) -> list[str]:
     best = max(trainings.ALPHAS, key=lambda alpha: float(np.mean(gains[trainings.reward_at(alpha)])))
     spread = max(float(np.mean(each)) for each in grid) - min(float(np.mean(each)) for each in grid)
     widest = max(half_width(each) for each in grid)
-    is_sure = len(seeds) > 1 and spread > 2 * widest
+    told = "no" if len(seeds) == 1 else "more than their" if spread > 2 * widest else "no more than their"
     return [
         "![rewards](fig4.6.png)",
         "",
@@ -107,7 +107,7 @@ def report(results: Results, folder: Path) -> list[str]:
         "",
         f"- Random play saves {random:.1f} %, greedy {greedy:.1f} %.",
         *_learnt(gains, random, greedy),
-        _of_grid(best, spread, is_sure),
+        _of_grid(best, spread, told),
         "- The dissertation calls R4 the simplest reward in its text, and lists it with alpha 0.5 under "
         "its figure; the simplest one, the fall of the run time alone, is R5 there.",
     ]
@@ -126,15 +126,24 @@ def _learnt(gains: Mapping[str, list[float]], random: float, greedy: float) -> l
     return said
 
 
-def _of_grid(best: float, spread: float, is_sure: bool) -> str:
+def _of_grid(best: float, spread: float, told: str) -> str:
+    """What is said of the alphas.
+
+    Args:
+        best: of them.
+        spread: of their means, in percent.
+        told: how that compares with intervals, which a single seed does not have.
+    """
     if spread < NOTHING:
         return f"- All alphas save the same here; theirs is best at {THEIR_ALPHA:g}."
-    told = "more" if is_sure else "no more"
-    rest = "" if is_sure else ": which alpha is best cannot be told from chance"
-    return (
-        f"- The best alpha here is {best:g}, theirs {THEIR_ALPHA:g}. The means of the grid lie {spread:.2g} "
-        f"% apart, {told} than their intervals{rest}."
-    )
+    apart = f"The grid's means lie {spread:.2g} % apart"
+    if told == "no":
+        rest = f"{apart}, and one seed has no intervals: the best of so many may be luck."
+    elif told.startswith("no more"):
+        rest = f"{apart}, {told} intervals: which alpha is best cannot be told from chance."
+    else:
+        rest = f"{apart}, {told} intervals."
+    return f"- The best alpha here is {best:g}, theirs {THEIR_ALPHA:g}. {rest}"
 
 
 def _shown(values: list[float]) -> str:

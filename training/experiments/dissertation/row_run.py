@@ -20,7 +20,7 @@ from training.episodes.play import CandidateChooser
 from training.episodes.random_keys import Purpose, torch_seed
 from training.experiments.dissertation.evaluation import DRAWN, Played, env_step_ms, played
 from training.experiments.dissertation.subjects import graph_of
-from training.experiments.runs import MINUTES, RUNS, Run
+from training.experiments.runs import MINUTES, RUNS, Run, path_of
 from training.learning.world_data import sequences
 from training.real_trainer import RealTrainer
 from training.scores.world_model_scores import episode_gains
@@ -53,7 +53,9 @@ class RowOutcome:
         real: what the same episodes really gained, by the reward of the training.
         real_steps: of the training.
         env_step_ms: processor time of a step of the environment alone.
-        imagined_step_ms: the same of an imagined step, batched; 0 without a world model.
+        imagined_step_ms: the same of an imagined step, in batches as large as the training's; 0 without a
+            world model.
+        imagined_alike_ms: the same with as many episodes side by side as real ones are drawn.
         cpu_seconds: of the training.
     """
 
@@ -65,6 +67,7 @@ class RowOutcome:
     env_step_ms: float
     imagined_step_ms: float
     cpu_seconds: float
+    imagined_alike_ms: float = math.nan  # runs of before have none
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> RowOutcome:
@@ -140,6 +143,17 @@ class RowRun(Run[RowOutcome]):
         graph, prices = graph_of(self.graph), prices_on(self.device)
         return trainer_of(self.config, self.folder, resume=resume, prices=prices, graph=graph)
 
+    def finished_trainer(self) -> RealTrainer | DreamTrainer:
+        """The training, which has ended.
+
+        Raises:
+            FileNotFoundError: what it came to is there, and the folder of the training is not.
+        """
+        if not (self.folder / STATE).exists():
+            file = path_of(self, self.out)
+            raise FileNotFoundError(f"there is no {self.folder / STATE}; remove {file}, and it is made again")
+        return self.trainer()
+
     def make(self, tell: Callable[[], None]) -> RowOutcome:
         """See `Run`."""
         trainer = self.trainer()
@@ -156,6 +170,7 @@ class RowRun(Run[RowOutcome]):
 
 def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator) -> float:
     """Processor time of one imagined step, of a whole batch of episodes together."""
+    trainer.dream(generator)  # the first does more than the others
     began = time.process_time()
     steps = trainer.dream(generator).num_steps
     return 1e3 * (time.process_time() - began) / steps
@@ -174,7 +189,7 @@ def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> RowOutcome:
     graph, cost = graph_of(name), cost_of(trainer.prices)
     trainer.controller.eval()
     foretold: list[float] = []
-    imagined_ms = 0.0
+    imagined_ms = alike_ms = 0.0
     if isinstance(trainer, DreamTrainer):
         latent = [trainer.controller.chooser() for _ in range(2)]
         told, rollout = played(graph, cost, latent, trainer.config)
@@ -182,6 +197,8 @@ def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> RowOutcome:
         gains = episode_gains(trainer.model, sequences(latent[1], rollout), generator)
         foretold, real = (each.tolist() for each in gains)
         imagined_ms = imagined_step_ms(trainer, generator)
+        trainer.config = dataclasses.replace(trainer.config, dream_batch=DRAWN)
+        alike_ms = imagined_step_ms(trainer, generator)
     else:
         told, rollout = played(graph, cost, [CandidateChooser(trainer.controller)] * 2, trainer.config)
         real = rollout.returns.tolist()
@@ -194,4 +211,5 @@ def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> RowOutcome:
         env_step_ms(graph, cost, told.steps),
         imagined_ms,
         trainer.cpu_seconds,
+        alike_ms,
     )

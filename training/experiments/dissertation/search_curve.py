@@ -10,14 +10,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from training.experiments.dissertation.libraries import OURS, TASO, TITLES, library
-from training.experiments.dissertation.search_run import NOISE, Found, SearchRun
+from training.experiments.dissertation.search_run import BUDGETS, NOISE, Found, SearchRun
 from training.experiments.experiment import Experiment, Results, table, write_csv
 from training.experiments.graphs_of_paper import GRAPHS, graphs_at
 from training.experiments.intervals import half_width
 from training.experiments.runs import Scale, Workplace
 
 STEPS = 50_000
-BUDGETS = (200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 ALPHAS = (1.02, 1.05, 1.1)
 #: Seconds of TASO's search on a GPU, from the literature.
 THEIR_SECONDS = {
@@ -99,8 +98,8 @@ def report(results: Results, folder: Path) -> list[str]:
         "",
         f"Share of the predicted time that is saved, after so many steps of {MAIN.title}. Means over "
         f"{scale.seeds} seeds with intervals of 95 %. The prices are those of eager PyTorch; where there are "
-        f"several seeds each operator's is disturbed by {NOISE:.0%}, since TASO measures its prices anew in "
-        "each run.",
+        f"several seeds each operator's is disturbed by {NOISE:.0%} for the search, since TASO measures its "
+        "prices anew in each run; what a plan saves is told by the undisturbed ones.",
         "",
         *table(
             (

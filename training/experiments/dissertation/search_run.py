@@ -19,6 +19,8 @@ from training.experiments.runs import Run
 #: Standard deviation of the logarithm of a price of an operator. TASO measures its prices at the start of
 #: each run, so that its runs differ; ours are fixed, and differ by this.
 NOISE = 0.05
+#: Expansions after which plans are scored, beside the last.
+BUDGETS = (10, 30, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 _PATIENCE_MS = 600_000.0  # a safeguard: what ends a search is its number of steps
 
 
@@ -37,43 +39,36 @@ class Found:
     """What a search has found.
 
     Attributes:
-        before_us: predicted time of the graph.
         progress: (expansions, seconds, predicted time of the best graph) at each time that it fell, and at
-            the end.
+            the end; by the search's own prices.
+        scored: (expansions, share of the time that the plan saves) after each of `BUDGETS`, by prices that
+            nothing has disturbed: by the disturbed ones that led it there a plan would look better than it
+            is.
         expansions: graphs whose candidates were listed.
         seconds: of the search, on the wall clock.
         is_exhausted: whether there was nothing left to expand.
     """
 
-    before_us: float
     progress: list[tuple[int, float, float]]
+    scored: list[tuple[int, float]]
     expansions: int
     seconds: float
     is_exhausted: bool
 
     @property
-    def after_us(self) -> float:
-        """Predicted time of the best graph."""
-        return self.progress[-1][2]
-
-    @property
     def gain(self) -> float:
-        """Share of the predicted time that is saved."""
-        return 1 - self.after_us / self.before_us
+        """Share of the predicted time that is saved in the end."""
+        return self.scored[-1][1]
 
     def gain_at(self, expansions: int) -> float:
-        """Share that was saved after so many expansions."""
-        best = self.before_us
-        for at, _, cost in self.progress:
-            if at > expansions:
-                break
-            best = cost
-        return 1 - best / self.before_us
+        """Share that was saved after so many expansions, or at the last time before that was scored."""
+        return max((each for each in self.scored if each[0] <= expansions), default=(0, 0.0))[1]
 
     @property
     def found_at(self) -> int:
         """Expansions before the best graph."""
-        return next(at for at, _, cost in self.progress if cost <= self.after_us * (1 + 1e-9))
+        least = self.progress[-1][2]
+        return next(at for at, _, cost in self.progress if cost <= least * (1 + 1e-9))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,33 +103,42 @@ class SearchRun(Run[Found]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{NOISE} {typical_prices(self.executor).to_json()}"
+        return f"{NOISE} {BUDGETS} {typical_prices(self.executor).to_json()}"
 
     def make(self, tell: Callable[[], None]) -> Found:
         """See `Run`."""
-        found = self.search()
+        found = self.search(self.steps)
         end = (found["expansions"], found["seconds"], found["cost_after_us"])
+        budgets = [each for each in BUDGETS if each < self.steps]
+        scored = [(each, self._gain(self.search(each)["graph"])) for each in budgets]
         tell()
         return Found(
-            found["cost_before_us"],
             [*map(tuple, found["progress"]), end],
+            [*scored, (self.steps, self._gain(found["graph"]))],
             found["expansions"],
             found["seconds"],
             found["exhausted"],
         )
 
-    def search(self) -> dict[str, Any]:
-        """What the core gives back."""
+    def _gain(self, graph: _C.Graph) -> float:
+        cost = prices(self.executor, 0)
+        before, after = (cost.metrics(each)["time_us"] for each in (graph_of(self.graph), graph))
+        return 1 - float(after) / float(before)
+
+    def search(self, steps: int) -> dict[str, Any]:
+        """What the core gives back after at most so many expansions."""
         return _C.search(
             graph_of(self.graph),
             library(self.rules),
             prices(self.executor, self.seed),
             searcher=self.searcher,
             budget_ms=_PATIENCE_MS,
-            budget_steps=self.steps,
+            budget_steps=steps,
             alpha=self.alpha,
         )
 
     def read(self, kept: Mapping[str, Any]) -> Found:
         """See `Run`."""
-        return Found(**{**kept, "progress": [(int(at), s, cost) for at, s, cost in kept["progress"]]})
+        progress = [(int(at), seconds, cost) for at, seconds, cost in kept["progress"]]
+        scored = [(int(at), gain) for at, gain in kept["scored"]]
+        return Found(**{**kept, "progress": progress, "scored": scored})

@@ -30,12 +30,10 @@ class TemperatureOutcome:
         foretold: what the world model at this temperature says that each gains, from its beginning and its
             actions alone.
         real: what it gained.
-        promised: mean reward of an imagined step in the last update, which says what the policy believed.
     """
 
     foretold: list[float]
     real: list[float]
-    promised: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +69,7 @@ class TemperatureRun(Run[TemperatureOutcome]):
 
     def make(self, tell: Callable[[], None]) -> TemperatureOutcome:
         """See `Run`."""
-        trainer = self.base.trainer()
+        trainer = self.base.finished_trainer()
         assert isinstance(trainer, DreamTrainer)
         seed = torch_seed(Purpose.TEMPERATURE, self.base.seed)
         trainer.config = dataclasses.replace(trainer.config, temperature_dream=self.temperature)
@@ -80,10 +78,8 @@ class TemperatureRun(Run[TemperatureOutcome]):
             trainer.policy = TwoStageController(trainer.model.state_width, trainer.policy.rules)
         optimiser = torch.optim.Adam(trainer.policy.parameters(), trainer.config.learning_rate)
         generator = torch.Generator().manual_seed(seed)
-        promised = 0.0
         for _ in range(self.updates):
             rollout = trainer.dream(generator)
-            promised = float(rollout.returns.sum()) / rollout.num_steps
             ppo.update(trainer.policy, optimiser, [rollout], trainer.config, generator)
             tell()
         trainer.policy.eval()
@@ -91,8 +87,8 @@ class TemperatureRun(Run[TemperatureOutcome]):
         rollout = played(graph_of(self.base.graph), cost_of(trainer.prices), latent, trainer.config)[1]
         seen = sequences(latent[1], rollout)
         foretold, real = episode_gains(trainer.model, seen, generator, self.temperature)
-        return TemperatureOutcome(foretold.tolist(), real.tolist(), promised)
+        return TemperatureOutcome(foretold.tolist(), real.tolist())
 
     def read(self, kept: Mapping[str, Any]) -> TemperatureOutcome:
         """See `Run`."""
-        return TemperatureOutcome(**kept)
+        return TemperatureOutcome(kept["foretold"], kept["real"])  # older files have more

@@ -16,11 +16,11 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.experiments.asking.learners import FAILED, LEARNERS, LEAST_UPDATES
+from training.experiments.asking.timing import AGREE, BLOCK, TRIES
 from training.experiments.efficiency.on_demand import AGAIN, Best, OnDemand
 from training.experiments.efficiency.pool import EXPANSIONS, pool
 from training.experiments.efficiency.rows import FREE, MOST_STEPS, MOST_TRIES, OF_POOL, ask, of_pool
 from training.experiments.efficiency.subjects import SUBJECTS, source_of
-from training.experiments.efficiency.timing import AGREE, BLOCK, TRIES
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, versions
 from training.train import trainer_of

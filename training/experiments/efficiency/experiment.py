@@ -17,8 +17,8 @@ from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS
 from training.experiments.efficiency.true_run import Times, TrueRun
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
+from training.experiments.intervals import p_of
 from training.experiments.runs import Run, Scale, Workplace
-from training.experiments.sampling import p_of
 
 BUDGETS = (10, 30, 100, 300, 1_000, 3_000)
 TITLES = {

@@ -13,7 +13,7 @@ from torchrlopt.machine.profiling import Source
 from torchrlopt.substitutions import load_library
 from training.episodes.answers import Answers
 from training.experiments.asking.learners import FAILED
-from training.experiments.efficiency.timing import ratios
+from training.experiments.asking.timing import ratios
 from training.graphs.fingerprint import fingerprint
 
 AGAIN = 2  # more blocks of what seems to be the fastest so far: the least of many times is a lucky one

@@ -15,9 +15,9 @@ from torchrlopt import _C
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.registry import Lowered
 from training.experiments.asking.learners import FAILED
+from training.experiments.asking.timing import AGREE, BLOCK, TRIES, least_seconds, ratios
 from training.experiments.efficiency.asking_run import AskingRun
 from training.experiments.efficiency.subjects import source_of
-from training.experiments.efficiency.timing import AGREE, BLOCK, TRIES, least_seconds, ratios
 from training.experiments.own_process import in_own_process
 from training.experiments.runs import MEASURED, Run, finished, versions
 from training.graphs.fingerprint import fingerprint
@@ -30,7 +30,7 @@ class Times:
     """What a run leaves.
 
     Attributes:
-        blocks: by fingerprint, the time of each block of calls as a share of the first graph's just before.
+        blocks: by fingerprint, the time of each block of calls as a share of the first graph's around it.
         first_ms: of a call of the first graph.
     """
 

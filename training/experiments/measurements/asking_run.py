@@ -48,7 +48,7 @@ class Asked:
         """[N], by how much the best after n measurements is slower than the fastest, as a share.
 
         Of the graphs measured so far the one is taken that was told to be fastest; compared are true times,
-        with that of the fastest by all calls. Where a row stops asking, its last choice stays.
+        with that of `space.fastest`. Where a row stops asking, its last choice stays.
         """
         told, true = space.told(seed), space.true
         times = told[self.order]

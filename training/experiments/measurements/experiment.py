@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from baselines.shared.paired import holm
 from training.config import Config
 from training.dream_trainer import RANDOM_UPDATES
 from training.experiments.asking import learners
@@ -15,6 +16,7 @@ from training.experiments.asking.learners import EXECUTORS, FAILED, LEARNERS, LE
 from training.experiments.asking.orders import BELIEF
 from training.experiments.asking.regrets import Key, by_subject, interval, of_executor, plot
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
+from training.experiments.intervals import p_of
 from training.experiments.measurements.asking_run import FORETOLD, ROWS, Asked, AskingRun
 from training.experiments.measurements.forecast_run import ForecastRun
 from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
@@ -23,6 +25,7 @@ from training.experiments.runs import Run, Scale, Workplace
 
 BUDGETS = (1, 3, 10, 30, 100, 300)
 _COMPARED_AT = (30, 100)
+PAIRS = (("wm", "mf"), ("wm_plus", "mf"), (BELIEF, "price"), (FORETOLD, BELIEF))
 CLOSE = 0.02
 _SMALL = 0.05  # share below which only that one is made
 _BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
@@ -133,8 +136,8 @@ def _spaces(measured: Mapping[tuple[str, str], MeasuredSpace]) -> list[str]:
         "Fastest and slowest as shares of the first graph's time; noise is the median difference of two "
         "measurements of a graph. Where all graphs are measured once and the fastest is taken, it is slower "
         "than the fastest by what stands in the last column: nobody can do better but by luck. The fastest "
-        "is the one by all of its calls, and how much slower a choice is, is told by calls that nobody was "
-        "told of: where a number is negative, these calls had another order.",
+        "is the one by the calls that rows are told of, and how much slower a choice is, is told by other "
+        "calls: where a number is negative, these had another order.",
         "",
         *table(header, cells),
         *[f"\nNot run by the executor, and told as {FAILED:g} times the first graph's time: {failed} graphs."]
@@ -154,21 +157,26 @@ def _table(regrets: Mapping[Key, np.ndarray]) -> list[str]:
             (
                 TITLES[row],
                 *shown,
-                f"{np.median(needed):.0f}" if np.isfinite(np.median(needed)) else "never",
+                f"{np.median(needed):.0f}" if np.isfinite(np.median(needed)) else "not",
                 f"{len(reached)} of {len(needed)}",
             )
         )
-    header = ("row", *(f"after {n}" for n in BUDGETS), f"to {CLOSE:.0%}, median", f"came to {CLOSE:.0%}")
+    header = ("row", *(f"after {n}" for n in BUDGETS), f"stays within {CLOSE:.0%} from", "at the end")
     return table(header, cells)
 
 
 def _needed(regrets: Mapping[Key, np.ndarray], row: str) -> np.ndarray:
-    """[subjects * seeds], measurements after which a row first stands within `CLOSE`; infinite for never."""
+    """[subjects * seeds], measurements from which on a row stands within `CLOSE`; infinite where it does not.
+
+    A row cannot know that it has come so far: where it leaves again for what it was told is faster, it had
+    not.
+    """
     found = []
     for key, regret in regrets.items():
         if key[0] == row:
-            close = np.nonzero(regret <= CLOSE)[0]
-            found.append(float(close[0] + 1) if len(close) else np.inf)
+            far = np.nonzero(regret > CLOSE)[0]
+            last = int(far[-1]) + 1 if len(far) else 0
+            found.append(float(last + 1) if last < len(regret) else np.inf)
     return np.array(found)
 
 
@@ -182,15 +190,15 @@ def _words(
         "dear because its reward is a measured latency, and what was measured once is not measured again, "
         "for any row."
     ]
+    at = _after(regrets, _COMPARED_AT)
+    chances = _chances(at)
     for executor in EXECUTORS:
-        own = of_executor(_after(regrets, _COMPARED_AT), executor)
+        own = of_executor(at, executor)
         means = {row: float(by_subject(own, row)[:, 0].mean()) for row in ROWS}
         order = sorted(ROWS, key=lambda row: means[row])
         listed = ", ".join(f"{TITLES[row]} {means[row]:.1%}" for row in order)
         said.append(f"- {executor}, after {_COMPARED_AT[0]} measurements, slower than the fastest: {listed}.")
-        for model in ("wm", "wm_plus"):
-            said.append(f"  {_against(own, model, 'mf')}")
-        said.append(f"  {_against(own, BELIEF, 'price')} {_against(own, FORETOLD, BELIEF)}")
+        said += [f"  {_against(own, *pair, chances[executor, *pair])}" for pair in PAIRS]
     steps = {
         row: np.mean([each.real_steps for key, each in found.items() if key[0] == row]) for row in LEARNERS
     }
@@ -212,14 +220,26 @@ def _words(
     return said
 
 
-def _against(regrets: Mapping[Key, np.ndarray], one: str, other: str) -> str:
+def _chances(regrets: Mapping[Key, np.ndarray]) -> dict[tuple[str, str, str], list[float]]:
+    """By executor and pair, p at each of `_COMPARED_AT`, corrected by Holm for all of them together."""
+    keys = [(executor, *pair) for executor in EXECUTORS for pair in PAIRS]
+    found = []
+    for executor, one, other in keys:
+        own = of_executor(regrets, executor)
+        found += [p_of(difference) for difference in (by_subject(own, one) - by_subject(own, other)).T]
+    corrected = iter(holm(found))
+    return {key: [next(corrected) for _ in _COMPARED_AT] for key in keys}
+
+
+def _against(regrets: Mapping[Key, np.ndarray], one: str, other: str, chances: Sequence[float]) -> str:
     """How two rows compare over the graphs, at `_COMPARED_AT` measurements."""
     told = []
-    for n, difference in zip(
-        _COMPARED_AT, (by_subject(regrets, one) - by_subject(regrets, other)).T, strict=True
-    ):
+    differences = (by_subject(regrets, one) - by_subject(regrets, other)).T
+    for n, difference, p in zip(_COMPARED_AT, differences, chances, strict=True):
         wins = int((difference < 0).sum())
-        told.append(f"{interval(difference)} after {n} (less on {wins} of {len(difference)} graphs)")
+        told.append(
+            f"{interval(difference)} after {n} (less on {wins} of {len(difference)} graphs, p = {p:.2g})"
+        )
     return f"{TITLES[one]} less {TITLES[other]}: {', '.join(told)}."
 
 

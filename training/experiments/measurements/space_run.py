@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from torchrlopt import _C
+from torchrlopt.errors import RlOptError
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.profiling import Source
 from torchrlopt.machine.profiling.garbage import no_garbage_collection
@@ -45,7 +47,6 @@ class MeasuredSpace:
         steps: that lead to each.
         next: see `Space`.
         keys: fingerprint of each.
-        price_us: predicted.
         ratios: [N][PASSES][calls], the time of a call by that of the first graph just
             before.
         first_us: median of the first graph's calls.
@@ -57,7 +58,6 @@ class MeasuredSpace:
     steps: list[Steps]
     next: list[list[int]]
     keys: list[str]
-    price_us: list[float]
     ratios: list[list[list[float]]]
     first_us: float
     reasons: dict[str, str]
@@ -78,8 +78,12 @@ class MeasuredSpace:
 
     @property
     def fastest(self) -> int:
-        """Position of the graph with the least time, by all of its calls."""
-        return int(np.argmin([np.median(np.concatenate(each)) if each else FAILED for each in self.ratios]))
+        """Position of the graph with the least time by the calls of the first pass.
+
+        `true` is of other calls: by the same ones the fastest of many would be the luckiest too, and any
+        choice slower than it.
+        """
+        return int(np.argmin([np.median(each[0]) if each else FAILED for each in self.ratios]))
 
     @property
     def noise(self) -> float:
@@ -136,15 +140,12 @@ class SpaceRun(Run[MeasuredSpace]):
     def read(self, kept: Mapping[str, Any]) -> MeasuredSpace:
         """See `Run`."""
         steps = [[(name, location) for name, location in each] for each in kept["steps"]]
-        return MeasuredSpace(**{**kept, "steps": steps})
+        fields = [field.name for field in dataclasses.fields(MeasuredSpace)]  # older files have more
+        return MeasuredSpace(**{**{name: kept[name] for name in fields}, "steps": steps})
 
 
 def measure(run: SpaceRun) -> MeasuredSpace:
     """Measure all graphs in this process, which should be a new one."""
-    import torch
-
-    from torchrlopt.errors import RlOptError
-
     torch.set_num_threads(THREADS)
     subject, cost = SUBJECTS[run.subject], cost_of(typical_prices(run.executor))
     source = subject.source()
@@ -176,7 +177,6 @@ def measure(run: SpaceRun) -> MeasuredSpace:
         space.steps,
         space.next,
         list(map(fingerprint, space.graphs)),
-        [float(cost.metrics(graph)["time_us"]) for graph in space.graphs],
         ratios,
         float(np.median(first_us)),
         reasons,

@@ -1,0 +1,51 @@
+"""What training in imagination is made of: embeddings of substitutions, optimisers, imagined episodes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.candidate_controller import Policy
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from torchrlopt.agent.observation import Schema
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.world.latent_controller import LatentController
+from torchrlopt.agent.world.world_model import WorldModel
+from torchrlopt.agent.world.world_state import WorldState
+from training.config import Config
+from training.episodes.random_keys import gumbel_of
+
+MODEL_LEARNING_RATE = 1e-3  # of the world model; that of the policy is `Config.learning_rate`
+
+
+@torch.no_grad()
+def rules_of(library: _C.Library, schema: Schema) -> Tensor:
+    """Embeddings of all substitutions, [S, D], by random networks that nothing trains."""
+    embedded: Tensor = SubstitutionEncoder(schema)(SubstitutionGraphs.of(library, schema))
+    return embedded
+
+
+def optimisers_of(
+    controller: LatentController, config: Config
+) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    """Of the world model, and of the policy."""
+    return (
+        torch.optim.Adam(controller.model.parameters(), MODEL_LEARNING_RATE),
+        torch.optim.Adam(controller.policy.parameters(), config.learning_rate),
+    )
+
+
+def imagine(
+    model: WorldModel, policy: Policy, start: WorldState, config: Config, generator: torch.Generator
+) -> Rollout:
+    """Episodes of a policy in a world model, from B states, as the configuration has them trained."""
+    return model.imagine(
+        start,
+        policy,
+        config.dream_horizon,
+        gumbel_of(generator),
+        generator,
+        config.temperature_dream,
+        config.doubt_penalty,
+    )
