@@ -34,7 +34,6 @@ def space() -> Space:
 
 def measured(space: Space, ratios: list[list[list[float]]]) -> MeasuredSpace:
     keys = list(map(fingerprint, space.graphs))
-    count = len(keys)
     return MeasuredSpace(
         load_library().names,
         space.graphs[0].text(),
