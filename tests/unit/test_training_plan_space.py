@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
@@ -11,49 +12,83 @@ from typer.testing import CliRunner
 
 from torchrlopt import _C
 from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions.proof.layers import Effort as Checking
+from torchrlopt.substitutions.proof.layers import check_one
+from torchrlopt.substitutions.proof.records import read_record, text_hash
 from training.device.prices import cost_of, typical_prices
 from training.plan_space import instances
 from training.plan_space.__main__ import COLUMNS, main
-from training.plan_space.search import LEAST_SHARE, Found, ask, decisions, is_admitted
+from training.plan_space.search import LEAST_SHARE, NOTHING, Effort, Found, ask, decisions, is_admitted
 
 COST = cost_of(typical_prices("eager"))
 APP = typer.Typer(add_completion=False)
 APP.command()(main)
+TWO_PRODUCTS = _C.parse_graph(
+    "graph (x: f32[8,256], %a: f32[256,256], %b: f32[256,256]) {\n"
+    "  p = MatMul(x, %a)\n  q = MatMul(x, %b)\n  y = Relu(p)\n  z = Tanh(q)\n  return y, z\n}"
+)
+SHORT = Effort(expansions=50, seeds=1)
+
+
+def asked(graph: _C.Graph, base: str, decision: str) -> Found:
+    libraries = {NOTHING: _C.Library(base), "further": _C.Library(f"{base}# family: further\n{decision}")}
+    control, found = ask(graph, libraries, COST, SHORT, ("eager", "some", "graph"))
+    assert (control.decision, found.decision) == (NOTHING, "further")
+    assert control.gain == 0
+    assert found.best_us <= found.chains_us <= found.first_us
+    return found
+
+
+def own(library: _C.Library, *names: str) -> str:
+    return "".join(f"# family: {library.family(name)}\n{library.text(name)}\n" for name in names)
 
 
 def test_a_decision_that_pays_is_found_to_pay() -> None:
     """Where the library has no merges, those of two siblings save what they save."""
-    graph = _C.parse_graph(
-        "graph (x: f32[8,256], %a: f32[256,256], %b: f32[256,256]) {\n"
-        "  p = MatMul(x, %a)\n  q = MatMul(x, %b)\n  y = Relu(p)\n  z = Tanh(q)\n  return y, z\n}"
-    )
-    poor = "# family: clean\n" + load_library().text("remove_transpose") + "\n"
-    libraries = {"": _C.Library(poor), "subsets": _C.Library(poor + decisions()["subsets"])}
-    (found,) = ask("matmuls", "two", graph, libraries, COST, 0.1)
+    two = _C.Library(decisions()["subsets"]).text("merge_two_matmuls")
+    library = load_library()
+    found = asked(TWO_PRODUCTS, own(library, "remove_transpose"), two)
     assert found.steps == 1
     assert found.is_won
     assert found.with_us < found.best_us == found.chains_us == found.first_us
-    everything = load_library()
-    known = {"": everything, "subsets": _C.Library(_text(everything) + decisions()["subsets"])}
-    (known_found,) = ask("matmuls", "two", graph, known, COST, 0.1)
-    assert not known_found.is_won, "the library merges all siblings already"
+    assert not asked(TWO_PRODUCTS, own(library, *library.names), two).is_won, "it merges all siblings already"
 
 
-def _text(library: _C.Library) -> str:
-    return "".join(f"# family: {library.family(name)}\n{library.text(name)}\n" for name in library.names)
+def test_a_decision_that_pays_only_after_other_steps_is_found_to_pay() -> None:
+    base = own(load_library(), "remove_double_neg")
+    odd = "substitution odd\n  y = Tanh(x)\n=>\n  a = Neg(x)\n  b = Tanh(a)\n  y = Neg(b)\n"
+    graph = _C.parse_graph(
+        "graph (x: f32[512,512]) {\n  a = Neg(x)\n  b = Tanh(a)\n  y = Neg(b)\n  return y\n}"
+    )
+    found = asked(graph, base, odd)
+    assert found.steps == 1
+    assert found.is_won, "its own step makes the graph dearer"
+
+
+def test_a_decision_that_is_never_used_wins_nothing() -> None:
+    two = _C.Library(decisions()["subsets"]).text("merge_two_matmuls")
+    found = asked(TWO_PRODUCTS, own(load_library(), "remove_transpose"), two.replace("== 2", "== 7"))
+    assert found.steps == 0
+    assert math.isnan(found.with_us)
+    assert found.gain == 0
 
 
 @pytest.mark.parametrize("name", sorted(decisions()))
 def test_decisions_are_proved_or_tested_and_no_part_of_the_library(name: str) -> None:
-    library = _C.Library(decisions()[name])
+    text = decisions()[name]
+    library = _C.Library(text)
     assert {library.family(each) for each in library.names} == {name}
     assert not set(library.names) & set(load_library(with_generated=True).names)
-    assert decisions()[name].count("\nproof ") == decisions()[name].count("\nsubstitution ")
-    assert "proof assumed" not in decisions()[name]
+    for each in library.names:
+        record = read_record(library, each)
+        assert record is not None
+        assert record.method in ("z3", "evaluation")
+        assert record.hash == text_hash(library, each), "proved is another text"
+        assert check_one(text, (each,), Checking(bindings=10, instances=0)).is_sound
 
 
 def found_of(gain: float) -> Found:
-    return Found("d", "f", "g", 100.0, 60.0, 50.0, 50.0 * (1 - gain), 1)
+    return Found("eager", "d", "f", "g", 100.0, 60.0, 50.0, 50.0 * (1 - gain), 1)
 
 
 def test_a_fifth_of_the_graphs_admits() -> None:
@@ -61,23 +96,32 @@ def test_a_fifth_of_the_graphs_admits() -> None:
     assert not is_admitted([found_of(0.03)] + [found_of(0.0)] * 5)
     assert is_admitted([found_of(0.03)] + [found_of(0.0)] * 4)
     assert not is_admitted([found_of(0.019)] * 5)
+    assert found_of(-0.01).gain == found_of(1e-15).gain == 0
 
 
-@pytest.mark.parametrize("family", ["gated_mlp", "relations", "separable_cell"])
-def test_graphs_of_a_family_differ_and_are_the_same_each_time(family: str) -> None:
-    graphs = dict(instances.blocks(family, 3))
-    assert len(graphs) == len({graph.text() for graph in graphs.values()}) == 3
-    assert [graph.text() for graph in graphs.values()] == [g.text() for _, g in instances.blocks(family, 3)]
+def test_graphs_differ_are_the_same_each_time_and_count_for_each_of_their_families() -> None:
+    wanted = ["gated_mlp", "relations", "separable_cell"]
+    given = list(instances.blocks(wanted, 3))
+    assert len({graph.text() for _, _, graph in given}) == len(given)
+    of_each = [family for families, _, _ in given for family in families.split()]
+    assert set(of_each) == set(wanted)
+    assert all(of_each.count(family) >= 3 for family in wanted)
+    assert [graph.text() for *_, graph in given] == [g.text() for *_, g in instances.blocks(wanted, 3)]
 
 
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "found.csv"
-    given = ["--families", "gated_mlp", "--models", "toy_bert", "--graphs", "2", "--seconds", "0.05"]
-    told = CliRunner().invoke(APP, [*given, "--csv", str(path)])
+    given = ["--families", "gated_mlp", "--models", "toy_bert", "--graphs", "1", "--expansions", "20"]
+    given += ["--executors", "eager,onnxruntime", "--seeds", "1", "--csv", str(path)]
+    told = CliRunner().invoke(APP, given)
     assert told.exit_code == 0, told.output
     assert "of no family" in " ".join(told.output.split())
     rows = list(csv.DictReader(path.open(encoding="utf-8")))
     assert tuple(rows[0]) == COLUMNS
-    assert [row["family"] for row in rows] == ["gated_mlp"] * 4 + ["models"] * 2
-    assert all(float(row["with_us"]) <= float(row["first_us"]) for row in rows)
+    per_graph = 2 * (1 + len(decisions()))
+    assert len(rows) == 2 * per_graph
+    assert [row["families"] for row in rows[-per_graph:]] == ["models"] * per_graph
+    CliRunner().invoke(APP, given)
+    again = list(csv.DictReader(path.open(encoding="utf-8")))
+    assert again == rows, "a search ends by its number of expansions"
     assert CliRunner().invoke(APP, ["--families", "gated_mpl"]).exit_code == 2

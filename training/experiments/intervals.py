@@ -28,8 +28,6 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """
     ordered = np.sort(np.asarray(values, dtype=float))
     below = int(stats.binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5))
-    if below and stats.binom.cdf(below - 1, len(ordered), 0.5) > (1 - CONFIDENCE) / 2:
-        below -= 1
     below = max(0, below - 1)
     return float(np.median(ordered)), float(ordered[below]), float(ordered[len(ordered) - 1 - below])
 

@@ -91,7 +91,10 @@ class Run(abc.ABC, Generic[OutcomeT]):
 
     @property
     def is_measurement(self) -> bool:
-        """Whether its times are of interest: then no other run is made meanwhile."""
+        """Whether its times are of interest: then no other run of the command is made meanwhile.
+
+        Other commands measure nothing in the same folder meanwhile; what else they do cannot be known.
+        """
         return False
 
     @property
@@ -178,12 +181,12 @@ def _outcomes_of(runs: Sequence[Run[Any]], out: Path) -> list[str]:
 def _depends_on(value: Any) -> Any:
     """What two equal runs have in common, as JSON can hold it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # What is at its default is left out: a field that is new does not make all runs anew, and a default
-        # that changes keeps the old ones: never change it, take another field.
+        # What is at its default is left out of runs: a field that is new does not make them all anew, and a
+        # default that changes keeps the old ones: never change it, take another field.
         fields = [
             field.name
             for field in dataclasses.fields(value)
-            if field.compare and getattr(value, field.name) != field.default
+            if field.compare and not (isinstance(value, Run) and getattr(value, field.name) == field.default)
         ]
         told = [type(value).__name__, {each: _depends_on(getattr(value, each)) for each in fields}]
         return [told[0], value.name, value.beside, told[1]] if isinstance(value, Run) else told
@@ -207,10 +210,13 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
 
 
 def _kept(path: Path) -> dict[str, Any]:
+    damaged = OptionsError("the file of a run is damaged; remove it", where=str(path))
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise OptionsError("the file of a run is damaged; remove it", where=str(path)) from error
+        raise damaged from error
+    if not {"outcome", "cpu_share"} <= set(found):
+        raise damaged
     return found
 
 

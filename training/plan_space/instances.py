@@ -1,7 +1,8 @@
-"""Graphs by family: single blocks of the curriculum in the sizes that people run, and real models."""
+"""Graphs by family: one block or two of the curriculum in the sizes that people run, and real models."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from baselines.graphs import graph_of
@@ -25,26 +26,33 @@ _BY_SPLIT: dict[Split, tuple[str, ...]] = {
 
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(name for names in _BY_SPLIT.values() for name in names))
 
+Instance = tuple[str, str, _C.Graph]  # families, name, graph
 
-def blocks(family: str, graphs: int) -> Iterator[tuple[str, _C.Graph]]:
-    """Graphs of distinct structures that have a block of a family, by name; fewer where there are no more.
+
+def blocks(families: Sequence[str], graphs: int) -> Iterator[Instance]:
+    """Graphs of distinct structures; those with two blocks count for both families.
 
     Args:
-        family: one of `FAMILIES`.
-        graphs: so many.
+        families: of `FAMILIES`.
+        graphs: so many of each at least; fewer where there are no more.
     """
-    split = next(split for split, names in _BY_SPLIT.items() if family in names)
-    seen: set[tuple[str, ...]] = set()
-    for number in range(_DRAWS * graphs):
-        sample = sample_graph(Purpose.PLAN_SPACE, number, split=split, progress=_BLOCK, sizes=USUAL)
-        if family in sample.families and sample.structures not in seen:
-            seen.add(sample.structures)
-            yield f"{split}_{number}", sample.graph
-        if len(seen) == graphs:
-            return
+    for split, of_split in _BY_SPLIT.items():
+        wanted = set(families) & set(of_split)
+        counts: Counter[str] = Counter()
+        seen: set[tuple[str, ...]] = set()
+        for number in range(_DRAWS * graphs):
+            left = {name for name in wanted if counts[name] < graphs}
+            if not left:
+                break
+            sample = sample_graph(Purpose.PLAN_SPACE, number, split=split, progress=_BLOCK, sizes=USUAL)
+            if left & set(sample.families) and sample.structures not in seen:
+                seen.add(sample.structures)
+                own = list(dict.fromkeys(name for name in sample.families if name in wanted))
+                counts.update(own)
+                yield " ".join(own), f"{split}_{number}", sample.graph
 
 
-def models(names: Sequence[str]) -> Iterator[tuple[str, _C.Graph]]:
+def models(names: Sequence[str]) -> Iterator[Instance]:
     """The graphs of real models."""
     for name in names:
-        yield name, graph_of(name)
+        yield MODELS, name, graph_of(name)

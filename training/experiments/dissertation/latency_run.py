@@ -41,8 +41,11 @@ class LatencyOutcome:
     def ratios(self, executor: str, plan: str) -> list[float]:
         """Time of the original by that of a plan, in each round; above 1 is faster.
 
-        The original's is the mean of its two, except against itself.
+        The original's is the mean of its two, except against itself once more; 1 for a plan that leaves the
+        original as it is.
         """
+        if self.same.get(plan, plan) == ORIGINAL:
+            return [1.0] * len(self.milliseconds[executor][ORIGINAL])
         of_all = self.milliseconds[executor]
         mine, firsts = of_all[self.same.get(plan, plan)], of_all[ORIGINAL]
         if plan != AGAIN:

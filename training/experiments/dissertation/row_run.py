@@ -168,12 +168,17 @@ class RowRun(Run[RowOutcome]):
         return RowOutcome.of(kept)
 
 
-def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator) -> float:
-    """Processor time of one imagined step, of a whole batch of episodes together."""
-    trainer.dream(generator)  # the first does more than the others
-    began = time.process_time()
-    steps = trainer.dream(generator).num_steps
-    return 1e3 * (time.process_time() - began) / steps
+def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator, batch: int) -> float:
+    """Processor time of one imagined step, of so many episodes together."""
+    config = trainer.config
+    trainer.config = dataclasses.replace(config, dream_batch=batch)
+    try:
+        trainer.dream(generator)  # the first does more than the others
+        began = time.process_time()
+        steps = trainer.dream(generator).num_steps
+        return 1e3 * (time.process_time() - began) / steps
+    finally:
+        trainer.config = config
 
 
 def _aligned(series: Mapping[str, list[tuple[int, float]]]) -> dict[str, list[float]]:
@@ -196,9 +201,9 @@ def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> RowOutcome:
         generator = torch.Generator().manual_seed(torch_seed(Purpose.EVALUATION, trainer.config.seed))
         gains = episode_gains(trainer.model, sequences(latent[1], rollout), generator)
         foretold, real = (each.tolist() for each in gains)
-        imagined_ms = imagined_step_ms(trainer, generator)
-        trainer.config = dataclasses.replace(trainer.config, dream_batch=DRAWN)
-        alike_ms = imagined_step_ms(trainer, generator)
+        imagined_ms, alike_ms = (
+            imagined_step_ms(trainer, generator, batch) for batch in (trainer.config.dream_batch, DRAWN)
+        )
     else:
         told, rollout = played(graph, cost, [CandidateChooser(trainer.controller)] * 2, trainer.config)
         real = rollout.returns.tolist()
