@@ -11,6 +11,8 @@ import pytest
 
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
+from training.config import Config
+from training.experiments import runs
 from training.experiments.dissertation import rivals, row_run
 from training.experiments.reproduction import EXPERIMENTS
 from training.experiments.runs import Run, Scale, Workplace, path_of, with_needs
@@ -57,3 +59,11 @@ def test_prices_of_another_device_are_another_run(run: row_run.RowRun | rivals.R
     other = dataclasses.replace(run, device="cuda")
     assert path_of(other, NOWHERE) != path_of(run, NOWHERE)
     assert other.name != run.name, "the folder of a training is named by it"
+
+
+def test_only_a_runs_own_defaults_are_left_out_of_its_name() -> None:
+    """Those of what it is configured by may change with the code, and what comes of it with them."""
+    *_, fields = runs._depends_on(RIVALS)
+    assert RIVALS.device == "cpu"
+    assert set(fields) == {"graph", "seed", "taso_steps"}
+    assert "learning_rate" in repr(runs._depends_on(Config()))

@@ -8,7 +8,7 @@ import pytest
 
 from training.experiments.cores_run import CoresOutcome, CoresRun
 from training.experiments.dissertation import improvements, toy_bert
-from training.experiments.dissertation.latency_run import AGAIN
+from training.experiments.dissertation.latency_run import AGAIN, ORIGINAL, LatencyOutcome
 from training.experiments.reproduction import _made_by, _sections
 from training.experiments.runs import AllFinished, Finished, Scale, Workplace
 
@@ -56,3 +56,11 @@ def test_it_is_said_where_the_original_differs_from_itself() -> None:
     both = [0.98, 1.02, 0.99, 1.01, 1.0, 0.98, 1.02, 0.99, 1.01]
     (told,) = improvements._against_itself({"eager": {AGAIN: slower}, "onnxruntime": {AGAIN: both}})
     assert told.startswith("  In eager the original differs from itself by 2.")
+
+
+def test_a_plan_that_changes_nothing_is_as_fast_as_the_original() -> None:
+    times = {ORIGINAL: [1.0, 1.02], AGAIN: [1.04, 1.0], "greedy": [0.5, 0.505]}
+    measured = LatencyOutcome({"eager": times}, {"random": ORIGINAL, "taso": "greedy"})
+    assert measured.ratios("eager", "random") == [1.0, 1.0]
+    assert measured.ratios("eager", "greedy") == measured.ratios("eager", "taso") == [2.04, 2.0]
+    assert measured.ratios("eager", AGAIN) == [1 / 1.04, 1.02]
