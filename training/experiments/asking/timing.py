@@ -15,6 +15,7 @@ from torchrlopt.machine.profiling.garbage import no_garbage_collection
 BLOCK = 4  # calls that are timed one after the other, after one that is not
 AGREE = 1.05  # of two blocks of the first graph, the larger by the smaller
 TRIES = 6  # until they agree
+HOW = f"{BLOCK} {AGREE} {TRIES}"  # what times depend on, for the names of runs
 
 Seconds = Callable[[], float]
 

@@ -16,7 +16,7 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.experiments.asking.learners import FAILED, LEARNERS, LEAST_UPDATES
-from training.experiments.asking.timing import AGREE, BLOCK, TRIES
+from training.experiments.asking.timing import HOW
 from training.experiments.efficiency.on_demand import AGAIN, Best, OnDemand
 from training.experiments.efficiency.pool import EXPANSIONS, pool
 from training.experiments.efficiency.rows import FREE, MOST_STEPS, MOST_TRIES, OF_POOL, ask, of_pool
@@ -84,7 +84,7 @@ class AskingRun(Run[Asked]):
         )
         own = typical_prices(self.executor).to_json()
         subject = f"{SUBJECTS[self.subject]} {load_library().hash}"
-        return f"{settings} {subject} {BLOCK} {AGREE} {TRIES} {AGAIN} {FAILED} {own} {versions(*MEASURED)}"
+        return f"{settings} {subject} {HOW} {AGAIN} {FAILED} {own} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

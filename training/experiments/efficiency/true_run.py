@@ -15,7 +15,7 @@ from torchrlopt import _C
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.registry import Lowered
 from training.experiments.asking.learners import FAILED
-from training.experiments.asking.timing import AGREE, BLOCK, TRIES, least_seconds, ratios
+from training.experiments.asking.timing import HOW, least_seconds, ratios
 from training.experiments.efficiency.asking_run import AskingRun
 from training.experiments.efficiency.subjects import source_of
 from training.experiments.own_process import in_own_process
@@ -90,7 +90,7 @@ class TrueRun(Run[Times]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{BLOCK} {AGREE} {TRIES} {versions(*MEASURED)}"
+        return f"{HOW} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:

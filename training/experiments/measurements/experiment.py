@@ -28,7 +28,7 @@ _COMPARED_AT = (30, 100)
 PAIRS = (("wm", "mf"), ("wm_plus", "mf"), (BELIEF, "price"), (FORETOLD, BELIEF))
 CLOSE = 0.02
 _SMALL = 0.05  # share below which only that one is made
-_BLOCKS, _MEMBERS, _EPOCHS, _BASES = 5, 4, 60, 1_000
+_BLOCKS, _MEMBERS, _EPOCHS, _BASES = 8, 4, 60, 1_000
 #: Updates of a training, in full; an update of "wm" and "wm_plus" takes longer.
 _UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
 _TITLES = {"random": "any order", FORETOLD: "the same, pre-trained", **learners.TITLES}
@@ -38,7 +38,7 @@ TITLES = {row: _TITLES[row] for row in ROWS}  # "the same" as the row before
 def spaces(scale: Scale) -> dict[tuple[str, str], SpaceRun]:
     """By subject and executor."""
     is_small = scale.share < _SMALL
-    blocks = 1 if is_small else _BLOCKS
+    blocks = 2 if is_small else _BLOCKS
     subjects = (QUICK,) if is_small else tuple(name for name in SUBJECTS if name != QUICK)
     return {
         (subject, executor): SpaceRun(subject, executor, blocks)

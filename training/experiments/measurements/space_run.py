@@ -6,7 +6,6 @@ With all answers known, asking costs nothing, the best is known, and rows are co
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,11 +16,10 @@ from numpy.typing import NDArray
 from torchrlopt import _C
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.machine.profiling import Source
-from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
 from training.device.prices import cost_of, typical_prices
+from training.experiments.asking import timing
 from training.experiments.asking.learners import FAILED
 from training.experiments.asking.space import Space, Steps
 from training.experiments.measurements.subjects import MOST_GRAPHS, SUBJECTS
@@ -31,7 +29,6 @@ from training.graphs.fingerprint import fingerprint
 
 PASSES = 2  # the first is what is told, the second what is true
 THREADS = 1
-_BLOCK = 4  # calls of a graph that are timed one after the other, after one that is not
 _TOGETHER = 40  # graphs that are held lowered at the same time
 
 Floats = NDArray[np.float64]
@@ -47,9 +44,8 @@ class MeasuredSpace:
         steps: that lead to each.
         next: see `Space`.
         keys: fingerprint of each.
-        ratios: [N][PASSES][calls], the time of a call by that of the first graph just
-            before.
-        first_us: median of the first graph's calls.
+        ratios: [N][PASSES][blocks], the time of a block of calls by that of the first graph before and after.
+        first_us: of the first graph's call, the median of its blocks.
         reasons: why graphs were not measured, by position.
     """
 
@@ -107,7 +103,7 @@ class SpaceRun(Run[MeasuredSpace]):
     Attributes:
         subject: a name in `SUBJECTS`.
         executor: that runs the graphs.
-        blocks: of timed calls of each graph, in each pass.
+        blocks: of timed calls of each graph in each pass, at least two.
     """
 
     subject: str
@@ -123,7 +119,8 @@ class SpaceRun(Run[MeasuredSpace]):
     def beside(self) -> str:
         """See `Run`."""
         return (
-            f"{PASSES} {_BLOCK} {MOST_GRAPHS} {typical_prices(self.executor).to_json()} {versions(*MEASURED)}"
+            f"{PASSES} {timing.HOW} {MOST_GRAPHS} {typical_prices(self.executor).to_json()} "
+            f"{versions(*MEASURED)}"
         )
 
     @property
@@ -154,23 +151,21 @@ def measure(run: SpaceRun) -> MeasuredSpace:
     ratios: list[list[list[float]]] = [[] for _ in space.graphs]
     reasons: dict[str, str] = {}
     first = source.lower(space.graphs[0], run.executor)
-    first_us: list[float] = []
-    with torch.no_grad(), no_garbage_collection():
-        for begin in range(0, len(space.graphs), _TOGETHER):
-            lowered: dict[int, Lowered] = {}
-            for place in range(begin, min(begin + _TOGETHER, len(space.graphs))):
-                try:
-                    lowered[place] = source.lower(space.graphs[place], run.executor)
-                    lowered[place](*source.inputs)
-                except RlOptError as error:
-                    lowered.pop(place, None)
-                    reasons[str(place)] = str(error).splitlines()[0]
-            for _ in range(PASSES):
-                for place, call in lowered.items():
-                    own, ours = _in_turns(call, first, source, run.blocks)
-                    ratios[place].append(own)
-                    first_us += ours
-            lowered.clear()
+    for begin in range(0, len(space.graphs), _TOGETHER):
+        lowered: dict[int, Lowered] = {}
+        for place in range(begin, min(begin + _TOGETHER, len(space.graphs))):
+            try:
+                lowered[place] = source.lower(space.graphs[place], run.executor)
+                timing.least_seconds(lowered[place], source)
+            except RlOptError as error:
+                lowered.pop(place, None)
+                reasons[str(place)] = str(error).splitlines()[0]
+        for _ in range(PASSES):
+            for place, call in lowered.items():
+                told = timing.ratios(call, first, source, run.blocks)
+                ratios[place].append([round(each, 5) for each in told])
+        lowered.clear()
+    first_s = [timing.least_seconds(first, source) for _ in range(PASSES * run.blocks)]
     return MeasuredSpace(
         library.names,
         space.graphs[0].text(),
@@ -178,28 +173,6 @@ def measure(run: SpaceRun) -> MeasuredSpace:
         space.next,
         list(map(fingerprint, space.graphs)),
         ratios,
-        float(np.median(first_us)),
+        1e6 * float(np.median(first_s)),
         reasons,
     )
-
-
-def _in_turns(call: Lowered, first: Lowered, source: Source, blocks: int) -> tuple[list[float], list[float]]:
-    """Ratios of calls to those of the first graph just before, and the latter's microseconds by block."""
-    ratios: list[float] = []
-    firsts: list[float] = []
-    for _ in range(blocks):
-        base, own = _timed(first, source), _timed(call, source)
-        firsts.append(float(np.median(base)))
-        ratios += [round(each / firsts[-1], 5) for each in own]
-    return ratios, firsts
-
-
-def _timed(call: Lowered, source: Source) -> list[float]:
-    """Microseconds of a block of calls."""
-    call(*source.inputs)  # brings its own weights back into the caches
-    times = []
-    for _ in range(_BLOCK):
-        begin = time.perf_counter()
-        call(*source.inputs)
-        times.append(1e6 * (time.perf_counter() - begin))
-    return times
