@@ -212,7 +212,7 @@ def test_only_one_measures_at_a_time(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     reproduce(tmp_path, "fig6.3")
     path = next((tmp_path / "runs").glob("*.json"))
-    for text in ('{"outcome": ', "{}", "[]"):
+    for text in ('{"outcome": ', "{}", "5"):
         path.write_text(text, encoding="utf-8")
         result = CliRunner().invoke(
             APP, ["fig6.3", "--share", "0.001", "--collector", "threads", "--out", str(tmp_path)]

@@ -212,10 +212,10 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
 def _kept(path: Path) -> dict[str, Any]:
     damaged = OptionsError("the file of a run is damaged; remove it", where=str(path))
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise damaged from error
-    if not {"outcome", "cpu_share"} <= set(found):
+    if not isinstance(found, dict) or not {"outcome", "cpu_share"} <= found.keys():
         raise damaged
     return found
 
