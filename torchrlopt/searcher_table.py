@@ -44,6 +44,7 @@ ROWS: tuple[SearcherRow, ...] = (
     SearcherRow(
         "iterated", _CORE, "chains again and again, from where its plan is cut and random steps lead"
     ),
+    SearcherRow("parts", _CORE, "iterated on parts of the graph, equal ones once, then on all of it"),
     SearcherRow("beam", _CORE, "keeps `beam_width` graphs"),
     SearcherRow("taso", _CORE, "cost-based backtracking with `alpha` (TASO, SOSP 2019, Algorithm 1)"),
     SearcherRow("annealing", _CORE, "walks at random, ever more rarely to dearer graphs, and keeps the best"),

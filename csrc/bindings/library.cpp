@@ -90,6 +90,13 @@ void bind_match_set(py::module_& m) {
            "The set of a graph made from this one by steps.")
       .def("__len__", &MatchSet::size)
       .def(
+          "position",
+          [](const MatchSet& set, NodeId id) {
+            set.graph().at(id);
+            return set.order().position(id);
+          },
+          py::arg("node"), "What orders the nodes: what a node reads has a smaller one.")
+      .def(
           "matches",
           [](const MatchSet& set, const Library& library) {
             set.require(library);

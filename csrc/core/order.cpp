@@ -10,6 +10,8 @@ namespace {
 
 constexpr double kNoReader = std::numeric_limits<double>::infinity();
 constexpr double kMinGap = 1e-9;  // relative to the position: below it doubles run out of digits
+constexpr double kBehind =
+    0.375;  // what reads the node is before it: where it stands until they change places
 
 size_t at(NodeId id) { return static_cast<size_t>(id); }
 
@@ -75,15 +77,53 @@ bool TopologicalOrder::place(const Graph& after, const Change& change) {
     }
     const double left = static_cast<double>(change.added.size() - i) + 1;
     const double gap = (ceilings[i] - floor) / left;
-    if (gap <= kMinGap * (1 + floor)) return false;
-    positions_.set(at(change.added[i]), floor + gap);
+    const bool is_between = gap > 0;
+    if (is_between && gap <= kMinGap * (1 + floor)) return false;
+    positions_.set(at(change.added[i]), floor + (is_between ? gap : kBehind));
   }
-  return std::all_of(change.changed.begin(), change.changed.end(), [&](NodeId id) {
-    const auto& inputs = after.node(id).inputs;
-    return std::all_of(inputs.begin(), inputs.end(), [&](const Value& input) {
-      return !input.present() || position(input.node) < position(id);
-    });
+  for (const std::vector<NodeId>* ids : {&change.added, &change.changed}) {
+    for (const NodeId id : *ids) {
+      for (const Value& input : after.node(id).inputs) {
+        if (!input.present() || position(input.node) < position(id)) continue;
+        if (!exchange(after, input.node, id)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// Only the nodes between the two ends of an edge that points backwards change places (Pearce and Kelly 2006,
+/// A dynamic topological sort algorithm for directed acyclic graphs). False where two of them share a place.
+bool TopologicalOrder::exchange(const Graph& graph, NodeId producer, NodeId reader) {
+  const double first = position(reader), last = position(producer);
+  const auto collect = [&](NodeId start, const auto& for_each_next) {
+    std::vector<NodeId> found{start};
+    std::unordered_set<NodeId> seen{start};
+    for (size_t i = 0; i < found.size(); ++i) {
+      for_each_next(found[i], [&](NodeId id) {
+        if (position(id) >= first && position(id) <= last && seen.insert(id).second) found.push_back(id);
+      });
+    }
+    std::sort(found.begin(), found.end(), [&](NodeId a, NodeId b) { return position(a) < position(b); });
+    return found;
+  };
+  std::vector<NodeId> ids = collect(producer, [&](NodeId id, const auto& visit) {
+    for (const Value& input : graph.node(id).inputs) {
+      if (input.present()) visit(input.node);
+    }
   });
+  const std::vector<NodeId> behind = collect(reader, [&](NodeId id, const auto& visit) {
+    for (const Use& use : graph.uses(id)) {
+      if (use.node >= 0) visit(use.node);
+    }
+  });
+  ids.insert(ids.end(), behind.begin(), behind.end());
+  std::vector<double> places;
+  for (const NodeId id : ids) places.push_back(position(id));
+  std::sort(places.begin(), places.end());
+  if (std::adjacent_find(places.begin(), places.end()) != places.end()) return false;
+  for (size_t i = 0; i < ids.size(); ++i) positions_.set(at(ids[i]), places[i]);
+  return true;
 }
 
 bool TopologicalOrder::depends_on(const Graph& graph, Value value, const std::vector<NodeId>& nodes) const {

@@ -26,8 +26,8 @@ class TopologicalOrder {
   explicit TopologicalOrder(const Graph& graph) { number(graph); }
 
   double position(NodeId id) const { return positions_[static_cast<size_t>(id)]; }
-  /// Follows a step: new nodes go between what they read and what reads them, all nodes are numbered anew
-  /// only where there is no such place.
+  /// Follows a step: new nodes go between what they read and what reads them, and nodes between the ends of
+  /// an edge that points backwards change places. All are numbered anew only where there is no room.
   void update(const Graph& after, const Change& change);
   /// True when `value` is, or depends on, an output of one of the nodes.
   bool depends_on(const Graph& graph, Value value, const std::vector<NodeId>& nodes) const;
@@ -35,6 +35,7 @@ class TopologicalOrder {
  private:
   void number(const Graph& graph);
   bool place(const Graph& after, const Change& change);
+  bool exchange(const Graph& graph, NodeId producer, NodeId reader);
 
   SharedVector<double> positions_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "match/apply.h"
 #include "match/backtracking.h"
 
 namespace rlopt {
@@ -210,6 +211,17 @@ MatchSet MatchSet::after(Graph next, const Library& library) const {
   const Change change = compare(graph_, next);
   result.update(std::move(next), change, library);
   return result;
+}
+
+std::optional<Change> MatchSet::step(const Match& match, const Library& library, std::string* refusal) {
+  Applied applied = apply_match(graph_, library, match, &order_);
+  if (!applied.graph) {
+    if (refusal != nullptr) *refusal = std::move(applied.refusal);
+    return std::nullopt;
+  }
+  applied.change.moves_dependence = moves_dependence(graph_, match, applied);
+  update(std::move(*applied.graph), applied.change, library);
+  return std::move(applied.change);
 }
 
 void MatchSet::update(Graph next, const Change& change, const Library& library) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,9 @@ namespace rlopt {
 class MatchSet {
  public:
   MatchSet(Graph graph, const Library& library);
+  /// Applies a match of this set and follows the step: what changed. Where it is refused nothing happens, and
+  /// `refusal`, where given, says why.
+  std::optional<Change> step(const Match& match, const Library& library, std::string* refusal = nullptr);
   /// Follows a step. Afterwards equal to `MatchSet(next, library)`. `library` must be the one of before.
   void update(Graph next, const Change& change, const Library& library);
   /// The set of a graph that was made from this one by edits (ids of surviving nodes are the same). Throws

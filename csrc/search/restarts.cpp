@@ -24,7 +24,8 @@ int walk_from(SearchTree& tree, int node, uint64_t count, std::mt19937_64& rando
   return at.node();
 }
 
-/// Takes the steps of the plan that the options give; the node where it ends.
+}  // namespace
+
 int follow_first(SearchTree& tree, int start) {
   Follower at(tree, start);
   for (const Step& step : tree.options().first) {
@@ -32,8 +33,6 @@ int follow_first(SearchTree& tree, int start) {
   }
   return at.node();
 }
-
-}  // namespace
 
 void search_with_restarts(SearchTree& tree, int start) {
   std::mt19937_64 random(tree.options().seed);
@@ -46,9 +45,12 @@ void search_with_restarts(SearchTree& tree, int start) {
 }
 
 void search_iteratively(SearchTree& tree, int start) {
+  const bool is_given = !tree.options().first.empty();
+  iterate(tree, start, is_given ? follow_first(tree, start) : search_greedily(tree, start, kMostOfIt));
+}
+
+void iterate(SearchTree& tree, int start, int local) {
   std::mt19937_64 random(tree.options().seed);
-  int local =
-      tree.options().first.empty() ? search_greedily(tree, start, kMostOfIt) : follow_first(tree, start);
   while (!tree.out_of_budget() && !tree.out_of_patience()) {
     // Few substitutions can be undone: the plan is cut somewhere and goes on another way.
     int cut = local;

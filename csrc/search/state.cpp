@@ -107,16 +107,14 @@ RewriteState::RewriteState(Graph graph, const Library& library, const CostModel&
 bool RewriteState::step(int substitution, int location) {
   const MatchPtr match = matches_.located(substitution, location).match;
   const Graph before = graph();
-  Applied applied = apply_match(before, *library_, *match, &matches_.order());
-  if (!applied.graph) return false;
-  applied.change.moves_dependence = moves_dependence(before, *match, applied);
-  matches_.update(std::move(*applied.graph), applied.change, *library_);
-  update_prices(before, applied.change);
+  const std::optional<Change> made = matches_.step(*match, *library_);
+  if (!made) return false;
+  const Change& change = *made;
+  update_prices(before, change);
   while (watchers_.size() < at(graph().end_id())) {
     watchers_.push_back(nullptr);
     read_watchers_.push_back(nullptr);
   }
-  const Change& change = applied.change;
   invalidate(watchers_, change.removed);
   invalidate(watchers_, change.changed);
   invalidate(read_watchers_, change.removed);

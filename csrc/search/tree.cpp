@@ -15,6 +15,7 @@ constexpr int kMaxLengthPerOperator = 2;  // each is brought into its normal for
 SearchTree::SearchTree(const Graph& graph, const Library& library, const CostModel& cost,
                        const SearchOptions& options, const std::function<bool()>& interrupted)
     : library_(library),
+      cost_(cost),
       options_(options),
       interrupted_(interrupted),
       slice_end_ms_(std::numeric_limits<double>::infinity()),
@@ -62,7 +63,7 @@ void SearchTree::hold(int node, std::shared_ptr<RewriteState> state) {
   held_order_.pop_front();
 }
 
-std::shared_ptr<RewriteState> SearchTree::state(int node) {
+std::shared_ptr<RewriteState> SearchTree::made(int node) {
   std::vector<int> path;
   int from = node;
   for (; from != kRoot && !held_.contains(from); from = nodes_[static_cast<size_t>(from)].parent) {
@@ -79,6 +80,11 @@ std::shared_ptr<RewriteState> SearchTree::state(int node) {
     }
     hold(node, state);
   }
+  return state;
+}
+
+std::shared_ptr<RewriteState> SearchTree::state(int node) {
+  std::shared_ptr<RewriteState> state = made(node);
   const int64_t before = state->num_evaluations();
   // An expansion that has begun may be finished where only steps are counted.
   state->evaluate(
@@ -113,6 +119,11 @@ void SearchTree::note_best(int node) {
   progress_.push_back({expansions_, clock_.elapsed_ms() / 1000, cost_us(node)});
 }
 
+Follower::~Follower() {
+  // What was best is asked for again: by who goes on from it, and at the end.
+  if (node_ == tree_.best()) tree_.hold(node_, state_);
+}
+
 void Follower::restart(int node) {
   node_ = node;
   state_ = std::make_shared<RewriteState>(*tree_.state(node));
@@ -139,9 +150,7 @@ SearchResult SearchTree::result() {
   }
   std::reverse(result.steps.begin(), result.steps.end());
   std::reverse(result.costs_us.begin(), result.costs_us.end());
-  RewriteState last = *root_;
-  for (const Step& step : result.steps) last.step(step.substitution, step.location);
-  result.graph = last.graph();
+  result.graph = made(best_)->graph();
   result.cost_before_us = cost_us(kRoot);
   result.cost_after_us = best_us();
   result.expansions = expansions_;

@@ -42,12 +42,16 @@ class SearchTree {
   /// Counts an expansion and gives the legal steps from a node, in canonical order.
   std::vector<Offer> expand(int node);
   int add(int parent, Step step, double cost_us);
+  /// Keeps the state of a node for those who ask for it later.
+  void hold(int node, std::shared_ptr<RewriteState> state);
   /// For callers who follow a state of their own; `evaluations`: since the last call.
-  void count_expansion(int64_t evaluations) {
-    ++expansions_;
+  void count_expansion(int64_t evaluations) { count_expansions(1, evaluations); }
+  void count_expansions(int64_t expansions, int64_t evaluations) {
+    expansions_ += expansions;
     candidates_ += evaluations;
   }
 
+  int64_t expansions() const { return expansions_; }
   bool out_of_budget();
   /// Ends the search for good where as many expansions as `patience` found nothing cheaper.
   bool out_of_patience();
@@ -60,6 +64,7 @@ class SearchTree {
   double fraction_used() const;
 
   const Library& library() const { return library_; }
+  const CostModel& cost() const { return cost_; }
   const SearchOptions& options() const { return options_; }
   SearchResult result();
 
@@ -72,10 +77,12 @@ class SearchTree {
   };
   static constexpr size_t kMaxHeld = 1500;
 
-  void hold(int node, std::shared_ptr<RewriteState> state);
   void note_best(int node);
+  /// The graph of a node; of its candidates those are evaluated that were.
+  std::shared_ptr<RewriteState> made(int node);
 
   const Library& library_;
+  const CostModel& cost_;
   const SearchOptions& options_;
   const std::function<bool()>& interrupted_;
   OwnClock clock_;
@@ -97,6 +104,9 @@ class SearchTree {
 class Follower {
  public:
   Follower(SearchTree& tree, int node) : tree_(tree) { restart(node); }
+  ~Follower();
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
   void restart(int node);
   int node() const { return node_; }
   RewriteState& state() { return *state_; }
@@ -128,6 +138,13 @@ void search_with_restarts(SearchTree& tree, int start);
 /// Iterated local search: the plan is cut, some random steps are taken, greedy with chains goes on; a plan
 /// that is no dearer takes its place.
 void search_iteratively(SearchTree& tree, int start);
+/// The same from a plan that leads from `start` to `local`.
+void iterate(SearchTree& tree, int start, int local);
+/// Takes the steps of the plan that the options give; the node where it ends.
+int follow_first(SearchTree& tree, int start);
+/// Greedy with chains; iterated local search of each part of the graph, of two neighbours together, of four;
+/// and of the whole graph from the cheaper plan. Of a graph that is one part: iterated local search.
+void search_by_parts(SearchTree& tree, int start);
 /// Keeps the cheapest graphs of each length.
 void search_beam(SearchTree& tree, int start, int width);
 /// TASO (SOSP 2019), Algorithm 1, from several starts.

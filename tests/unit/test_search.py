@@ -93,7 +93,7 @@ def test_every_searcher_merges_three_unequal_products_in_one_step(searcher: str)
 
 def test_an_unknown_searcher_is_refused_though_there_is_no_time() -> None:
     graph = _C.parse_graph(THREE)
-    names = "none, greedy, chains, restarts, iterated, beam, taso, annealing, random, best_known"
+    names = "none, greedy, chains, restarts, iterated, parts, beam, taso, annealing, random, best_known"
     with pytest.raises(RlOptError, match=f"unknown searcher 'gredy'; expected one of {names}"):
         _C.search(graph, _C.Library(LIBRARY), _C.CostModel(), searcher="gredy", budget_ms=1e-9)
 
@@ -114,7 +114,7 @@ def test_backtracking_crosses_a_hill_that_greedy_does_not() -> None:
     assert tight.steps == ()
 
 
-@pytest.mark.parametrize("searcher", ["chains", "restarts", "iterated"])
+@pytest.mark.parametrize("searcher", ["chains", "restarts", "iterated", "parts"])
 def test_chains_cross_a_short_hill(searcher: str) -> None:
     _, plan = run(HILL, searcher=searcher, budget_steps=50)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
@@ -129,7 +129,7 @@ def test_chains_that_are_cut_leave_time_for_the_waves_after_them(steps: int) -> 
     assert found["cost_after_us"] < 0.94 * found["cost_before_us"], "0.97 where later waves are left out"
 
 
-@pytest.mark.parametrize("searcher", ["restarts", "iterated"])
+@pytest.mark.parametrize("searcher", ["restarts", "iterated", "parts"])
 def test_repeated_searches_go_on_until_the_budget_ends_and_depend_on_the_seed_only(searcher: str) -> None:
     graph = _C.parse_graph(THREE)
     library = load_library()

@@ -18,7 +18,7 @@ from torchrlopt.executors import registry
 from torchrlopt.machine import device
 from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
-from torchrlopt.options import Options
+from torchrlopt.options import MAX_BUDGET_MS, Options
 from torchrlopt.plan import search, verdicts
 from torchrlopt.plan.record import PlanRecord, priced, proof_of
 from torchrlopt.plan.store import PlanStore, make_key
@@ -29,6 +29,9 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
+#: A graph with more gets more time, in proportion: in 300 ms greedy search took a third of the merges that a
+#: graph of 7,000 operators offers.
+OPERATORS_OF_BUDGET = 1500
 PLAN_FORMAT = 6  # raised when a stored plan's meaning, or prices without a profile, change
 
 
@@ -174,7 +177,7 @@ def make_plan(
         found = _stored_plan(program, library, graph_hash, key)
     report.is_cache_hit = found is not None and found.is_stored
     if found is None:
-        plan = search_plan(program.graph, library, cost, options)
+        plan = search_plan(program.graph, library, cost, with_budget_for(program.graph, options))
         found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
     tell_plan(subject, found, options, report)
     return found
@@ -226,6 +229,12 @@ def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, option
     """
     searcher: search.Searcher = searcher_table.module_of(options.searcher).make_searcher(options, library)
     return searcher.search(graph, library, cost, options)
+
+
+def with_budget_for(graph: _C.Graph, options: Options) -> Options:
+    """The options, with as much more time as the graph has more operators than `OPERATORS_OF_BUDGET`."""
+    factor = max(1.0, graph.num_operators / OPERATORS_OF_BUDGET)
+    return dataclasses.replace(options, budget_ms=min(factor * options.budget_ms, MAX_BUDGET_MS))
 
 
 def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:

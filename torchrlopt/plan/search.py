@@ -108,8 +108,9 @@ class ClassicSearcher:
     """The searches of the C++ core; the rows of `searcher_table` name them.
 
     Args:
-        patience: of "iterated": expansions that may bring nothing before it ends; 0 for any number.
-        first: of "iterated": steps that it goes on from, instead of those of greedy with chains.
+        patience: of "iterated" and "parts": expansions that may bring nothing before they end; 0 for any
+            number.
+        first: of "iterated" and "parts": steps that they go on from, instead of those of greedy with chains.
     """
 
     def __init__(self, patience: int = 0, first: Sequence[tuple[str, int]] = ()) -> None:

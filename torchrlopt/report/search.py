@@ -6,7 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-_FINDERS = {"networks": "the agent's networks", "iterated": "iterated local search"}
+_FINDERS = {
+    "networks": "the agent's networks",
+    "parts": "iterated local search of parts and whole",
+    "iterated": "iterated local search",
+}
 
 
 @dataclasses.dataclass(frozen=True)

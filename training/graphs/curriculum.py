@@ -110,6 +110,29 @@ def sample_graph(
     raise RuntimeError(f"no graph for the key {key} in the split {split!r}")
 
 
+def stacked_graph(*key: int, operators: int, repeats: int = 1, sizes: Sizes = USUAL) -> Sample:
+    """A stack of blocks of the test's families, as deep as it takes.
+
+    Args:
+        *key: any number of non-negative integers.
+        operators: of the graph at least.
+        repeats: how often each block stands in a row before another one comes.
+        sizes: choices of the free parameters.
+    """
+    rng = generator(*key)
+    is_image = rng.random() < 0.5
+    blocks, parameters = _blocks(is_image, "test"), _parameters(is_image, sizes, rng)
+    names, families, structures = list(blocks), [], []
+    sketch, value = _begin(is_image, parameters)
+    while sketch.operators < operators:
+        name, seed = names[int(rng.integers(len(names)))], int(rng.integers(2**32))
+        families.append(name)
+        structures.append(_structure(blocks[name], is_image, parameters, seed))
+        for _ in range(repeats):
+            value = blocks[name](sketch, value, np.random.default_rng(seed))
+    return Sample(sketch.finish(value), tuple(families), parameters, tuple(structures))
+
+
 def _belongs(family: str, structure: str, split: Split) -> bool:
     if split == "test":
         return True
@@ -119,12 +142,7 @@ def _belongs(family: str, structure: str, split: Split) -> bool:
 
 def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None, sizes: Sizes) -> Sample:
     is_image = rng.random() < 0.5
-    blocks, choices = _blocks(is_image, split), sizes.image if is_image else sizes.sequence
-    numbers = rng.random(len(choices)) if unit is None else unit
-    parameters = {
-        name: options[int(number * len(options))]
-        for (name, options), number in zip(choices.items(), numbers, strict=True)
-    }
+    blocks, parameters = _blocks(is_image, split), _parameters(is_image, sizes, rng, unit)
     names = list(blocks)
     depth = 1 + int(rng.random() * (1 + 3 * progress)) if progress > 0.2 else 1
     families, structures = [], []
@@ -148,6 +166,17 @@ def _blocks(is_image: bool, split: Split) -> dict[str, Block]:
     held_out = {name: block for name, block in seen.items() if name in HELD_OUT_FAMILIES}
     unseen = UNSEEN_IMAGE_BLOCKS if is_image else UNSEEN_SEQUENCE_BLOCKS
     return held_out if split == "held_out" else held_out | unseen
+
+
+def _parameters(
+    is_image: bool, sizes: Sizes, rng: Generator, unit: np.ndarray | None = None
+) -> dict[str, int]:
+    choices = sizes.image if is_image else sizes.sequence
+    numbers = rng.random(len(choices)) if unit is None else unit
+    return {
+        name: options[int(number * len(options))]
+        for (name, options), number in zip(choices.items(), numbers, strict=True)
+    }
 
 
 def _begin(is_image: bool, parameters: dict[str, int]) -> tuple[Sketch, tuple[int, int]]:

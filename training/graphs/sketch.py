@@ -11,11 +11,16 @@ Value = tuple[int, int]
 
 
 class Sketch:
-    """A graph under construction; every operator is checked by the core's shape inference."""
+    """A graph under construction; every operator is checked by the core's shape inference.
+
+    Attributes:
+        operators: how many were made.
+    """
 
     def __init__(self) -> None:
         self._builder = _C.GraphBuilder()
         self._names = 0
+        self.operators = 0
 
     def _name(self, stem: str) -> str:
         self._names += 1
@@ -35,10 +40,12 @@ class Sketch:
 
     def op(self, op: str, *inputs: Value, **attrs: Any) -> Value:
         """The first output of an operator."""
+        self.operators += 1
         return (self._builder.add_node(op, list(inputs), attrs), 0)
 
     def split(self, value: Value, axis: int, sizes: list[int]) -> list[Value]:
         """All outputs of a Split."""
+        self.operators += 1
         node = self._builder.add_node("Split", [value], {"axis": axis, "sizes": sizes})
         return [(node, i) for i in range(len(sizes))]
 

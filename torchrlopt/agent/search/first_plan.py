@@ -1,6 +1,7 @@
 """The plan from which networks go on: the core's searches make it, whose expansions cost little.
 
-Greedy search, greedy search with chains, then iterated local search from the cheaper plan of the two.
+Greedy search, greedy search with chains, then iterated local search of the parts of the graph, and of all of
+it from the cheapest plan so far.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torchrlopt.plan.search import Plan
 
 #: Of what greedy leaves of the budget, for greedy with chains.
 CHAINS_SHARE = 0.8
-#: Of what is left then, for iterated local search.
-ITERATED_SHARE = 0.7
+#: Of what is left then, for iterated local search of the parts and of the whole.
+PARTS_SHARE = 0.7
 #: Expansions of iterated local search that may bring nothing, for each second of the budget.
 PATIENCE = 4000
 
@@ -39,7 +40,7 @@ def first_plan(
         A plan whose counters and curve are of all three together.
     """
     best = _classic("greedy", graph, library, cost, options)
-    for name, share in (("chains", CHAINS_SHARE), ("iterated", ITERATED_SHARE)):
+    for name, share in (("chains", CHAINS_SHARE), ("parts", PARTS_SHARE)):
         left = left_of(options, begin, best.expansions, share)
         if left is None:
             break

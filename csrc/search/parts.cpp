@@ -1,0 +1,229 @@
+// A search part by part: what is found for one part is done to all that are like it.
+#include <algorithm>
+#include <unordered_map>
+
+#include "search/part.h"
+#include "search/tree.h"
+
+namespace rlopt {
+
+namespace {
+
+constexpr size_t kSmallest = 20;  // operators of a part
+constexpr size_t kFewest = 4;     // parts: in smaller graphs they hide more from each other than is saved
+constexpr double kUntil[] = {.35, .55, .7};  // of the budget: for parts, for two of them, for four
+constexpr int64_t kFirstTurn = 100;          // expansions; twice as many where no part gained anything
+
+/// A step by what it matches, so that it can be taken in another graph.
+struct NamedStep {
+  int substitution;
+  std::vector<NodeId> nodes;
+  NodeId first_new;  // ids from here on are made by the step
+  NodeId end_new;
+};
+
+std::vector<NamedStep> name_steps(const Graph& graph, const Library& library,
+                                  const std::vector<Step>& steps) {
+  if (steps.empty()) return {};
+  std::vector<NamedStep> named;
+  MatchSet matches(graph, library);
+  for (const Step& step : steps) {
+    const MatchPtr match = matches.located(step.substitution, step.location).match;
+    const NodeId first_new = matches.graph().end_id();
+    if (!matches.step(*match, library)) throw Error("a step of a part does not apply");
+    named.push_back({step.substitution, match->nodes, first_new, matches.graph().end_id()});
+  }
+  return named;
+}
+
+/// Takes the steps of a part in a graph that holds it. `origins`: by id in the part, its node there. A step
+/// is left out where it is not there, as what the part shares with others has changed.
+void take(SearchTree& tree, Follower& at, std::vector<NodeId> origins, const std::vector<NamedStep>& steps) {
+  for (const NamedStep& step : steps) {
+    origins.resize(static_cast<size_t>(step.end_new), -1);
+    std::vector<NodeId> nodes;
+    for (const NodeId id : step.nodes) nodes.push_back(origins[static_cast<size_t>(id)]);
+    const auto location = at.state().matches().of(step.substitution).find_nodes(nodes);
+    const NodeId first_new = at.state().graph().end_id();
+    if (!location || !tree.has_room(at.node())) continue;
+    if (!at.step({step.substitution, static_cast<int>(*location)})) continue;
+    // Fewer nodes are made where some are there already: which ones, nobody says.
+    if (at.state().graph().end_id() - first_new != step.end_new - step.first_new) continue;
+    for (NodeId id = step.first_new; id < step.end_new; ++id) {
+      origins[static_cast<size_t>(id)] = first_new + (id - step.first_new);
+    }
+  }
+}
+
+/// Parts that are alike, and the best plan that is known for them.
+struct Kind {
+  Part part;                     // the first of them
+  std::vector<size_t> children;  // places of the level below that this one is made of
+  std::vector<Step> steps = {};
+  std::vector<NamedStep> named = {};  // the same
+  bool is_idle = false;               // its last turn brought nothing
+  bool is_done = false;               // there is nowhere else to go
+};
+
+/// Where a part stands in the graph.
+struct Place {
+  size_t kind;
+  std::vector<NodeId> origins;
+  size_t begin, end;  // in the order of the cut
+};
+
+struct Level {
+  std::vector<Kind> kinds;
+  std::vector<Place> places;                          // one behind another
+  std::unordered_map<uint64_t, size_t> kind_of = {};  // by the hash of the part
+};
+
+class SearchByParts {
+ public:
+  SearchByParts(SearchTree& tree, Graph graph)
+      : tree_(tree), graph_(std::move(graph)), cut_(cut(graph_, kSmallest)), gained_at_(tree.expansions()) {
+    for (size_t i = 0; i + 1 < cut_.borders.size(); ++i) {
+      add(level_, cut_.borders[i], cut_.borders[i + 1], {});
+    }
+  }
+
+  size_t num_places() const { return level_.places.size(); }
+
+  /// Searches the kinds of parts in turns until a part of the budget is used: greedily first, so that each
+  /// has a plan. Those of which the last turn made something cheaper are searched again; where there is none,
+  /// all are, for longer.
+  void search(double until) {
+    auto& kinds = level_.kinds;
+    int64_t expansions = kFirstTurn;
+    bool are_all = true;
+    const auto is_open = [](const Kind& kind) { return !kind.is_done; };
+    for (uint64_t turn = 0; std::any_of(kinds.begin(), kinds.end(), is_open); ++turn) {
+      for (Kind& kind : kinds) {
+        if (kind.is_done || (kind.is_idle && !are_all)) continue;
+        if (tree_.fraction_used() >= until || tree_.out_of_budget() || is_out_of_patience()) return name();
+        search(kind, turn, expansions);
+      }
+      are_all = std::all_of(kinds.begin(), kinds.end(),
+                            [](const Kind& kind) { return kind.is_idle || kind.is_done; });
+      if (are_all) expansions *= 2;
+    }
+    name();
+  }
+
+  /// Goes on with parts of two neighbours each.
+  void join() {
+    below_ = std::exchange(level_, {});
+    for (size_t i = 0; i < below_.places.size(); i += 2) {
+      std::vector<size_t> children{i};
+      if (i + 1 < below_.places.size()) children.push_back(i + 1);
+      const size_t end = below_.places[children.back()].end;
+      add(level_, below_.places[i].begin, end, std::move(children));
+    }
+    for (Kind& kind : level_.kinds) {
+      if (tree_.out_of_budget()) break;
+      begin(kind);
+    }
+  }
+
+  /// Takes the steps that were found for all parts; the node where they end.
+  int put_together(int start) {
+    Follower at(tree_, start);
+    for (const Place& place : level_.places) {
+      if (tree_.out_of_budget()) break;
+      take(tree_, at, place.origins, level_.kinds[place.kind].named);
+    }
+    return at.node();
+  }
+
+ private:
+  void add(Level& level, size_t begin, size_t end, std::vector<size_t> children) {
+    Part part = part_of(graph_, cut_, begin, end);
+    const auto [found, is_new] = level.kind_of.emplace(part.graph.hash(), level.kinds.size());
+    level.places.push_back({found->second, part.origins, begin, end});
+    if (is_new) level.kinds.push_back({std::move(part), std::move(children)});
+  }
+
+  /// Gives a part the plans of its children.
+  void begin(Kind& kind) {
+    const std::function<bool()> never = [] { return false; };
+    SearchTree own(kind.part.graph, tree_.library(), tree_.cost(), tree_.options(), never);
+    Follower at(own, SearchTree::kRoot);
+    std::unordered_map<NodeId, NodeId> here;
+    for (size_t id = 0; id < kind.part.origins.size(); ++id) {
+      here[kind.part.origins[id]] = static_cast<NodeId>(id);
+    }
+    for (const size_t child : kind.children) {
+      std::vector<NodeId> origins = below_.places[child].origins;
+      for (NodeId& id : origins) {
+        const auto found = here.find(id);
+        id = found == here.end() ? -1 : found->second;
+      }
+      take(own, at, std::move(origins), below_.kinds[below_.places[child].kind].named);
+    }
+    kind.steps = own.result().steps;
+  }
+
+  void search(Kind& kind, uint64_t turn, int64_t expansions) {
+    SearchOptions options = tree_.options();
+    options.budget_steps = expansions;
+    options.seed += turn;
+    options.first = kind.steps;
+    const std::function<bool()> interrupted = [this] { return tree_.out_of_budget(); };
+    SearchTree own(kind.part.graph, tree_.library(), tree_.cost(), options, interrupted);
+    const int local = follow_first(own, SearchTree::kRoot);
+    const double before_us = own.best_us();
+    if (turn == 0) {
+      search_greedily(own, local, kAllOfIt);
+    } else {
+      iterate(own, SearchTree::kRoot, local);
+    }
+    const SearchResult found = own.result();
+    tree_.count_expansions(found.expansions, found.candidates);
+    kind.is_idle = found.cost_after_us >= before_us;
+    kind.is_done = turn > 0 && found.exhausted;
+    kind.steps = found.steps;
+    if (!kind.is_idle) gained_at_ = tree_.expansions();
+  }
+
+  bool is_out_of_patience() const {
+    const int64_t patience = tree_.options().patience;
+    return patience > 0 && tree_.expansions() - gained_at_ >= patience;
+  }
+
+  void name() {
+    for (Kind& kind : level_.kinds) kind.named = name_steps(kind.part.graph, tree_.library(), kind.steps);
+  }
+
+  SearchTree& tree_;
+  const Graph graph_;
+  const Cut cut_;
+  Level level_, below_;
+  int64_t gained_at_;  // expansions
+};
+
+/// The plan of the parts, finished on the whole graph: the node where it ends, `start` for a small graph.
+int search_parts(SearchTree& tree, int start) {
+  if (tree.out_of_budget()) return start;
+  SearchByParts parts(tree, tree.state(start)->graph());
+  if (parts.num_places() < kFewest) return start;
+  const double used = tree.fraction_used();
+  for (const double until : kUntil) {
+    if (until > kUntil[0]) {
+      if (parts.num_places() == 2) break;
+      parts.join();
+    }
+    parts.search(used + (1 - used) * until);
+  }
+  return search_greedily(tree, search_greedily(tree, parts.put_together(start)), kAllOfIt);
+}
+
+}  // namespace
+
+void search_by_parts(SearchTree& tree, int start) {
+  const bool is_given = !tree.options().first.empty();
+  const int given = is_given ? follow_first(tree, start) : search_greedily(tree, start, kMostOfIt);
+  const int found = search_parts(tree, start);
+  iterate(tree, start, tree.cost_us(found) < tree.cost_us(given) ? found : given);
+}
+
+}  // namespace rlopt

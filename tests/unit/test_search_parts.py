@@ -1,0 +1,103 @@
+"""The search part by part: equal parts are searched once, and what is found for them fits the whole graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.options import MAX_BUDGET_MS, Options
+from torchrlopt.plan import planning
+from torchrlopt.substitutions import load_library
+from training.graphs.curriculum import stacked_graph
+
+LIBRARY, COST = load_library(), _C.CostModel()
+
+
+def search(graph: _C.Graph, searcher: str, steps: int) -> dict[str, object]:
+    return _C.search(graph, LIBRARY, COST, searcher=searcher, budget_ms=600e3, budget_steps=steps)
+
+
+def sequence_stack(operators: int, repeats: int) -> _C.Graph:
+    """The first stack of sequence blocks."""
+    for number in range(100):
+        sample = stacked_graph(3, number, operators=operators, repeats=repeats)
+        if "length" in sample.parameters:
+            return sample.graph
+    raise AssertionError("no such graph")
+
+
+def test_parts_find_more_in_a_large_graph_than_local_search_of_the_whole() -> None:
+    graph = sequence_stack(400, repeats=6)
+    found = {name: search(graph, name, 6000) for name in ("chains", "iterated", "parts")}
+    costs = {name: each["cost_after_us"] for name, each in found.items()}
+    assert costs["parts"] < 0.999 * costs["iterated"]
+    assert costs["iterated"] <= costs["chains"]
+    assert _C.replay(graph, LIBRARY, found["parts"]["steps"]).hash() == found["parts"]["graph"].hash()
+    found["parts"]["graph"].check()
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_parts_are_never_dearer_than_the_plan_they_begin_with(number: int) -> None:
+    graph = stacked_graph(4, number, operators=100, repeats=1 + number % 2).graph
+    chains = search(graph, "chains", 100_000)
+    for steps in (1, 300, 1500):
+        found = _C.search(
+            graph, LIBRARY, COST, searcher="parts", budget_ms=600e3, budget_steps=steps, first=chains["steps"]
+        )
+        assert found["cost_after_us"] <= chains["cost_after_us"] * (1 + 1e-9)
+        assert _C.replay(graph, LIBRARY, found["steps"]).hash() == found["graph"].hash()
+
+
+def test_a_small_graph_is_searched_as_a_whole() -> None:
+    graph = stacked_graph(5, 1, operators=20).graph
+    assert graph.num_operators < 70
+    one, other = (search(graph, name, 500) for name in ("iterated", "parts"))
+    assert one["steps"] == other["steps"]
+    assert one["expansions"] == other["expansions"]
+
+
+def test_matches_and_order_follow_a_plan_through_a_large_graph() -> None:
+    # Merging siblings moves what reads them in front of what they read: some nodes change places.
+    graph = sequence_stack(250, repeats=2)
+    generator = random.Random(0)
+    matches = _C.MatchSet(graph, LIBRARY)
+    state = _C.RewriteState(graph, LIBRARY, COST)
+    for _ in range(150):
+        candidates = state.candidates()
+        chosen = candidates[generator.randrange(len(candidates))]
+        assert state.step(chosen["substitution"], chosen["location"])
+        after = state.graph
+        matches = matches.after(after, LIBRARY)
+        for node in after.topological_order():
+            for value in after.node(node)["inputs"]:
+                assert value is None or matches.position(value[0]) < matches.position(node)
+    assert matches.matches(LIBRARY) == _C.MatchSet(state.graph, LIBRARY).matches(LIBRARY)
+
+
+def test_a_position_is_that_of_a_node() -> None:
+    matches = _C.MatchSet(_C.parse_graph("graph (x: f32[2]) { y = Relu(x) return y }"), LIBRARY)
+    assert matches.position(0) < matches.position(1)
+    with pytest.raises(IndexError, match="no node 7"):
+        matches.position(7)
+
+
+def test_a_stack_is_as_deep_as_it_takes() -> None:
+    one, other = (stacked_graph(6, 0, operators=200, repeats=repeats) for repeats in (1, 5))
+    assert one.graph.num_operators >= 200
+    assert other.graph.num_operators >= 200
+    assert len(other.families) < len(one.families)
+    assert np.all([len(sample.structures) == len(sample.families) for sample in (one, other)])
+
+
+@pytest.mark.parametrize(("operators", "budget_ms"), [(100, 300.0), (3000, 600.0)])
+def test_large_graphs_get_more_time(operators: int, budget_ms: float) -> None:
+    graph = stacked_graph(7, 0, operators=operators, repeats=20).graph
+    given = Options(budget_ms=300.0)
+    assert planning.with_budget_for(graph, given).budget_ms == pytest.approx(budget_ms, rel=0.1)
+    most = dataclasses.replace(given, budget_ms=MAX_BUDGET_MS)
+    assert planning.with_budget_for(graph, most) == most
+    assert planning.with_budget_for(graph, Options(budget_ms=0.0)).budget_ms == 0

@@ -1,0 +1,146 @@
+"""What searches find on graphs of thousands of operators, beside greedy search with chains.
+
+    python -m training.scores.large --operators 1000,5000,20000 --seconds 1,3,10 --csv large.csv
+
+The graphs are stacks of blocks that no training saw, in usual sizes; in every other one each block is
+repeated, as in models that people run. All searches have the same time of the processor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from baselines.shared import csv_files, paired, terminal
+from baselines.shared.arguments import numbers, writable
+from torchrlopt.options import Options
+from torchrlopt.plan import planning
+from torchrlopt.substitutions import load_library
+from training.device.prices import cost_of, typical_prices
+from training.episodes.random_keys import Purpose
+from training.graphs.curriculum import Sample, stacked_graph
+
+RIVAL = "chains"
+SEARCHERS = ("greedy", "iterated", "parts", "agent")
+REPEATS = (1, 8)  # of a block, turn by turn
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What one search made of one graph.
+
+    Attributes:
+        operators: that were asked for.
+        graph: its number.
+        kind: "image" or "sequence", and how often each block stands in a row.
+        size: operators of the graph.
+        searcher: its name.
+        budget_s: seconds that it was given.
+        seconds: that it took, of the processor.
+        before_ms: predicted time of the graph, in milliseconds.
+        cost_ms: the same of the plan's.
+        expansions: graphs whose substitutions were listed.
+    """
+
+    operators: int
+    graph: int
+    kind: str
+    size: int
+    searcher: str
+    budget_s: float
+    seconds: float
+    before_ms: float
+    cost_ms: float
+    expansions: int
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Found))
+
+
+def graph_of(operators: int, number: int, seed: int) -> tuple[Sample, str]:
+    """A graph and its kind."""
+    repeats = REPEATS[number % len(REPEATS)]
+    sample = stacked_graph(Purpose.TEST_GRAPH, seed, number, operators, operators=operators, repeats=repeats)
+    kind = "image" if "size" in sample.parameters else "sequence"
+    return sample, f"{kind} x{repeats}"
+
+
+def search(operators: int, number: int, seed: int, searcher: str, budget_s: float) -> Found:
+    """One search of one graph."""
+    sample, kind = graph_of(operators, number, seed)
+    options = Options(searcher=searcher, budget_ms=budget_s * 1000)
+    plan = planning.search_plan(sample.graph, load_library(), cost_of(typical_prices()), options)
+    return Found(
+        operators,
+        number,
+        kind,
+        sample.graph.num_operators,
+        searcher,
+        budget_s,
+        plan.seconds,
+        plan.cost_before_ms,
+        plan.cost_after_ms,
+        plan.expansions,
+    )
+
+
+def table_of(results: Sequence[Found]) -> list[str]:
+    """Each searcher beside the rival, by size, as lines of Markdown.
+
+    Intervals are bootstrapped over the graphs; p-values are corrected for all comparisons (Holm).
+    """
+    costs: dict[tuple[int, float, str], dict[str, float]] = {}
+    for each in results:
+        key = (each.operators, each.budget_s, each.searcher)
+        costs.setdefault(key, {})[str(each.graph)] = each.cost_ms
+    rows = []
+    for (operators, budget_s, searcher), mine in costs.items():
+        other = costs[operators, budget_s, RIVAL]
+        if searcher != RIVAL:
+            found = paired.compared(mine, other, {graph: graph for graph in mine})
+            rows.append((operators, budget_s, searcher, found))
+    heads = ("operators", "seconds", "searcher", f"of the cost of {RIVAL}", "95 % interval", "better, worse")
+    lines = [f"| {' | '.join((*heads, 'p (Holm)'))} |", "|---" * (len(heads) + 1) + "|"]
+    corrected = paired.holm([found.p for *_, found in rows])
+    for (operators, budget_s, searcher, found), p in zip(rows, corrected, strict=True):
+        numbers_ = f"{found.ratio:.4f} | {found.low:.4f} to {found.high:.4f} | {found.better}, {found.worse}"
+        lines.append(f"| {operators:,} | {budget_s:g} | {searcher} | {numbers_} | {p:.2g} |")
+    return lines
+
+
+def main(
+    operators: Annotated[str, typer.Option(help="Sizes, separated by commas.")] = "1000,5000,20000",
+    seconds: Annotated[str, typer.Option(help="Of each search, one for each size.")] = "1,3,10",
+    graphs: Annotated[int, typer.Option(min=1, help="Of each size.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graphs: another makes others.")] = 0,
+    csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each graph.")] = None,
+) -> None:
+    """Compare searches of large graphs in predicted cost."""
+    sizes = numbers(operators, int, "operators", 1, 10**6)
+    budgets = numbers(seconds, float, "seconds", 0.001, 86_400)
+    if len(sizes) != len(budgets):
+        raise typer.BadParameter(f"{len(sizes)} sizes need as many times, got {len(budgets)}")
+    writable(csv)
+    torch.set_num_threads(1)
+    console, results = terminal.console(), []
+    with terminal.progress(console) as bar:
+        task = bar.add_task("", total=len(sizes) * graphs * (1 + len(SEARCHERS)))
+        for size, budget_s in zip(sizes, budgets, strict=True):
+            for number in range(graphs):
+                for searcher in (RIVAL, *SEARCHERS):
+                    bar.update(task, description=f"{size:,} operators, graph {number}, {searcher}")
+                    results.append(search(size, number, seed, searcher, budget_s))
+                    bar.advance(task)
+                if csv is not None:
+                    csv_files.write(csv, COLUMNS, [dataclasses.astuple(each) for each in results])
+    for line in (*table_of(results), "", f"By the typical prices of eager PyTorch. {terminal.machine()}"):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)
