@@ -355,14 +355,15 @@ std::vector<NodeId> direct_dependences(const Graph& graph, NodeId start, const I
 
 bool moves_dependence(const Graph& before, const Match& match, const Applied& applied) {
   const Graph& after = *applied.graph;
-  const auto is_matched = [&](NodeId id) {
-    return std::find(match.nodes.begin(), match.nodes.end(), id) != match.nodes.end();
+  // A matched node that others read lives on, as a survivor like any other.
+  const auto has_died = [&](NodeId id) {
+    return !after.alive(id) && std::find(match.nodes.begin(), match.nodes.end(), id) != match.nodes.end();
   };
-  const auto is_inside = [&](NodeId id) { return id >= before.end_id() || is_matched(id); };
+  const auto is_new = [&](NodeId id) { return id >= before.end_id(); };
   return std::any_of(applied.redirected.begin(), applied.redirected.end(), [&](const auto& pair) {
     if (!after.alive(pair.second.node)) return false;  // nothing reads it
-    return direct_dependences(before, pair.first.node, is_matched) !=
-           direct_dependences(after, pair.second.node, is_inside);
+    return direct_dependences(before, pair.first.node, has_died) !=
+           direct_dependences(after, pair.second.node, is_new);
   });
 }
 

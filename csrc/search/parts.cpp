@@ -22,16 +22,14 @@ struct NamedStep {
   NodeId end_new;
 };
 
-std::vector<NamedStep> name_steps(const Graph& graph, const Library& library,
-                                  const std::vector<Step>& steps) {
-  if (steps.empty()) return {};
+std::vector<NamedStep> name_steps(SearchTree& tree, const std::vector<Step>& steps) {
   std::vector<NamedStep> named;
-  MatchSet matches(graph, library);
+  RewriteState state = *tree.made(SearchTree::kRoot);
   for (const Step& step : steps) {
-    const MatchPtr match = matches.located(step.substitution, step.location).match;
-    const NodeId first_new = matches.graph().end_id();
-    if (!matches.step(*match, library)) throw Error("a step of a part does not apply");
-    named.push_back({step.substitution, match->nodes, first_new, matches.graph().end_id()});
+    const MatchPtr match = state.matches().located(step.substitution, step.location).match;
+    const NodeId first_new = state.graph().end_id();
+    if (!state.step(step.substitution, step.location)) throw Error("a step of a part does not apply");
+    named.push_back({step.substitution, match->nodes, first_new, state.graph().end_id()});
   }
   return named;
 }
@@ -58,7 +56,7 @@ void take(SearchTree& tree, Follower& at, std::vector<NodeId> origins, const std
 /// Parts that are alike, and the best plan that is known for them.
 struct Kind {
   Part part;                     // the first of them
-  std::vector<size_t> children;  // places of the level below that this one is made of
+  std::vector<size_t> children;  // places of the level before that this one is made of
   std::vector<Step> steps = {};
   std::vector<NamedStep> named = {};  // the same
   bool is_idle = false;               // its last turn brought nothing
@@ -81,7 +79,7 @@ struct Level {
 class SearchByParts {
  public:
   SearchByParts(SearchTree& tree, Graph graph)
-      : tree_(tree), graph_(std::move(graph)), cut_(cut(graph_, kSmallest)), gained_at_(tree.expansions()) {
+      : tree_(tree), graph_(std::move(graph)), cut_(cut(graph_, kSmallest)) {
     for (size_t i = 0; i + 1 < cut_.borders.size(); ++i) {
       add(level_, cut_.borders[i], cut_.borders[i + 1], {});
     }
@@ -94,35 +92,38 @@ class SearchByParts {
   /// all are, for longer.
   void search(double until) {
     auto& kinds = level_.kinds;
+    tree_.renew_patience();
     int64_t expansions = kFirstTurn;
     bool are_all = true;
     const auto is_open = [](const Kind& kind) { return !kind.is_done; };
     for (uint64_t turn = 0; std::any_of(kinds.begin(), kinds.end(), is_open); ++turn) {
       for (Kind& kind : kinds) {
         if (kind.is_done || (kind.is_idle && !are_all)) continue;
-        if (tree_.fraction_used() >= until || tree_.out_of_budget() || is_out_of_patience()) return name();
+        if (is_over(until) || !tree_.has_patience()) return;
         search(kind, turn, expansions);
       }
       are_all = std::all_of(kinds.begin(), kinds.end(),
                             [](const Kind& kind) { return kind.is_idle || kind.is_done; });
       if (are_all) expansions *= 2;
     }
-    name();
   }
 
-  /// Goes on with parts of two neighbours each.
-  void join() {
-    below_ = std::exchange(level_, {});
-    for (size_t i = 0; i < below_.places.size(); i += 2) {
+  /// Goes on with parts of two neighbours each. False, with nothing changed, where that would take too long.
+  bool join(double until) {
+    Level next;
+    const std::vector<Place>& places = level_.places;
+    for (size_t i = 0; i < places.size(); i += 2) {
       std::vector<size_t> children{i};
-      if (i + 1 < below_.places.size()) children.push_back(i + 1);
-      const size_t end = below_.places[children.back()].end;
-      add(level_, below_.places[i].begin, end, std::move(children));
+      if (i + 1 < places.size()) children.push_back(i + 1);
+      const size_t end = places[children.back()].end;
+      add(next, places[i].begin, end, std::move(children));
     }
-    for (Kind& kind : level_.kinds) {
-      if (tree_.out_of_budget()) break;
+    for (Kind& kind : next.kinds) {
+      if (is_over(until)) return false;
       begin(kind);
     }
+    level_ = std::move(next);
+    return true;
   }
 
   /// Takes the steps that were found for all parts; the node where they end.
@@ -132,10 +133,18 @@ class SearchByParts {
       if (tree_.out_of_budget()) break;
       take(tree_, at, place.origins, level_.kinds[place.kind].named);
     }
+    at.keep();
     return at.node();
   }
 
  private:
+  bool is_over(double until) { return tree_.fraction_used() >= until || tree_.out_of_budget(); }
+
+  static void note(Kind& kind, SearchTree& own, std::vector<Step> steps) {
+    kind.named = name_steps(own, steps);
+    kind.steps = std::move(steps);
+  }
+
   void add(Level& level, size_t begin, size_t end, std::vector<size_t> children) {
     Part part = part_of(graph_, cut_, begin, end);
     const auto [found, is_new] = level.kind_of.emplace(part.graph.hash(), level.kinds.size());
@@ -147,25 +156,26 @@ class SearchByParts {
   void begin(Kind& kind) {
     const std::function<bool()> never = [] { return false; };
     SearchTree own(kind.part.graph, tree_.library(), tree_.cost(), tree_.options(), never);
-    Follower at(own, SearchTree::kRoot);
+    Follower at = Follower::unevaluated(own, SearchTree::kRoot);
     std::unordered_map<NodeId, NodeId> here;
     for (size_t id = 0; id < kind.part.origins.size(); ++id) {
       here[kind.part.origins[id]] = static_cast<NodeId>(id);
     }
     for (const size_t child : kind.children) {
-      std::vector<NodeId> origins = below_.places[child].origins;
+      std::vector<NodeId> origins = level_.places[child].origins;
       for (NodeId& id : origins) {
         const auto found = here.find(id);
         id = found == here.end() ? -1 : found->second;
       }
-      take(own, at, std::move(origins), below_.kinds[below_.places[child].kind].named);
+      take(own, at, std::move(origins), level_.kinds[level_.places[child].kind].named);
     }
-    kind.steps = own.result().steps;
+    note(kind, own, own.result().steps);
   }
 
   void search(Kind& kind, uint64_t turn, int64_t expansions) {
     SearchOptions options = tree_.options();
-    options.budget_steps = expansions;
+    const int64_t most = options.budget_steps;
+    options.budget_steps = most > 0 ? std::min(expansions, most - tree_.expansions()) : expansions;
     options.seed += turn;
     options.first = kind.steps;
     const std::function<bool()> interrupted = [this] { return tree_.out_of_budget(); };
@@ -181,24 +191,14 @@ class SearchByParts {
     tree_.count_expansions(found.expansions, found.candidates);
     kind.is_idle = found.cost_after_us >= before_us;
     kind.is_done = turn > 0 && found.exhausted;
-    kind.steps = found.steps;
-    if (!kind.is_idle) gained_at_ = tree_.expansions();
-  }
-
-  bool is_out_of_patience() const {
-    const int64_t patience = tree_.options().patience;
-    return patience > 0 && tree_.expansions() - gained_at_ >= patience;
-  }
-
-  void name() {
-    for (Kind& kind : level_.kinds) kind.named = name_steps(kind.part.graph, tree_.library(), kind.steps);
+    note(kind, own, found.steps);
+    if (!kind.is_idle) tree_.renew_patience();
   }
 
   SearchTree& tree_;
   const Graph graph_;
   const Cut cut_;
-  Level level_, below_;
-  int64_t gained_at_;  // expansions
+  Level level_;
 };
 
 /// The plan of the parts, finished on the whole graph: the node where it ends, `start` for a small graph.
@@ -208,11 +208,10 @@ int search_parts(SearchTree& tree, int start) {
   if (parts.num_places() < kFewest) return start;
   const double used = tree.fraction_used();
   for (const double until : kUntil) {
-    if (until > kUntil[0]) {
-      if (parts.num_places() == 2) break;
-      parts.join();
-    }
-    parts.search(used + (1 - used) * until);
+    const double end = used + (1 - used) * until;
+    if (until > kUntil[0] && (parts.num_places() == 2 || !parts.join(end))) break;
+    parts.search(end);
+    if (tree.out_of_budget()) return start;
   }
   return search_greedily(tree, search_greedily(tree, parts.put_together(start)), kAllOfIt);
 }
@@ -223,6 +222,7 @@ void search_by_parts(SearchTree& tree, int start) {
   const bool is_given = !tree.options().first.empty();
   const int given = is_given ? follow_first(tree, start) : search_greedily(tree, start, kMostOfIt);
   const int found = search_parts(tree, start);
+  tree.renew_patience();
   iterate(tree, start, tree.cost_us(found) < tree.cost_us(given) ? found : given);
 }
 

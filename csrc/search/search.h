@@ -19,7 +19,7 @@ struct SearchOptions {
   int max_length = 0;  // steps of one plan; 0: as many as a graph of this size may need
   uint64_t seed = 0;
   bool exact_only = false;  // numerics="strict"
-  int64_t patience = 0;     // iterated, parts: expansions that may bring nothing; 0: any number
+  int64_t patience = 0;     // iterated, each stage of parts: expansions that may bring nothing; 0: any number
   std::vector<Step> first;  // iterated, parts: a plan to go on from, instead of that of greedy with chains
 };
 

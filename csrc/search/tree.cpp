@@ -50,8 +50,7 @@ bool SearchTree::out_of_budget() {
 }
 
 bool SearchTree::out_of_patience() {
-  const int64_t idle = expansions_ - progress_.back().expansions;
-  stopped_ = stopped_ || (options_.patience > 0 && idle >= options_.patience);
+  stopped_ = stopped_ || !has_patience();
   return stopped_;
 }
 
@@ -116,6 +115,7 @@ int SearchTree::add(int parent, Step step, double cost) {
 void SearchTree::note_best(int node) {
   if (cost_us(node) >= best_us()) return;
   best_ = node;
+  renew_patience();
   progress_.push_back({expansions_, clock_.elapsed_ms() / 1000, cost_us(node)});
 }
 

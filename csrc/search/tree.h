@@ -39,6 +39,8 @@ class SearchTree {
 
   /// The graph of a node with every candidate evaluated, as far as the budget goes. The pointer keeps it.
   std::shared_ptr<RewriteState> state(int node);
+  /// The same; of its candidates those are evaluated that were.
+  std::shared_ptr<RewriteState> made(int node);
   /// Counts an expansion and gives the legal steps from a node, in canonical order.
   std::vector<Offer> expand(int node);
   int add(int parent, Step step, double cost_us);
@@ -55,6 +57,10 @@ class SearchTree {
   bool out_of_budget();
   /// Ends the search for good where as many expansions as `patience` found nothing cheaper.
   bool out_of_patience();
+  /// False after as many expansions as `patience` since something cheaper was found, or since
+  /// `renew_patience`.
+  bool has_patience() const { return options_.patience == 0 || expansions_ - gained_at_ < options_.patience; }
+  void renew_patience() { gained_at_ = expansions_; }
   /// Until the next call the budget ends after so many milliseconds from now, if that is earlier.
   void set_slice(double ms);
   bool is_out_for_good() const { return stopped_; }
@@ -78,8 +84,6 @@ class SearchTree {
   static constexpr size_t kMaxHeld = 1500;
 
   void note_best(int node);
-  /// The graph of a node; of its candidates those are evaluated that were.
-  std::shared_ptr<RewriteState> made(int node);
 
   const Library& library_;
   const CostModel& cost_;
@@ -94,6 +98,7 @@ class SearchTree {
   double slice_end_ms_;
   int64_t expansions_ = 0;
   int64_t candidates_ = 0;
+  int64_t gained_at_ = 0;  // expansions
   bool stopped_ = false;
   int max_length_;
   bool is_cut_ = false;  // something was left out that might have found more
@@ -104,6 +109,8 @@ class SearchTree {
 class Follower {
  public:
   Follower(SearchTree& tree, int node) : tree_(tree) { restart(node); }
+  /// With what is evaluated already only.
+  static Follower unevaluated(SearchTree& tree, int node) { return Follower(tree, node, tree.made(node)); }
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
@@ -114,8 +121,16 @@ class Follower {
   void expand();
   /// False where the step is refused.
   bool step(Step step);
+  /// Spares who goes on from here the way; to be called last.
+  void keep() { tree_.hold(node_, state_); }
 
  private:
+  Follower(SearchTree& tree, int node, const std::shared_ptr<RewriteState>& state)
+      : tree_(tree),
+        node_(node),
+        state_(std::make_shared<RewriteState>(*state)),
+        num_counted_(state_->num_evaluations()) {}
+
   SearchTree& tree_;
   int node_ = 0;
   std::shared_ptr<RewriteState> state_;

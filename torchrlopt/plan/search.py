@@ -108,8 +108,8 @@ class ClassicSearcher:
     """The searches of the C++ core; the rows of `searcher_table` name them.
 
     Args:
-        patience: of "iterated" and "parts": expansions that may bring nothing before they end; 0 for any
-            number.
+        patience: of "iterated" and of each stage of "parts": expansions that may bring nothing before it
+            ends; 0 for any number.
         first: of "iterated" and "parts": steps that they go on from, instead of those of greedy with chains.
     """
 

@@ -41,7 +41,7 @@ class Found:
         size: operators of the graph.
         searcher: its name.
         budget_s: seconds that it was given.
-        seconds: that it took, of the processor.
+        seconds: that it took.
         before_ms: predicted time of the graph, in milliseconds.
         cost_ms: the same of the plan's.
         expansions: graphs whose substitutions were listed.
