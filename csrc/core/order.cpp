@@ -11,7 +11,7 @@ namespace {
 constexpr double kNoReader = std::numeric_limits<double>::infinity();
 constexpr double kMinGap = 1e-9;  // relative to the position: below it doubles run out of digits
 constexpr double kBehind =
-    0.375;  // what reads the node is before it: where it stands until they change places
+    0.375;  // behind its inputs: a node whose reader is before them, until they change places
 
 size_t at(NodeId id) { return static_cast<size_t>(id); }
 

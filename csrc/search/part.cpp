@@ -1,6 +1,7 @@
 #include "search/part.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -94,17 +95,13 @@ class Cutter {
     edit_.set_outputs(outputs, std::vector<std::string>(outputs.size()));
   }
 
-  struct HashValue {
-    size_t operator()(const Value& value) const { return hash_mix(at(value.node), at(value.index)); }
-  };
-
   const Graph& graph_;
   const std::vector<NodeId> ids_;
   std::vector<NodeId> inside_;
   GraphEdit edit_;
   Part part_;
   std::unordered_map<NodeId, NodeId> ids_here_;
-  std::unordered_map<Value, NodeId, HashValue> outside_;  // inputs of the part
+  std::map<Value, NodeId> outside_;  // inputs of the part
 };
 
 }  // namespace

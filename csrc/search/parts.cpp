@@ -219,8 +219,7 @@ int search_parts(SearchTree& tree, int start) {
 }  // namespace
 
 void search_by_parts(SearchTree& tree, int start) {
-  const bool is_given = !tree.options().first.empty();
-  const int given = is_given ? follow_first(tree, start) : search_greedily(tree, start, kMostOfIt);
+  const int given = first_plan(tree, start);
   const int found = search_parts(tree, start);
   tree.renew_patience();
   iterate(tree, start, tree.cost_us(found) < tree.cost_us(given) ? found : given);

@@ -44,9 +44,10 @@ void search_with_restarts(SearchTree& tree, int start) {
   }
 }
 
-void search_iteratively(SearchTree& tree, int start) {
-  const bool is_given = !tree.options().first.empty();
-  iterate(tree, start, is_given ? follow_first(tree, start) : search_greedily(tree, start, kMostOfIt));
+void search_iteratively(SearchTree& tree, int start) { iterate(tree, start, first_plan(tree, start)); }
+
+int first_plan(SearchTree& tree, int start) {
+  return tree.options().first.empty() ? search_greedily(tree, start, kMostOfIt) : follow_first(tree, start);
 }
 
 void iterate(SearchTree& tree, int start, int local) {

@@ -157,8 +157,10 @@ void search_iteratively(SearchTree& tree, int start);
 void iterate(SearchTree& tree, int start, int local);
 /// Takes the steps of the plan that the options give; the node where it ends.
 int follow_first(SearchTree& tree, int start);
-/// Greedy with chains; iterated local search of each part of the graph, of two neighbours together, of four;
-/// and of the whole graph from the cheaper plan. Of a graph that is one part: iterated local search.
+/// The same, or greedy with chains where the options give no plan.
+int first_plan(SearchTree& tree, int start);
+/// From the first plan; iterated local search of each part of the graph, of two neighbours together, of four;
+/// and of the whole graph from the cheaper plan. A graph of few parts is searched as a whole only.
 void search_by_parts(SearchTree& tree, int start);
 /// Keeps the cheapest graphs of each length.
 void search_beam(SearchTree& tree, int start, int width);

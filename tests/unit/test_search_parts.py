@@ -41,7 +41,7 @@ def test_parts_find_more_in_a_large_graph_than_local_search_of_the_whole() -> No
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_parts_are_never_dearer_than_the_plan_they_begin_with(number: int) -> None:
+def test_plans_of_parts_lead_where_the_search_says(number: int) -> None:
     graph = stacked_graph(4, number, operators=100, repeats=1 + number % 2).graph
     chains = search(graph, "chains", 100_000)
     for steps in (1, 300, 1500):

@@ -108,8 +108,8 @@ def table_of(results: Sequence[Found]) -> list[str]:
     lines = [f"| {' | '.join((*heads, 'p (Holm)'))} |", "|---" * (len(heads) + 1) + "|"]
     corrected = paired.holm([found.p for *_, found in rows])
     for (operators, budget_s, searcher, found), p in zip(rows, corrected, strict=True):
-        numbers_ = f"{found.ratio:.4f} | {found.low:.4f} to {found.high:.4f} | {found.better}, {found.worse}"
-        lines.append(f"| {operators:,} | {budget_s:g} | {searcher} | {numbers_} | {p:.2g} |")
+        figures = f"{found.ratio:.4f} | {found.low:.4f} to {found.high:.4f} | {found.better}, {found.worse}"
+        lines.append(f"| {operators:,} | {budget_s:g} | {searcher} | {figures} | {p:.2g} |")
     return lines
 
 
