@@ -110,8 +110,10 @@ def retrain(
 
     Raises:
         FileExistsError: the folder holds a run that is not to be continued.
-        OptionsError: the run there has other arguments or another target.
+        OptionsError: the run there has other arguments or another target, or nothing is to be tested.
     """
+    if test_graphs < 1 and not target.models:
+        raise OptionsError("agents are compared on held-out graphs", got=test_graphs, expected="1 or more")
     typical = prices_of(device_model(target.executor, target.device))
     claim(folder, resume)  # another run is refused before anything is measured
     _claim_for(folder, target, resume)
@@ -272,8 +274,7 @@ def main() -> None:
     parser.add_argument("--latency-graphs", type=int, default=8, help="graphs around each model to run")
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
     parser.add_argument("--from-scratch", action="store_true", help="begin at random")
-    add_arguments(parser)
-    parser.set_defaults(minutes=10.0, updates=10**6)
+    add_arguments(parser, minutes=10.0, updates=10**6)
     given = parser.parse_args()
     names = _names(given.models)
     try:

@@ -173,6 +173,8 @@ def main() -> None:
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
     parser.add_argument("--expansions", type=int, default=TEST_EXPANSIONS, help="of each search")
     given = parser.parse_args()
+    if given.test_graphs < 1:
+        parser.error("--test-graphs: 1 or more, agents are compared on them")
     ship(given.runs, given.out, given.test_graphs, given.expansions)
     Console().print((given.out / "CARD.md").read_text(encoding="utf-8"), markup=False, highlight=False)
 

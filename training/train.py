@@ -15,7 +15,7 @@ from typing import Any
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.errors import RlOptError
-from training.config import CHOICES, Config, meanings
+from training.config import CHOICES, ONE_GRAPH, ROWS, Config, meanings
 from training.device.prices import Prices, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.answers import Answers
@@ -49,8 +49,13 @@ def trainer_of(
     return RealTrainer(config, folder, start=start, **given)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One option for each argument of `Config`."""
+def add_arguments(parser: argparse.ArgumentParser, **own: Any) -> None:
+    """One option for each argument of `Config`.
+
+    Args:
+        parser: that they are added to.
+        own: defaults of the program, in place of those of `Config`.
+    """
     told = meanings()
     for field in dataclasses.fields(Config):
         kind: dict[str, Any] = {"type": type(field.default), "choices": CHOICES.get(field.name)}
@@ -59,9 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--" + field.name.replace("_", "-"),
             default=argparse.SUPPRESS,  # what is not given is the row's to say
-            help=f"{told[field.name]} [{field.default}]",
+            help=f"{told[field.name]} [{_usual(field.name, own.get(field.name, field.default))}]",
             **kind,
         )
+    parser.set_defaults(**own)
+
+
+def _usual(name: str, default: Any) -> str:
+    """What an argument is where it is not given: the default, and that of rows which have another."""
+    others = [f"{row}: {given[name]}" for row, given in ROWS.items() if given.get(name, default) != default]
+    if ONE_GRAPH.get(name, default) != default:
+        others.append(f"with --graph: {ONE_GRAPH[name]}")
+    return "; ".join([str(default), *others])
 
 
 def config_of(given: argparse.Namespace) -> Config:
@@ -82,9 +96,9 @@ def main() -> None:
     prices = typical_prices()
     try:
         trainer = trainer_of(config_of(given), given.out, resume=given.resume, prices=prices)
+        trainer.run()
     except (RlOptError, FileExistsError) as error:
         parser.error(str(error))
-    trainer.run()
     print(trainer.export())
 
 

@@ -9,6 +9,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from torchrlopt.errors import OptionsError
 from training.experiments import runs, sampling
 from training.experiments.command import main
 from training.experiments.cores_run import cores
@@ -103,6 +103,28 @@ class Settings(Run[Scale]):
         return Scale(**kept)
 
 
+@dataclasses.dataclass(frozen=True)
+class Failing(Run[Scale]):
+    """The first one fails; all say that they were begun."""
+
+    out: Path
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"failing{self.number}"
+
+    def make(self, tell: Callable[[], None]) -> Scale:
+        (self.out / f"begun{self.number}").touch()
+        if self.number == 0:
+            raise OSError("on purpose")
+        time.sleep(1)
+        return Scale(1.0, 1)
+
+    def read(self, kept: Mapping[str, Any]) -> Scale:
+        return Scale(**kept)
+
+
 def test_files_of_runs_differ_by_all_that_they_depend_on(tmp_path: Path) -> None:
     one = path_of(Settings(1.0), tmp_path)
     assert path_of(Settings(1.5), tmp_path) != one
@@ -163,13 +185,15 @@ def test_texts_with_commas_are_one_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["all", "fig4.33"], "there is no fig4.33"),
+        (["all", "fig4.33"], "there is no experiment fig4.33"),
         (["table6.2", "--minutes", "5"], "--graphs and --minutes are only for"),
         (["table6.2", "--graphs", "toy_bert"], "--graphs and --minutes are only for"),
         (["fig4.3", "--graphs", ","], "no graph given"),
         (["fig6.3", "--collector", "in_process"], "there is no collector in_process"),
         (["fig6.3", "--collector", "threads", "--ray", "10.0.0.1:6379"], "for --collector ray"),
         (["fig6.3", "--out", "/dev/null/runs"], "there can be no folder"),
+        (["fig4.3", "--graphs", "resnet18,nope"], "there is no graph nope"),
+        (["toy_bert", "fig4.3", "--graphs", "resnet50"], "toy_bert are of the toy BERT: add toy_bert"),
     ],
 )
 def test_what_would_be_ignored_or_cannot_be_is_refused(
@@ -209,13 +233,27 @@ def test_only_one_measures_at_a_time(tmp_path: Path) -> None:
     assert path_of(run, tmp_path).exists()
 
 
+def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    result = CliRunner().invoke(APP, ["table4.1", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "there can be no folder" in result.output
+
+
+def test_what_waits_is_not_begun_after_a_failure(tmp_path: Path) -> None:
+    several = [Failing(tmp_path, number) for number in range(12)]
+    with pytest.raises(OSError, match="on purpose"):
+        make_all(several, Workplace(tmp_path, jobs=2))
+    assert len(list(tmp_path.glob("begun*"))) < len(several) / 2
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     reproduce(tmp_path, "fig6.3")
     path = next((tmp_path / "runs").glob("*.json"))
-    for text in ('{"outcome": ', "{}", "5"):
+    for text in ('{"outcome": ', "{}", "5", '{"outcome": {"other": 1}, "cpu_share": 1.0}'):
         path.write_text(text, encoding="utf-8")
         result = CliRunner().invoke(
             APP, ["fig6.3", "--share", "0.001", "--collector", "threads", "--out", str(tmp_path)]
         )
-        assert isinstance(result.exception, OptionsError)
-        assert path.name in str(result.exception)
+        assert result.exit_code == 2
+        assert path.stem[-8:] in result.output

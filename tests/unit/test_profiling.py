@@ -16,7 +16,7 @@ from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError, UnsupportedError
 from torchrlopt.executors.device_clock import clock_of
 from torchrlopt.executors.eager.stamps import Stamped
-from torchrlopt.machine import profiling
+from torchrlopt.machine import contention, profiling
 from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.machine.device import fingerprint
 from torchrlopt.machine.profiling.fitting import fitted_prices
@@ -119,6 +119,24 @@ def test_times_on_cuda_are_not_launch_times(
     readings = told.count("read")
     assert readings > 10
     assert told == ["wait cuda:0", "read"] * readings
+
+
+def test_runs_in_which_the_process_waited_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of four are held up."""
+    waited_ns = calls = 0
+
+    def run() -> None:
+        nonlocal waited_ns, calls
+        calls += 1
+        if calls % 2 == 0 and calls % 8:  # every second call is timed
+            time.sleep(0.005)
+            waited_ns += 5_000_000
+
+    monkeypatch.setattr(contention, "waited_ns", lambda: waited_ns)
+    (us,) = run_times([run], [], CPU, seconds=0.1)
+    assert us < 2_500
+    (us,) = run_times([run], [], CPU, seconds=0.0, min_rounds=1_000)
+    assert us > 2_500, "too few of the others"
 
 
 def test_times_on_the_cpu_wait_for_no_device(source: profiling.Source, told: list[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
 from torchrlopt.errors import OptionsError
+from training.collectors import ray_crew
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
 from training.config import ROWS, Config
@@ -19,6 +20,14 @@ from training.learn_to_optimise.training_run import Spec, Workers, train
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 pytestmark = pytest.mark.slow
+
+
+class Idle:
+    """Has a processor."""
+
+    def wait(self) -> None:
+        return None
+
 
 KEYS = [5, 0, DEADLY, 9, 1, 2, 7]
 STATE = bytes(range(40))
@@ -49,6 +58,19 @@ def test_data_of_actors_are_those_of_one_process(workers: int) -> None:
 def test_more_workers_than_processors_are_refused_and_not_waited_for() -> None:
     with pytest.raises(OptionsError, match="too few processors; expected: 5, one a worker; got: 4"):
         Collector(Numbers(), "ray", 5).collect(STATE, KEYS)
+
+
+def test_processors_that_others_have_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_crew, "PATIENCE_S", 0.5)
+    others = [ray.remote(num_cpus=1)(Idle).remote() for _ in range(3)]
+    ray.get([each.wait.remote() for each in others])
+    with pytest.raises(OptionsError, match=r"taken by others.*; got: 1"):
+        Collector(Numbers(), "ray", 2).collect(STATE, KEYS)
+    for each in others:
+        ray.kill(each)
+    monkeypatch.undo()
+    with Collector(Numbers(), "ray", 2) as collector:  # theirs are free a moment later
+        assert data_hash(collector.collect(STATE, KEYS)) == expected()
 
 
 def test_an_actor_that_is_killed_changes_nothing(tmp_path: Path) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from training.experiments import sampling
 from training.experiments.cores_run import CoresOutcome, CoresRun
-from training.experiments.dissertation import improvements, toy_bert
+from training.experiments.dissertation import (
+    applied,
+    improvements,
+    metric_pairs,
+    properties,
+    search_curve,
+    toy_bert,
+)
 from training.experiments.dissertation.latency_run import AGAIN, ORIGINAL, LatencyOutcome
 from training.experiments.reproduction import _made_by, _sections
 from training.experiments.runs import AllFinished, Finished, Scale, Workplace
@@ -64,3 +74,88 @@ def test_a_plan_that_changes_nothing_is_as_fast_as_the_original() -> None:
     assert measured.ratios("eager", "random") == [1.0, 1.0]
     assert measured.ratios("eager", "greedy") == measured.ratios("eager", "taso") == [2.04, 2.0]
     assert measured.ratios("eager", AGAIN) == [1 / 1.04, 1.02]
+
+
+def test_other_graphs_are_not_judged_by_the_papers_values() -> None:
+    assert toy_bert._verdict("here", [("MF", 60.0, 1.0, 2.0, 3.0)], False).startswith(
+        "- Not their graph here"
+    )
+
+
+def test_the_command_tells_the_cluster_and_only_seeds_that_count() -> None:
+    place = Workplace(Path("x"), collector="ray", ray="10.0.0.1:6379")
+    assert (
+        "--seeds 2 --collector ray --ray 10.0.0.1:6379`"
+        in _made_by("table6.1", Scale(1, 2), place, ["a"], None)[0]
+    )
+    assert "--seeds" not in _made_by("table4.1", Scale(1, 2), Workplace(Path("x")), ["a"], None, False)[0]
+
+
+#: Ten seeds of each sampler around a mean.
+def _around(**means: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    values = {name: mean + 0.01 * rng.standard_normal(10) for name, mean in means.items()}
+    return {name: (each, each) for name, each in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "said"),
+    [
+        (1.0, 1.0, "agrees"),  # one that is surely better is enough
+        (1.0, 0.1, "does not agree"),
+        (0.1, 0.1, "agrees"),
+        (0.1, 1.0, "does not agree"),
+        (0.1, 0.5, "is not confirmed"),
+    ],
+)
+def test_what_the_thesis_says_of_mixed_samplers_is_judged_by_differences(
+    theirs: float, mine: float, said: str
+) -> None:
+    paper = {"random": (1.0,), "latin_hypercube": (0.5,), "uncertainty": (0.5,), "heterogeneous": (theirs,)}
+    ends = _around(random=1.0, latin_hypercube=0.5, uncertainty=0.5, heterogeneous=mine)
+    assert sampling._claim(ends, 0, paper, 0).endswith(f"as the thesis has it, {said}.")  # type: ignore[arg-type]
+
+
+def test_a_correlation_is_called_strong_only_where_it_is() -> None:
+    times = np.arange(1.0, 9.0)
+    columns = {
+        "predicted ms": times, "GFLOP": times, "memory MB": -times, "launches": times, "measured ms": times
+    }  # fmt: skip
+    told = metric_pairs._words("toy_bert", columns)[0]
+    assert "that does not agree (-1.00" in told
+    assert "holds" not in told
+
+
+def test_an_order_of_one_graph_is_none() -> None:
+    assert properties._order(["toy_bert"], ["toy_bert"]) == []
+    assert "it agrees" in properties._order(["resnet18", "toy_bert"], ["resnet18", "toy_bert"])[0]
+    told = properties._order(["resnet18", "toy_bert"], ["toy_bert", "resnet18"])[0]
+    assert "they have most in ResNet-18" in told
+
+
+def _search(expansions: int, gain: float = 0.1, is_exhausted: bool = False) -> search_curve.Found:
+    return search_curve.Found([(1, 0.1, 1.0)], [(1, gain)], expansions, 600.0, is_exhausted)
+
+
+def test_a_search_that_the_clock_ended_is_said_so_and_equal_widths_are_no_order() -> None:
+    found = {
+        (name, who, seed): _search(120)
+        for name in ("toy_bert", "resnet18")
+        for who in search_curve.CONTENDERS
+        for seed in (1, 2)
+    }
+    told = "\n".join(search_curve._words(found, ["toy_bert", "resnet18"], range(1, 3), 50_000))
+    assert "The clock ended the search on BERT (TASO's toy), ResNet-18" in told
+    assert "These steps ended" not in told
+    assert "widest interval" not in told
+    assert not _search(120).is_cut(120)
+    assert not _search(3, is_exhausted=True).is_cut(120)
+
+
+def test_a_plan_without_steps_has_no_time_of_a_step() -> None:
+    assert math.isnan(applied._mean([math.nan]))
+    assert applied._mean([math.nan, 2.0]) == 2.0
+    assert "no steps" in applied._of_steps("BERT", {"environment_wm": math.nan})
+    told = applied._of_steps("BERT", {"environment_wm": 0.25, "real_wm": 1.0, "imagined": 0.5})
+    assert "75 % of a real step" in told
+    assert "0.5 times an imagined step" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -12,6 +13,18 @@ from ray.exceptions import ObjectLostError, RayActorError
 from torchrlopt.errors import OptionsError
 from training.collectors.crews import Crew, Seat
 from training.collectors.worker import Task, Worker
+
+PATIENCE_S = 30.0  # for processors that others have: those of ended actors are free soon
+
+
+def _free_processors(wanted: int) -> int:
+    """How many nobody has, as soon as there are so many as wanted, or after `PATIENCE_S`."""
+    begin = time.monotonic()
+    while True:
+        free = int(ray.available_resources().get("CPU", 0))
+        if free >= wanted or time.monotonic() - begin > PATIENCE_S:
+            return free
+        time.sleep(0.1)
 
 
 class _RaySeat(Seat):
@@ -40,7 +53,7 @@ class RayActors(Crew):
             it; a Ray of its own on this machine if empty.
 
     Raises:
-        OptionsError: the cluster has fewer processors than workers were asked for.
+        OptionsError: the cluster has fewer processors than workers were asked for, or others have them.
     """
 
     lost = (RayActorError, ObjectLostError)
@@ -56,6 +69,12 @@ class RayActors(Crew):
             if self._is_own:
                 ray.shutdown()
             raise OptionsError("Ray has too few processors", expected=f"{workers}, one a worker", got=there)
+        free = _free_processors(workers)
+        if free < workers:
+            if self._is_own:
+                ray.shutdown()
+            told = f"{workers}, one a worker, in {PATIENCE_S:g} s"
+            raise OptionsError("Ray's processors are taken by others", expected=told, got=free)
         self._shared_task = ray.put(task)
 
     def hire(self) -> Seat:

@@ -38,6 +38,7 @@ class Experiment:
         runs: that it needs.
         report: writes its CSV and PNG into a folder; the lines of its section.
         note: what its section says of how it is made.
+        is_of_bert: whether the paper's values beside it are those of its BERT.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Experiment:
     runs: Callable[[Scale, Workplace], Sequence[Run[Any]]]
     report: Callable[[Results, Path], list[str]]
     note: str
+    is_of_bert: bool = False
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:

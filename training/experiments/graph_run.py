@@ -17,7 +17,8 @@ from training.collectors.data_hash import data_hash
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.episodes.play import CandidateChooser, Key, play_group
-from training.experiments.runs import Run
+from training.experiments.runs import Run, of_cluster
+from training.samplers import HOMOGENEOUS
 from training.scores.evaluate import held_out_graphs
 from training.train import trainer_of
 from training.trainer import Trainer
@@ -78,7 +79,12 @@ class GraphRun(Run[GraphOutcome]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"{load_library().hash} {typical_prices().to_json()}"
+        told = f"{load_library().hash} {typical_prices().to_json()} {HOMOGENEOUS}"
+        if self.test_graphs:
+            told += f" {EVALUATIONS} {TEST_KEYS}"
+        if self.is_timed:
+            told += f" {of_cluster(self.config.collector, self.config.ray)}"
+        return told
 
     @property
     def num_steps(self) -> int:

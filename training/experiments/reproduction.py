@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,8 @@ def _report(path: Path, names: Sequence[str], found: AllFinished, scale: Scale, 
         experiment = EXPERIMENTS[name]
         head = [f"## {name}: {experiment.title}", "", f"{experiment.source}.", ""]
         runs = experiment.runs(scale, place)
-        made_by = _made_by(name, scale, place, found.machines(runs), found.minutes(runs))
+        has_seeds = runs != experiment.runs(dataclasses.replace(scale, seeds=scale.seeds + 1), place)
+        made_by = _made_by(name, scale, place, found.machines(runs), found.minutes(runs), has_seeds)
         made_by += [*experiment.note.splitlines(), ""]
         lines = [*head, *made_by, *experiment.report(Results(found, scale, place), place.out)]
         sections[name] = "\n".join(lines) + "\n"
@@ -90,15 +92,30 @@ def _sections(report: str) -> dict[str, str]:
 
 
 def _made_by(
-    name: str, scale: Scale, place: Workplace, machines: Sequence[str], minutes: float | None
+    name: str,
+    scale: Scale,
+    place: Workplace,
+    machines: Sequence[str],
+    minutes: float | None,
+    has_seeds: bool = True,
 ) -> list[str]:
-    """The command that makes a section again, and where and in which time its runs were made."""
-    command = f"python training/reproduce.py {name} --share {scale.share:g} --seeds {scale.seeds}"
+    """The command that makes a section again, and where and in which time its runs were made.
+
+    Args:
+        name: in `EXPERIMENTS`.
+        scale: of the runs.
+        place: where they were made.
+        machines: that made them.
+        minutes: that they took; None where that is not known.
+        has_seeds: whether more seeds would be more runs.
+    """
+    command = f"python training/reproduce.py {name} --share {scale.share:g}"
+    command += f" --seeds {scale.seeds}" * has_seeds
     graphs = f" --graphs {','.join(scale.graphs)}" if scale.graphs and name in EXPERIMENTS_OF_ROWS else ""
     if scale.minutes != MINUTES and name in EXPERIMENTS_OF_ROWS:
         graphs += f" --minutes {scale.minutes:g}"
     if place.collector != Workplace.collector:
-        command += f" --collector {place.collector}"
+        command += f" --collector {place.collector}" + f" --ray {place.ray}" * bool(place.ray)
     lines = [f"Made by `{command}{graphs}` on {'; and on '.join(machines)}."]
     if minutes is not None:
         lines.append(

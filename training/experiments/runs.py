@@ -23,11 +23,13 @@ from torchrlopt.errors import OptionsError
 from torchrlopt.machine.device import cpu_name, num_usable_cores
 from torchrlopt.processes import end_with_parent
 from torchrlopt.storage.directory import write_whole
+from training.config import Config
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
 MEASURING = "measuring"  # the lock of what is timed
-MEASURED = ("torch", "onnxruntime")  # what most runs that measure run graphs in
+EXECUTORS = ("eager", "onnxruntime")  # that most runs measure in
+MEASURED = ("torch", "onnxruntime")  # the packages of these
 MINUTES = 30.0  # most of one training of a row, if nothing else is said
 UNKNOWN_MACHINE = "a machine that was not noted"
 OutcomeT = TypeVar("OutcomeT")
@@ -56,7 +58,7 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Workplace:
-    """Where and by whom runs are made; results do not depend on it, but for the times.
+    """Where and by whom runs are made. Times depend on it, and with them trainings that the clock ends.
 
     Attributes:
         out: folder.
@@ -143,6 +145,9 @@ class AllFinished:
         self._found = found
 
     def __getitem__(self, run: Run[OutcomeT]) -> Finished[OutcomeT]:
+        if run not in self._found:
+            there = ", ".join(sorted(each.name for each in self._found)) or "none"
+            raise KeyError(f"{run.name} has not been made; is it among the experiment's runs? Made: {there}")
         return self._found[run]
 
     def outcome(self, run: Run[OutcomeT]) -> OutcomeT:
@@ -162,10 +167,13 @@ class AllFinished:
 def path_of(run: Run[Any], out: Path) -> Path:
     """The file of a run: its name, and a digest of all that its results depend on.
 
-    PyTorch's version is among it, and what came out of the runs that it needs: before these are made it has
-    another file, which nobody writes.
+    PyTorch's version is among it, the processor where it measures, and what came out of the runs that it
+    needs: before these are made it has another file, which nobody writes.
     """
-    told = json.dumps([torch.__version__, _depends_on(run), _outcomes_of(run.needs, out)], sort_keys=True)
+    depends = [torch.__version__, _depends_on(run), _outcomes_of(run.needs, out)]
+    if run.is_measurement:  # times of two machines make no ratio
+        depends.append(cpu_name())
+    told = json.dumps(depends, sort_keys=True)
     code = hashlib.sha256(told.encode()).hexdigest()[:8]
     return out / RUNS / f"{run.name}-{code}.json"
 
@@ -180,6 +188,8 @@ def _outcomes_of(runs: Sequence[Run[Any]], out: Path) -> list[str]:
 
 def _depends_on(value: Any) -> Any:
     """What two equal runs have in common, as JSON can hold it."""
+    if isinstance(value, Config):
+        return dataclasses.replace(value, ray="").settings()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         # What is at its default is left out of runs: a field that is new does not make them all anew, and a
         # default that changes keeps the old ones: never change it, take another field.
@@ -200,8 +210,12 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
         path = path_of(run, out)
         if path.exists():
             given = _kept(path)
+            try:
+                outcome = run.read(given["outcome"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise _damaged(path) from error
             found[run] = Finished(
-                run.read(given["outcome"]),
+                outcome,
                 given["cpu_share"],
                 given.get("machine", UNKNOWN_MACHINE),
                 given.get("seconds", 0.0),
@@ -210,14 +224,17 @@ def finished(runs: Sequence[Run[Any]], out: Path) -> AllFinished:
 
 
 def _kept(path: Path) -> dict[str, Any]:
-    damaged = OptionsError("the file of a run is damaged; remove it", where=str(path))
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise damaged from error
+        raise _damaged(path) from error
     if not isinstance(found, dict) or not {"outcome", "cpu_share"} <= found.keys():
-        raise damaged
+        raise _damaged(path)
     return found
+
+
+def _damaged(path: Path) -> OptionsError:
+    return OptionsError("the file of a run is damaged; remove it", where=str(path))
 
 
 def make_all(runs: Sequence[Run[Any]], place: Workplace) -> AllFinished:
@@ -231,9 +248,13 @@ def make_all(runs: Sequence[Run[Any]], place: Workplace) -> AllFinished:
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(place.jobs, mp_context=context, initializer=end_with_parent) as pool:
                 futures = {pool.submit(make, run, place.out): run for run in together}
-                for future in as_completed(futures):
-                    future.result()
-                    progress.update(bar, advance=futures[future].num_steps, description="several runs")
+                try:
+                    for future in as_completed(futures):
+                        future.result()
+                        progress.update(bar, advance=futures[future].num_steps, description="several runs")
+                except BaseException:  # Ctrl-C among them: what waits is not begun
+                    pool.shutdown(cancel_futures=True)
+                    raise
         for run in todo:
             if not path_of(run, place.out).exists():
                 progress.update(bar, description=run.name)
@@ -301,6 +322,11 @@ def versions(*packages: str) -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{package} {importlib.metadata.version(package)}")
     return ", ".join(found)
+
+
+def of_cluster(kind: str, address: str) -> str:
+    """What times of workers depend on beside the processor; data do not."""
+    return f"{address} {versions('ray')}" if kind == "ray" else ""
 
 
 def _without_nan(value: Any) -> Any:

@@ -16,7 +16,6 @@ from training.experiments.thesis_run import NOTE, ThesisRun
 from training.learn_to_optimise.episodes import DriverTask
 from training.learn_to_optimise.functions import FUNCTIONS, minimum
 from training.learn_to_optimise.training_run import PARAMETERS, Outcome, Spec
-from training.samplers import HOMOGENEOUS, SAMPLERS
 
 DRIVERS = 3
 EPISODES = 10
@@ -46,7 +45,7 @@ class Comparison:
             (sampler, seed): ThesisRun(
                 Spec(DriverTask(self.function, sampler, DRIVERS, EPISODES), seed, scale.steps(self.steps))
             )
-            for sampler in SAMPLERS
+            for sampler in self.theirs
             for seed in range(scale.seeds)
         }
 
@@ -65,9 +64,11 @@ class Comparison:
         write_csv(folder / f"{self.name}.csv", ("sampler", "seed", "update", "error"), curves)
         self._plot(found, scale.seeds, folder / f"{self.name}.png")
         error = "MSLE" if FUNCTIONS[self.function].is_logarithmic else "MSE"
-        theirs = [(sampler, *self.theirs[sampler]) for sampler in SAMPLERS]
-        best_runs = [(sampler, *_numbers(_best(found, sampler, scale.seeds), window)) for sampler in SAMPLERS]
-        ends = {sampler: _ends(found, sampler, scale.seeds, window) for sampler in SAMPLERS}
+        theirs = [(sampler, *self.theirs[sampler]) for sampler in self.theirs]
+        best_runs = [
+            (sampler, *_numbers(_best(found, sampler, scale.seeds), window)) for sampler in self.theirs
+        ]
+        ends = {sampler: _ends(found, sampler, scale.seeds, window) for sampler in self.theirs}
         header = ("sampler", "first: mean", "variance", "last: mean", "variance", "best")
         return [
             f"![learning curves]({self.name}.png)",
@@ -97,8 +98,8 @@ class Comparison:
     def _words(self, ends: Mapping[str, tuple[np.ndarray, np.ndarray]], share: float) -> list[str]:
         said = []
         for end, name, column in ((0, "first", 0), (1, "last", 2)):
-            theirs = sorted(SAMPLERS, key=lambda each: self.theirs[each][column])
-            ours = sorted(SAMPLERS, key=lambda each: float(ends[each][end].mean()))
+            theirs = sorted(self.theirs, key=lambda each: self.theirs[each][column])
+            ours = sorted(self.theirs, key=lambda each: float(ends[each][end].mean()))
             said.append(
                 f"- Order in the {name} steps, best first. Theirs: {_list(theirs)}. Ours: {_list(ours)}."
             )
@@ -108,8 +109,8 @@ class Comparison:
                 f"  Seed by seed, the difference is more than chance (t test, corrected by Holm) {rest}; "
                 f"{_claim(ends, end, self.theirs, column)}"
             )
-            their_means = [self.theirs[each][column] for each in SAMPLERS]
-            our_means = [float(ends[each][end].mean()) for each in SAMPLERS]
+            their_means = [self.theirs[each][column] for each in self.theirs]
+            our_means = [float(ends[each][end].mean()) for each in self.theirs]
             said.append(
                 f"  The errors are {min(their_means):.3g} to {max(their_means):.3g} there and "
                 f"{min(our_means):.3g} to {max(our_means):.3g} here."
@@ -144,7 +145,7 @@ class Comparison:
     def _plot(self, found: Mapping[tuple[str, int], Outcome], seeds: int, path: Path) -> None:
         figure = Figure(figsize=(9, 6), layout="constrained")
         panels = figure.subplots(2, 2, sharex=True, sharey=True).flatten()
-        for panel, sampler in zip(panels, SAMPLERS, strict=True):
+        for panel, sampler in zip(panels, self.theirs, strict=True):
             for seed in range(seeds):
                 outcome = found[sampler, seed]
                 panel.plot(outcome.updates, outcome.errors, linewidth=0.8, color=f"C{seed}")
@@ -198,18 +199,21 @@ def _columns(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int) -> dic
 def _claim(ends: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int, theirs: Theirs, column: int) -> str:
     """What the thesis concludes of heterogeneous sampling, beside what is found here."""
     mixed = "heterogeneous"
-    was_best = all(theirs[mixed][column] <= theirs[each][column] for each in HOMOGENEOUS)
-    better = [each for each in HOMOGENEOUS if ends[mixed][end].mean() < ends[each][end].mean()]
+    others = [each for each in theirs if each != mixed]
+    was_best = all(theirs[mixed][column] <= theirs[each][column] for each in others)
+    worse = {each for each in others if ends[mixed][end].mean() < ends[each][end].mean()}
     pairs = differing(_columns(ends, end))
-    sure = [each for each in HOMOGENEOUS if frozenset((mixed, each)) in pairs]
+    sure = {each for each in others if frozenset((mixed, each)) in pairs}
     says = "is best there" if was_best else "is not best there"
-    is_best = len(better) == len(HOMOGENEOUS)
-    if len(sure) == len(HOMOGENEOUS):
+    is_best = len(worse) == len(others)
+    # To be the best takes a difference from each of the others, not to be it a single better one.
+    is_sure = sure == worse if is_best else bool(sure - worse)
+    if is_sure:
         verdict = "agrees" if is_best == was_best else "does not agree"
+    elif is_best == was_best:
+        verdict = "has the same sign here but cannot be told from chance"
     else:
-        verdict = "has the same sign here but cannot be told from chance" if is_best == was_best else (
-            "is not confirmed"
-        )  # fmt: skip
+        verdict = "is not confirmed"
     return f"that heterogeneous sampling {says}, as the thesis has it, {verdict}."
 
 

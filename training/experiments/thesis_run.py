@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from training.experiments.runs import Run, Workplace
-from training.learn_to_optimise.training_run import LEARNER, Outcome, Spec, Workers, train
+from training.experiments.runs import Run, Workplace, of_cluster
+from training.learn_to_optimise.episodes import POOL
+from training.learn_to_optimise.training_run import (
+    EVALUATE_EVERY,
+    LEARNER,
+    PARAMETERS,
+    STARTS,
+    Outcome,
+    Spec,
+    Workers,
+    train,
+)
+from training.samplers import HOMOGENEOUS
 
 NOTE = (
     "What the thesis does not say (networks, learning rate, discount) is chosen in\n"
@@ -38,8 +49,14 @@ class ThesisRun(Run[Outcome]):
         timed = "-timed" if self.is_timed else ""
         return (
             f"{task.function}-{task.sampler}-{drivers}-{spec.updates}-seed{spec.seed}"
-            f"-{self.workers.kind}{self.workers.count}{timed}-{_learner()}"
+            f"-{self.workers.kind}{self.workers.count}{timed}"
         )
+
+    @property
+    def beside(self) -> str:
+        """See `Run`."""
+        told = f"{LEARNER.settings()} {HOMOGENEOUS} {POOL} {EVALUATE_EVERY} {PARAMETERS} {STARTS}"
+        return f"{told} {of_cluster(self.workers.kind, self.workers.address)}" if self.is_timed else told
 
     @property
     def num_steps(self) -> int:
@@ -57,14 +74,10 @@ class ThesisRun(Run[Outcome]):
 
     def read(self, kept: Mapping[str, Any]) -> Outcome:
         """See `Run`."""
-        return Outcome(**kept)
+        errors = [math.nan if each is None else each for each in kept["errors"]]
+        return Outcome(**{**kept, "errors": errors})
 
 
 def workers_of(place: Workplace, count: int) -> Workers:
     """Of a distributed run."""
     return Workers(place.collector, count, place.ray)
-
-
-def _learner() -> str:
-    """Names how all runs learn: those of other settings are other runs."""
-    return hashlib.sha256(repr(LEARNER).encode()).hexdigest()[:8]

@@ -78,11 +78,11 @@ def rllib(environment: str) -> Portions:
         made.stop()
 
 
-#: By name: the packages that it needs, and how it collects.
-CONTENDERS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Portions]]] = {
-    "ours": ((), ours),
-    "TorchRL": (("torchrl",), torchrl),
-    "Ray RLlib": (("ray", "tree"), rllib),
+#: By name: the packages that it needs, how it collects, and how in words.
+CONTENDERS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Portions], str]] = {
+    "ours": ((), ours, "plays whole episodes in plain Python and packs them as they are sent to the learner"),
+    "TorchRL": (("torchrl",), torchrl, "writes each step into a TensorDict"),
+    "Ray RLlib": (("ray", "tree"), rllib, "passes each step through its connectors"),
 }
 
 
@@ -153,7 +153,7 @@ def settings(scale: Scale, place: Workplace) -> list[ThroughputRun]:
     del place
     there = [
         name
-        for name, (packages, _) in CONTENDERS.items()
+        for name, (packages, _, _) in CONTENDERS.items()
         if all(importlib.util.find_spec(each) is not None for each in packages)
     ]
     steps = max(200, round(scale.share * STEPS))
@@ -198,8 +198,7 @@ def report(results: Results, folder: Path) -> list[str]:
         f"Random actions, one process, one environment; at least {runs[0].steps} steps each, the best of "
         f"{results.scale.seeds} turns. CPU time, so that other work on the machine counts less.",
         "",
-        "- TorchRL writes each step into a TensorDict, RLlib passes it through its connectors; ours plays "
-        "whole episodes in plain Python and packs them as they would be sent to the learner.",
+        *(f"- {name[0].upper()}{name[1:]} {CONTENDERS[name][2]}." for name in there),
         f"- Versions: {versions('gymnasium', *(each for name in there for each in CONTENDERS[name][0]))}.",
         *([f"- Not installed, so not measured: {', '.join(missing)}."] if missing else []),
     ]

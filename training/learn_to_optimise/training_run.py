@@ -65,7 +65,7 @@ class Workers:
 
     kind: str = AUTO
     count: int = 1
-    address: str = ""
+    address: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,6 +94,8 @@ def run_times(
 ) -> list[float]:
     """Median times of callables that take turns, in microseconds.
 
+    Of calls in which the process had its processors, where there are `min_rounds` of them of each.
+
     Args:
         callables: run on the same inputs.
         inputs: of all of them.
@@ -103,20 +105,27 @@ def run_times(
     """
     clock = clock_of(device)
     times: list[list[int]] = [[] for _ in callables]
+    calm: list[list[int]] = [[] for _ in callables]
     gc.collect()
     with torch.no_grad(), no_garbage_collection():
-        deadline = time.perf_counter() + seconds
-        while len(times[0]) < min_rounds or time.perf_counter() < deadline:
+        begin = time.perf_counter()
+        while len(times[0]) < min_rounds or time.perf_counter() - begin < (
+            seconds if min(map(len, calm)) >= min_rounds else _PATIENCE * seconds
+        ):
             first = len(times[0]) % len(callables)  # who comes first is no better and no worse off for it
             for place in (*range(first, len(callables)), *range(first)):
                 run = callables[place]
                 run(*inputs)  # brings its own weights back into the caches
+                waited = contention.waited_ns()
                 start = clock()
                 run(*inputs)
                 times[place].append(clock() - start)
+                if contention.is_calm(contention.waited_ns() - waited, times[place][-1]):
+                    calm[place].append(times[place][-1])
             if len(times[0]) >= _MAX_ROUNDS * 5:
                 break
-    return [float(np.median(own)) / 1e3 for own in times]
+    counted = calm if min(map(len, calm)) >= min_rounds else times
+    return [float(np.median(own)) / 1e3 for own in counted]
 
 
 @dataclasses.dataclass

@@ -16,7 +16,6 @@ LEARNERS: Mapping[str, Mapping[str, Any]] = {
 #: The random ones of a world model, and two in which it learns.
 LEAST_UPDATES = RANDOM_UPDATES + 2
 FAILED = 10.0  # what is told of a graph that the executor does not run, as a share of the first one's time
-EXECUTORS = ("eager", "onnxruntime")
 TITLES: Mapping[str, str] = {
     "best_first": "best first, measured",
     "price": "top k by price",

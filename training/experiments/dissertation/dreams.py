@@ -124,7 +124,7 @@ def report_4_9(results: Results, folder: Path) -> list[str]:
         line(panel, epochs, promised, "promised in the dream", "C1")
         line(panel, epochs, same, "foretold of the real episodes", "C4")
         line(panel, epochs, real, "real", "C0")
-        random = float(np.mean(results.finished.outcome(trainings.rivals(scale)[graph]).random.gains))
+        random = float(np.mean(results.finished.outcome(trainings.rivals(scale)[graph]).random["wm"].gains))
         panel.axhline(random, color="C7", linestyle=":", label="random play, real")
         panel.set_title(title_of(graph), fontsize=9)
         panel.set_xlabel("epochs")
@@ -203,7 +203,9 @@ def report_4_3(results: Results, folder: Path) -> list[str]:
     pairs = np.array([(np.mean(each.foretold), np.mean(each.real)) for each in found.values()])
     of_means, of_runs = (float(stats.kendalltau(*each.T).statistic) for each in (means, pairs))
     theirs = np.array([(row[0], row[2]) for row in THEIRS.values()])
-    random = 100 * float(np.mean(results.finished.outcome(trainings.rivals(scale)[bert(scale)]).random.gains))
+    random = 100 * float(
+        np.mean(results.finished.outcome(trainings.rivals(scale)[bert(scale)]).random["wm"].gains)
+    )
     figure = Figure(figsize=(6, 3.2), layout="constrained")
     panel = figure.subplots()
     for i, title in enumerate(("foretold", "real")):
@@ -253,5 +255,10 @@ FIGURE_4_8, FIGURE_4_9 = (
     )
 )
 TABLE_4_3 = Experiment(
-    "Temperature of the world model", "Parker 2021, table 4.3", runs_4_3, report_4_3, trainings.NOTE
+    "Temperature of the world model",
+    "Parker 2021, table 4.3",
+    runs_4_3,
+    report_4_3,
+    trainings.NOTE,
+    is_of_bert=True,
 )

@@ -7,6 +7,7 @@ best prefix of all of them; its mean over the drawn episodes is told beside it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from training.config import Config
 from training.episodes.play import Key, play
 from training.episodes.random_keys import Purpose, torch_seed
 
-DRAWN = 16  # episodes; one more plays what is likeliest
+DRAWN = 16  # episodes; one more plays what is likeliest, or is drawn as well where nothing is
 
 Steps = list[tuple[str, int]]
 
@@ -34,7 +35,7 @@ class Played:
     """What a policy did on a graph. Gains are shares of the first predicted time, of the best graph met.
 
     Attributes:
-        likeliest: gain of the episode that takes the likeliest action everywhere.
+        likeliest: gain of the episode that takes the likeliest action everywhere, or of the one more.
         gains: of the drawn episodes.
         best: gain of `steps`.
         steps: the best prefix of any of the episodes.
@@ -57,6 +58,8 @@ class UniformCandidates:
         has_macros: whether classes of locations are candidates too.
     """
 
+    has_likeliest = False  # all are alike: without noise it would always take the first
+
     def __init__(self, has_macros: bool) -> None:
         self.has_macros = has_macros
 
@@ -78,7 +81,7 @@ def played(
         graph: where all episodes begin.
         cost: prices.
         choosers: two of the same policy, see `training.episodes.play.CandidateChooser`: the first plays the
-            likeliest episode, the second those that are drawn.
+            likeliest episode, or one more drawn one, the second those that are drawn.
         config: seed, max_steps, reward.
     """
     likeliest, drawn = (
@@ -86,7 +89,11 @@ def played(
         for count, chooser in zip((1, DRAWN), choosers, strict=True)
     )
     key = Key(config.seed, torch_seed(Purpose.EVALUATION), 0)
-    first = play(likeliest, choosers[0], dataclasses.replace(key, temperature=0.0), config)
+    if getattr(choosers[0], "has_likeliest", True):
+        of_first = dataclasses.replace(key, temperature=0.0)
+    else:
+        of_first = dataclasses.replace(key, group=1)
+    first = play(likeliest, choosers[0], of_first, config)
     began = time.process_time()
     rollout = play(drawn, choosers[1], key, config)
     spent_ms = 1e3 * (time.process_time() - began)
@@ -151,7 +158,10 @@ def best_prefix(graph: _C.Graph, cost: _C.CostModel, episodes: Sequence[Steps]) 
 
 
 def env_step_ms(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
-    """Processor time of a step of the environment alone, without observing it or asking a network."""
+    """Processor time of a step of the environment alone, without observing it or asking a network.
+
+    Not a number for a plan without steps.
+    """
     library = load_library()
     env = _C.VecRewriteEnv([graph], library, cost, has_macros=False, max_steps=len(steps) + 1)
     env.reset([0], [{}])
@@ -164,4 +174,4 @@ def env_step_ms(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
         count += 1
         if outcomes[0, OUTCOMES["terminated"]] or outcomes[0, OUTCOMES["truncated"]]:
             break
-    return 1e3 * spent / max(1, count)
+    return 1e3 * spent / count if count else math.nan

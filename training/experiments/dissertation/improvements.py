@@ -11,20 +11,26 @@ from matplotlib.figure import Figure
 
 from training.experiments.dissertation import trainings
 from training.experiments.dissertation.evaluation import DRAWN
-from training.experiments.dissertation.latency_run import AGAIN, EXECUTORS, LatencyOutcome
+from training.experiments.dissertation.latency_run import AGAIN, LatencyOutcome
+from training.experiments.dissertation.rivals import random_of
 from training.experiments.dissertation.row_run import ROW_TITLES
 from training.experiments.dissertation.subjects import subjects, title_of
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.intervals import half_width, median_interval
-from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.runs import EXECUTORS, Run, Scale, Workplace
 
 #: Table 4.2, which figure 4.7 draws: percent that the model-based agent saves of TensorFlow's time.
 THEIR_WM = {
     "resnet18": 3.0, "resnet50": 1.0, "inception_v3": 12.5, "squeezenet1_1": 18.9, "toy_bert": 54.1,
 }  # fmt: skip
 CLOSE = 0.0005  # of the predicted time: what is shown as the same number
-RIVALS = ("greedy", "taso", "random", "agent")
-TITLES = {"greedy": "greedy", "taso": "TASO's search", "random": "random", "agent": "our agent", AGAIN: AGAIN}
+TITLES = {
+    "greedy": "greedy",
+    "taso": "TASO's search",
+    **{random_of(row): f"random, {title}'s steps" for row, title in ROW_TITLES.items()},
+    "agent": "our agent",
+    AGAIN: AGAIN,
+}
 SOURCES = {"mf": "figure 4.3", "wm": "figure 4.7 and table 4.2"}
 
 
@@ -33,10 +39,15 @@ def runs(scale: Scale, place: Workplace) -> list[Run[Any]]:
     return list(trainings.latencies(scale, place).values())
 
 
+def rivals_of(row: str) -> tuple[str, ...]:
+    """Of a row; random play has its steps."""
+    return ("greedy", "taso", random_of(row), "agent")
+
+
 def gains_of(results: Results, graph: str, row: str) -> dict[str, list[float]]:
     """Predicted share that is saved, by rival and for the row: one value for each seed."""
     others = results.finished.outcome(trainings.rivals(results.scale)[graph])
-    found = {name: [others.random.best if name == "random" else others.gains[name]] for name in RIVALS}
+    found = {name: [others.gains.get(name, others.random[row].best)] for name in rivals_of(row)}
     of_row = trainings.rows(row, results.scale, results.place)
     mine = [results.finished.outcome(run) for (name, _), run in of_row.items() if name == graph]
     return {**found, row: [each.played.best for each in mine]}
@@ -47,7 +58,7 @@ def ratios_of(measured: LatencyOutcome, executor: str, row: str, seeds: int) -> 
 
     Rounds of several seeds are no more rounds: their plans were measured at the same time.
     """
-    found = {name: measured.ratios(executor, name) for name in (AGAIN, *RIVALS)}
+    found = {name: measured.ratios(executor, name) for name in (AGAIN, *rivals_of(row))}
     of_seeds = [measured.ratios(executor, f"{row} {seed}") for seed in range(seeds)]
     return {**found, row: np.median(of_seeds, axis=0).tolist()}
 
@@ -66,14 +77,15 @@ def report_of(row: str, name: str) -> Callable[[Results, Path], list[str]]:
             measured = results.finished.outcome(of_graph[graph])
             gains = gains_of(results, graph, row)
             ratios = {each: ratios_of(measured, each, row, scale.seeds) for each in EXECUTORS}
-            for who in (*RIVALS, row, AGAIN):
+            for who in (*rivals_of(row), row, AGAIN):
                 told = [f"{100 * np.mean(gains[who]):.1f} %{_spread(gains[who])}" if who in gains else "0 %"]
                 told += [_ratio(ratios[each][who]) for each in EXECUTORS]
                 cells.append((title_of(graph), TITLES.get(who, ROW_TITLES.get(who, who)), *told))
+                plan = "random" if who == random_of(row) else who
                 for each in EXECUTORS:
                     bars.setdefault((graph, each), {})[who] = float(np.median(ratios[each][who])) - 1
                     rows += [
-                        (graph, who, each, number, ratio, float(np.mean(gains.get(who, [0.0]))))
+                        (graph, plan, each, number, ratio, float(np.mean(gains.get(who, [0.0]))))
                         for number, ratio in enumerate(ratios[each][who])
                     ]
             words += _words(graph, row, gains, ratios)
@@ -114,13 +126,13 @@ def _words(
     graph: str, row: str, gains: dict[str, list[float]], ratios: dict[str, dict[str, list[float]]]
 ) -> list[str]:
     # Of equals the first one.
-    mine, best = float(np.mean(gains[row])), max(RIVALS, key=lambda who: round(gains[who][0], 4))
+    mine, best = float(np.mean(gains[row])), max(rivals_of(row), key=lambda who: round(gains[who][0], 4))
     said = [
         f"- {title_of(graph)}: {ROW_TITLES[row]} saves {100 * mine:.1f} % of the predicted time, the best "
         f"of the rivals ({TITLES[best]}) {100 * gains[best][0]:.1f} %, random play "
-        f"{100 * gains['random'][0]:.1f} %."
+        f"{100 * gains[random_of(row)][0]:.1f} %."
     ]
-    if gains["random"][0] > mine + CLOSE:
+    if gains[random_of(row)][0] > mine + CLOSE:
         said.append(
             "  The best of as many episodes of random play is better, so this training is not worth its "
             "time yet."
@@ -159,7 +171,7 @@ def _plot(bars: dict[tuple[str, str], dict[str, float]], row: str, path: Path) -
     graphs = list(dict.fromkeys(graph for graph, _ in bars))
     figure = Figure(figsize=(9, 1.2 + 1.5 * len(graphs)), layout="constrained")
     panels = figure.subplots(1, len(EXECUTORS), sharey=True)
-    who = [*RIVALS, row, AGAIN]
+    who = [*rivals_of(row), row, AGAIN]
     for panel, executor in zip(panels, EXECUTORS, strict=True):
         for number, name in enumerate(who):
             places = [i + 0.13 * (number - len(who) / 2) for i in range(len(graphs))]

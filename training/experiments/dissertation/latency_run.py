@@ -13,12 +13,11 @@ from torchrlopt.machine.profiling import run_times, trace
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.substitutions import load_library
 from training.experiments.dissertation.evaluation import Steps
-from training.experiments.dissertation.rivals import RivalsRun
+from training.experiments.dissertation.rivals import RivalsRun, random_of
 from training.experiments.dissertation.row_run import RowRun
 from training.experiments.dissertation.subjects import module_of
-from training.experiments.runs import MEASURED, Run, finished, versions
+from training.experiments.runs import EXECUTORS, MEASURED, Run, finished, versions
 
-EXECUTORS = ("eager", "onnxruntime")
 ORIGINAL, AGAIN = "original", "original again"
 ROUNDS = 9  # of which each gives one median for each plan
 ROUND_S = 0.25  # for each plan
@@ -78,7 +77,7 @@ class LatencyRun(Run[LatencyOutcome]):
     @property
     def beside(self) -> str:
         """See `Run`."""
-        return f"turns {ROUNDS} {ROUND_S} {versions(*MEASURED)}"
+        return f"turns {ROUNDS} {ROUND_S} {EXECUTORS} {versions(*MEASURED)}"
 
     @property
     def is_measurement(self) -> bool:
@@ -94,7 +93,8 @@ class LatencyRun(Run[LatencyOutcome]):
         """Steps by plan: those of rows are named by `plan_of`."""
         found = finished(self.needs, self.out)
         rivals = found.outcome(self.rivals)
-        plans: dict[str, Steps] = {ORIGINAL: [], **rivals.plans, "random": rivals.random.steps}
+        plans: dict[str, Steps] = {ORIGINAL: [], **rivals.plans}
+        plans |= {random_of(row): each.steps for row, each in rivals.random.items()}
         return plans | {plan_of(run): found.outcome(run).played.steps for run in self.rows}
 
     def make(self, tell: Callable[[], None]) -> LatencyOutcome:

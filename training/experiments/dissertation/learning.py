@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from training.config import Config
 from training.experiments.dissertation import trainings
-from training.experiments.dissertation.row_run import ROW_TITLES, RowOutcome
-from training.experiments.dissertation.subjects import bert, subjects, title_of
+from training.experiments.dissertation.row_run import ROW_TITLES, SETTINGS, RowOutcome
+from training.experiments.dissertation.subjects import BERT, bert, subjects, title_of
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.intervals import half_width
 from training.experiments.runs import Run, Scale, Workplace
@@ -77,7 +78,7 @@ def report_4_4(results: Results, folder: Path) -> list[str]:
         mine = [found[graph, seed] for seed in range(scale.seeds)]
         returns = common(mine, "mean_return")
         others = results.finished.outcome(trainings.rivals(scale)[graph])
-        random, greedy = float(np.mean(others.random.gains)), others.gains["greedy"]
+        random, greedy = float(np.mean(others.random["mf"].gains)), others.gains["greedy"]
         low, high = returns.min(), returns.max()
         for seed, values in enumerate(returns):
             scaled = (values - low) / max(1e-12, high - low)
@@ -122,10 +123,16 @@ def report_4_4(results: Results, folder: Path) -> list[str]:
         *table(header, told),
         "",
         f"- Theirs converges after about 1,000 of {trainings.THEIR_EPOCHS['mf']:,} epochs, with little "
-        f"variation after that. Ours is made of {trainings.updates_made(list(found.values()))} epochs of 16 "
-        "episodes.",
+        f"variation after that. Ours is made of {trainings.updates_made(list(found.values()))} epochs of "
+        f"{_episodes('mf')} episodes.",
         *(f"- {cell[0]}: {_against(float(cell[2]), float(cell[4]), float(cell[5]))}" for cell in told),
     ]
+
+
+def _episodes(row: str) -> int:
+    """Real episodes of an update of training on one graph."""
+    config = Config.of_row(row, graph=BERT, **SETTINGS[row])
+    return config.groups * config.rollouts
 
 
 def _against(mine: float, random: float, greedy: float) -> str:
@@ -169,7 +176,9 @@ def report_4_10(results: Results, folder: Path) -> list[str]:
     for panel, title in zip(panels, [*AXES.values(), "epochs"], strict=True):
         panel.set_xlabel(title)
     for panel in panels[:3]:
-        panel.axhline(float(np.mean(others.random.gains)), color="C7", linestyle=":", label="random play")
+        for row, color in (("mf", "C0"), ("wm", "C1")):
+            level = float(np.mean(others.random[row].gains))
+            panel.axhline(level, color=color, linestyle=":", label=f"random play, {ROW_TITLES[row]}'s steps")
         panel.axhline(others.gains["greedy"], color="C2", linestyle="--", label="greedy")
     panels[0].set_ylabel("mean reward of a real episode")
     panels[3].set_ylabel("loss of the value")
@@ -190,24 +199,27 @@ def report_4_10(results: Results, folder: Path) -> list[str]:
             )
         )
     header = ("row", "reward at the end", "best plan", *(f"{each} to the level" for each in AXES.values()))
+    macros = Config.of_row("wm", graph=bert(scale), **SETTINGS["wm"]).macros
     totals = {row: float(np.mean([each.real_steps for each in outcomes])) for row, outcomes in found.items()}
     return [
         "![both](fig4.10.png)",
         "",
         f"{title_of(bert(scale))}, {scale.seeds} seed(s); shaded are intervals of 95 %. The level is "
-        f"{ENOUGH:.0%} of what MF earns at the end, {level:.4f}. An epoch of both plays 16 real episodes; "
-        "one of WM also fits the model and trains the policy in imagination. WM's steps and seconds count "
+        f"{ENOUGH:.0%} of what MF earns at the end, {level:.4f}. An epoch plays {_episodes('mf')} real "
+        f"episodes of MF and {_episodes('wm')} of WM; one of WM also fits the model and trains the policy in "
+        "imagination. WM's steps and seconds count "
         "its random play and the training of its encoder.",
         "",
         *table(header, cells),
         "",
         f"- Real steps altogether: MF {totals['mf']:,.0f}, WM {totals['wm']:,.0f}. Theirs: 4,000,000 and "
         "1,000,000.",
-        "- MF may choose whole classes of alike locations, here WM's two-stage head single ones only.",
+        *["- MF may choose whole classes of alike locations, here WM single ones only."] * (not macros),
         *(
             f"- {ROW_TITLES[row]} begins with a reward of "
-            f"{np.mean([each.log['mean_return'][0] for each in outcomes]):.3f}; random play earns "
-            f"{np.mean(others.random.gains):.3f}, greedy search {others.gains['greedy']:.3f}."
+            f"{np.mean([each.log['mean_return'][0] for each in outcomes]):.3f}; random play with its "
+            f"steps earns {np.mean(others.random[row].gains):.3f}, greedy search "
+            f"{others.gains['greedy']:.3f}."
             for row, outcomes in found.items()
         ),
     ]
@@ -241,4 +253,5 @@ FIGURE_4_10 = Experiment(
     runs_4_10,
     report_4_10,
     trainings.PROCESSOR_NOTE,
+    is_of_bert=True,
 )

@@ -51,9 +51,12 @@ def report_peers(results: Results, folder: Path) -> list[str]:
         "",
         *failed,
         *[f"- Not installed here: {', '.join(missing)}."] * bool(missing),
-        "- TVM is made to be tuned; without that its kernels are plain loops. `TVM_TRIALS` gives the peer "
-        "`tvm` of `baselines/compare.py` trials: where that was tried, on an AMD EPYC, the tuner of TVM "
-        "0.27 ended with a segmentation fault.",
+        *[
+            "- TVM is made to be tuned; without that its kernels are plain loops. `TVM_TRIALS` gives the "
+            "peer `tvm` of `baselines/compare.py` trials: where that was tried, on an AMD EPYC, the tuner "
+            "of TVM 0.27 ended with a segmentation fault."
+        ]
+        * ("tvm" in peers),
         "- TensorRT needs a GPU.",
     ]
 

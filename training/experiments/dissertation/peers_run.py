@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from baselines.peers.case import OURS, Case
 from baselines.peers.registry import installed_peers
+from baselines.peers.tvm import TRIALS
 from baselines.shared.rounds import Settings, measure_model
 from torchrlopt.agent import catalogue
 from torchrlopt.options import Options
@@ -80,7 +82,7 @@ class PeersRun(Run[PeersOutcome]):
         """See `Run`."""
         agent = catalogue.digest(Options(searcher="agent"))
         peers = versions(*MEASURED, "tensorflow-cpu", "tensorflow", "apache-tvm")
-        return f"{peers} {agent} {typical_prices().to_json()}"
+        return f"{peers} {agent} {typical_prices().to_json()} {os.environ.get(TRIALS, '')}"
 
     @property
     def is_measurement(self) -> bool:

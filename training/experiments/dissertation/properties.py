@@ -153,13 +153,22 @@ def _words(found: Mapping[str, Properties]) -> list[str]:
     return [
         f"- Layers, theirs in brackets: {layers}. Convolutions on shortcuts and the last product are layers "
         "here. The toy BERT of TASO's release has 8 layers of 6 products; 12 are the layers of BERT-base.",
+        *_order(ours, theirs),
+    ]
+
+
+def _order(ours: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    """Graphs by places, fewest first, where there are several to be compared."""
+    if len(ours) < 2:
+        return []
+    return [
         "- The paper does not say how its substitutions were counted. By ours, fewest first, the order is "
         f"{_list(ours)}; by theirs {_list(theirs)}: "
         + (
             "it agrees."
             if ours == theirs
-            else "it does not agree. Their library is another one, and so may be "
-            "the count: their smallest network has the most."
+            else "it does not agree. Their library is another one, and so may be the count: they have most "
+            f"in {GRAPHS[theirs[-1]].title}."
         ),
     ]
 

@@ -65,7 +65,7 @@ def report(results: Results, folder: Path) -> list[str]:
     columns = ("reward", "seed", "epoch", "mean_reward", "normalised", "time_saved_at_the_end")
     write_csv(folder / "fig4.6.csv", columns, rows)
     others = results.finished.outcome(trainings.rivals(scale)[bert(scale)])
-    random, greedy = 100 * float(np.mean(others.random.gains)), 100 * others.gains["greedy"]
+    random, greedy = 100 * float(np.mean(others.random["mf"].gains)), 100 * others.gains["greedy"]
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     panels = figure.subplots(1, 2)
     for name in trainings.REWARDS:
@@ -152,5 +152,10 @@ def _shown(values: list[float]) -> str:
 
 
 FIGURE_4_6 = Experiment(
-    "Rewards of the model-free agent", "Parker 2021, figure 4.6", runs, report, trainings.NOTE
+    "Rewards of the model-free agent",
+    "Parker 2021, figure 4.6",
+    runs,
+    report,
+    trainings.NOTE,
+    is_of_bert=True,
 )

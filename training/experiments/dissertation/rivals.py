@@ -35,6 +35,11 @@ TASO_STEPS, TASO_ALPHA, AGENT_STEPS = 50_000, 1.05, 2_000
 NO_LIMIT_MS = 600_000.0  # expansions are what ends a search
 
 
+def random_of(row: str) -> str:
+    """Name of the plan of random play with the steps that a row may take."""
+    return f"random {row}"
+
+
 @dataclasses.dataclass(frozen=True)
 class RivalsOutcome:
     """What a run leaves.
@@ -42,12 +47,13 @@ class RivalsOutcome:
     Attributes:
         plans: steps by searcher.
         gains: share of the first predicted time that each plan saves.
-        random: play at random, as many episodes as a trained policy has.
+        random: play at random, as many episodes as a trained policy has, with the steps that the row may
+            take; by row.
     """
 
     plans: dict[str, Steps]
     gains: dict[str, float]
-    random: Played
+    random: dict[str, Played]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +82,7 @@ class RivalsRun(Run[RivalsOutcome]):
         """See `Run`."""
         agent = catalogue.digest(Options(searcher="agent"))
         told = f"{load_library().hash} {agent} {AGENT_STEPS} {TASO_ALPHA} {SETTINGS['mf']}"
-        return f"{told} {prices_on(self.device).to_json()} {DRAWN}"
+        return f"{told} {prices_on(self.device).to_json()} {DRAWN} drawn and one more"
 
     def make(self, tell: Callable[[], None]) -> RivalsOutcome:
         """See `Run`."""
@@ -91,12 +97,16 @@ class RivalsRun(Run[RivalsOutcome]):
                     "alpha": TASO_ALPHA,
                     "budget_ms": NO_LIMIT_MS,
                     "budget_steps": steps,
+                    "on_error": "raise",  # another searcher's plan is not the agent's
                 }
             )
             searcher = searcher_table.module_of(name).make_searcher(options, library)
             plans[name] = list(searcher.search(graph, library, cost, options).steps)
         config = Config.of_row("mf", graph=self.graph, seed=self.seed, **SETTINGS["mf"])
-        random = played(graph, cost, [UniformCandidates(True)] * 2, config)[0]
+        random = {
+            row: played(graph, cost, [UniformCandidates(has_macros)] * 2, config)[0]
+            for row, has_macros in (("mf", True), ("wm", Config.of_row("wm", **SETTINGS["wm"]).macros))
+        }
         tell()
         gains = {name: gain_of(graph, cost, steps) for name, steps in plans.items()}
         return RivalsOutcome(plans, gains, random)
@@ -104,4 +114,5 @@ class RivalsRun(Run[RivalsOutcome]):
     def read(self, kept: Mapping[str, Any]) -> RivalsOutcome:
         """See `Run`."""
         plans = {name: [(step, at) for step, at in steps] for name, steps in kept["plans"].items()}
-        return RivalsOutcome(plans, kept["gains"], played_of(kept["random"]))
+        random = {row: played_of(each) for row, each in kept["random"].items()}
+        return RivalsOutcome(plans, kept["gains"], random)

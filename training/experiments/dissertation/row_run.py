@@ -76,7 +76,8 @@ class RowOutcome:
             name: [math.nan if value is None else value for value in values]
             for name, values in kept["log"].items()
         }
-        return cls(**{**kept, "log": log, "played": played_of(kept["played"])})
+        told = {name: math.nan if value is None else value for name, value in kept.items()}
+        return cls(**{**told, "log": log, "played": played_of(kept["played"])})
 
 
 def played_of(kept: Mapping[str, Any]) -> Played:
@@ -134,8 +135,8 @@ class RowRun(Run[RowOutcome]):
 
     @property
     def folder(self) -> Path:
-        """Of the training."""
-        return self.out / RUNS / self.name
+        """Of the training: another version of PyTorch begins anew."""
+        return self.out / RUNS / f"{self.name}-torch{torch.__version__}"
 
     def trainer(self) -> RealTrainer | DreamTrainer:
         """The training, as far as it has gone."""

@@ -166,13 +166,15 @@ def _words(
             f"- The paper says that nothing is found after about {THEIR_LAST_STEP} steps; these runs end at "
             f"{steps} and cannot tell."
         )
-    if len(every) > 1:
+    if cut := [name for name in names if any(found[name, MAIN, seed].is_cut(steps) for seed in every)]:
+        said.append(f"- The clock ended the search on {_list(cut)} before its steps did.")
+    if len(names) > 1 and half_width([found[wide, MAIN, seed].gain for seed in every]) > 0:
         agrees = "and so it is here" if wide == "toy_bert" else f"here it is that of {GRAPHS[wide].title}"
         said.append(f"- The paper has the widest interval on its toy BERT, {agrees}.")
     said += [
         f"- Against greedy search with the same library, TASO's search saves more on {_list(won)}, and less "
         f"on {_list(lost)}: its steps are single places, and each is an expansion, while greedy takes a step "
-        f"and never comes back. {_why_less(found, lost, every)}",
+        f"and never comes back. {_why_less(found, lost, every, steps)}",
         f"- With TASO's own rules the same search saves less than with our library on {_list(poorer)}, and "
         f"more on {_list(richer)}. Graphs on which the seeds do not tell are in neither.",
         f"- TASO's rules are {count} of the {_RELEASED} of its file, those that are proved, with what its "
@@ -182,10 +184,11 @@ def _words(
     return said
 
 
-def _why_less(found: Mapping[Setting, Found], lost: Sequence[str], seeds: Sequence[int]) -> str:
+def _why_less(found: Mapping[Setting, Found], lost: Sequence[str], seeds: Sequence[int], steps: int) -> str:
     """Whether more steps could have helped where greedy saves more."""
     over = [name for name in lost if all(found[name, MAIN, seed].is_exhausted for seed in seeds)]
-    cut = [name for name in lost if name not in over]
+    slow = [name for name in lost if any(found[name, MAIN, seed].is_cut(steps) for seed in seeds)]
+    cut = [name for name in lost if name not in (*over, *slow)]
     said = [
         f"Where it saves less, nothing was left to expand on {_list(over)}." if over else "",
         f"These steps ended the search on {_list(cut)}, so more of them might save more." if cut else "",

@@ -60,6 +60,10 @@ class Found:
         """Share of the predicted time that is saved in the end."""
         return self.scored[-1][1]
 
+    def is_cut(self, steps: int) -> bool:
+        """Whether the clock ended it, with fewer than `steps` expansions, while there was something left."""
+        return not self.is_exhausted and self.expansions < steps
+
     def gain_at(self, expansions: int) -> float:
         """Share that was saved after so many expansions, or at the last time before that was scored."""
         return max((each for each in self.scored if each[0] <= expansions), default=(0, 0.0))[1]

@@ -11,14 +11,14 @@ import numpy as np
 from baselines.shared.paired import holm
 from training.dream_trainer import RANDOM_UPDATES
 from training.experiments.asking import learners
-from training.experiments.asking.learners import EXECUTORS, FAILED, LEARNERS
+from training.experiments.asking.learners import FAILED, LEARNERS
 from training.experiments.asking.regrets import Key, by_subject, executors_of, interval, of_executor, plot
 from training.experiments.efficiency.asking_run import ROWS, Asked, AskingRun
 from training.experiments.efficiency.subjects import QUICK, SUBJECTS
 from training.experiments.efficiency.true_run import Times, TrueRun
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.intervals import p_of
-from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.runs import EXECUTORS, Run, Scale, Workplace
 
 BUDGETS = (10, 30, 100, 300, 1_000, 3_000)
 TITLES = {

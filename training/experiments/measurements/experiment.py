@@ -12,7 +12,7 @@ from baselines.shared.paired import holm
 from training.config import Config
 from training.dream_trainer import RANDOM_UPDATES
 from training.experiments.asking import learners
-from training.experiments.asking.learners import EXECUTORS, FAILED, LEARNERS, LEAST_UPDATES
+from training.experiments.asking.learners import FAILED, LEARNERS, LEAST_UPDATES
 from training.experiments.asking.orders import BELIEF
 from training.experiments.asking.regrets import Key, by_subject, interval, of_executor, plot
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
@@ -21,7 +21,7 @@ from training.experiments.measurements.asking_run import FORETOLD, ROWS, Asked, 
 from training.experiments.measurements.forecast_run import ForecastRun
 from training.experiments.measurements.space_run import MeasuredSpace, SpaceRun
 from training.experiments.measurements.subjects import QUICK, SUBJECTS
-from training.experiments.runs import Run, Scale, Workplace
+from training.experiments.runs import EXECUTORS, Run, Scale, Workplace
 
 BUDGETS = (1, 3, 10, 30, 100, 300)
 _COMPARED_AT = (30, 100)
