@@ -8,17 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.experiments import sampling
+from training.experiments import graph_samplers, sampling
 from training.experiments.cores_run import CoresOutcome, CoresRun
 from training.experiments.dissertation import (
     applied,
     improvements,
+    latencies,
     metric_pairs,
     properties,
+    rewards,
     search_curve,
     toy_bert,
 )
 from training.experiments.dissertation.latency_run import AGAIN, ORIGINAL, LatencyOutcome
+from training.experiments.dissertation.measured_run import AS_WRITTEN, UNOPTIMISED, Measured, Times
 from training.experiments.reproduction import _made_by, _sections
 from training.experiments.runs import AllFinished, Finished, Scale, Workplace
 
@@ -159,3 +162,55 @@ def test_a_plan_without_steps_has_no_time_of_a_step() -> None:
     told = applied._of_steps("BERT", {"environment_wm": 0.25, "real_wm": 1.0, "imagined": 0.5})
     assert "75 % of a real step" in told
     assert "0.5 times an imagined step" in told
+
+
+def test_an_alpha_is_called_best_only_where_seeds_can_tell() -> None:
+    assert "All alphas save the same" in rewards._of_grid(0.3, 0.0, "no")
+    assert "one seed has no intervals" in rewards._of_grid(0.3, 2.0, "no")
+    assert "cannot be told from chance" in rewards._of_grid(0.3, 2.0, "no more than their")
+    assert rewards._of_grid(0.3, 2.0, "more than their").endswith("more than their intervals.")
+
+
+def test_rewards_that_teach_nothing_are_said_so() -> None:
+    assert rewards._learnt({"R1": [12.0], "R2": [11.0]}, random=2.0, greedy=10.0) == []
+    assert "nothing was learnt beyond" in rewards._learnt({"R1": [10.0]}, random=2.0, greedy=10.0)[0]
+    assert "Random play is better" in rewards._learnt({"R1": [1.0]}, random=2.0, greedy=10.0)[0]
+
+
+def test_samplers_on_graphs_are_ranked_only_beyond_chance() -> None:
+    apart = {name: first for name, (first, _) in _around(
+        random=1.0, latin_hypercube=1.0, uncertainty=1.0, heterogeneous=2.0
+    ).items()}  # fmt: skip
+    told = graph_samplers._words(apart, 10)
+    assert told[0].startswith("- Order by what was learned, best first: heterogeneous")
+    assert told[-1].endswith("agrees.")
+    rng = np.random.default_rng(0)
+    alike = {name: rng.permutation([1.0, 2.0, 3.0, 4.0, 5.0]) for name in apart}
+    told = graph_samplers._words(alike, 5)
+    assert "of no pair" in told[1]
+    assert told[-1].endswith("is not confirmed on graphs.")
+    assert "One seed tells nothing" in graph_samplers._words(alike, 1)[-1]
+
+
+def _times(title: str, ms: float, own_hash: str, predicted_us: float) -> Times:
+    calls = [ms * (1 + 0.001 * (number % 3)) for number in range(9)]
+    return Times(title, own_hash, {"time_us": predicted_us, "flops": 1.0}, 1, calls, calls)
+
+
+def test_plans_are_called_faster_or_slower_beyond_the_interval_only() -> None:
+    greedy, taso, rules = latencies.FORMS[1:]
+    forms = [
+        _times(AS_WRITTEN, 20.0, AS_WRITTEN, 100.0),
+        _times(UNOPTIMISED, 10.0, "a", 100.0),
+        _times(greedy.title, 8.0, "b", 80.0),
+        _times(taso.title, 12.0, "c", 90.0),
+        _times(rules.title, 10.0, "a", 100.0),  # the same graph is no comparison
+    ]
+    told = "\n".join(latencies._words({("resnet18", "eager"): Measured(forms)}))
+    assert "Each of 2 intervals" in told
+    assert (
+        "Faster than unoptimised beyond the interval: ResNet-18 in eager (greedy, our library, 1.25)." in told
+    )
+    assert "Slower beyond the interval: ResNet-18 in eager (TASO's search, our library, 0.83)." in told
+    assert "Of 2 predictions 1 lie within" in told
+    assert "ResNet-18 2.00" in told
