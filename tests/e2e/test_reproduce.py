@@ -105,7 +105,7 @@ class Settings(Run[Scale]):
 
 @dataclasses.dataclass(frozen=True)
 class Failing(Run[Scale]):
-    """The first one fails; all say that they were begun."""
+    """The first one fails, and the others wait for it; all say that they were begun."""
 
     out: Path
     number: int
@@ -118,7 +118,9 @@ class Failing(Run[Scale]):
         (self.out / f"begun{self.number}").touch()
         if self.number == 0:
             raise OSError("on purpose")
-        time.sleep(1)
+        while not (self.out / "begun0").exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
         return Scale(1.0, 1)
 
     def read(self, kept: Mapping[str, Any]) -> Scale:
@@ -241,7 +243,7 @@ def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_not_begun_after_a_failure(tmp_path: Path) -> None:
-    several = [Failing(tmp_path, number) for number in range(12)]
+    several = [Failing(tmp_path, number) for number in range(24)]
     with pytest.raises(OSError, match="on purpose"):
         make_all(several, Workplace(tmp_path, jobs=2))
     assert len(list(tmp_path.glob("begun*"))) < len(several) / 2

@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
 from torchrlopt.errors import OptionsError
-from training.collectors import ray_crew
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
 from training.config import ROWS, Config
@@ -61,6 +60,8 @@ def test_more_workers_than_processors_are_refused_and_not_waited_for() -> None:
 
 
 def test_processors_that_others_have_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.collectors import ray_crew  # needs Ray
+
     monkeypatch.setattr(ray_crew, "PATIENCE_S", 0.5)
     others = [ray.remote(num_cpus=1)(Idle).remote() for _ in range(3)]
     ray.get([each.wait.remote() for each in others])
