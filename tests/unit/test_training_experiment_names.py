@@ -16,6 +16,7 @@ from training.config import Config
 from training.experiments import graph_run, runs, thesis_run
 from training.experiments.dissertation import rivals, row_run
 from training.experiments.dissertation.measured_run import Form, MeasuredRun
+from training.experiments.dissertation.peers_run import PeersRun
 from training.experiments.graph_run import GraphRun
 from training.experiments.reproduction import EXPERIMENTS
 from training.experiments.runs import Run, Scale, Workplace, path_of, with_needs
@@ -122,6 +123,13 @@ def test_what_is_measured_on_another_processor_is_another_run(monkeypatch: pytes
     after = [path_of(run, NOWHERE) for run in (MEASURED, RIVALS)]
     assert after[0] != before[0], "times of two machines make no ratio"
     assert after[1] == before[1]
+
+
+def test_trials_of_tvm_are_a_part_of_what_peers_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = PeersRun("toy_bert", ("eager", "tvm"), 3)
+    before = path_of(run, NOWHERE)
+    monkeypatch.setenv("TVM_TRIALS", "500")
+    assert path_of(run, NOWHERE) != before
 
 
 def test_a_training_by_another_pytorch_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

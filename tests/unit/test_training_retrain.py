@@ -52,6 +52,12 @@ def test_what_was_measured_for_one_target_is_not_taken_for_another(tmp_path: Pat
         retrain(SMALL, tmp_path, Target("cpu"), resume=True, test_graphs=1)
 
 
+def test_nothing_is_trained_where_nothing_is_to_be_tested(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="compared on held-out graphs; expected: 1 or more; got: 0"):
+        retrain(SMALL, tmp_path / "run", Target("cpu"), test_graphs=0)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_target_for_which_nothing_was_measured_does_not_hold_the_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such model"):
         retrain(SMALL, tmp_path, Target("cpu", models=("no such model",)), test_graphs=1)
