@@ -19,6 +19,7 @@ from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.machine import contention, profiling
 from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.machine.device import fingerprint
+from torchrlopt.machine.profiling import timing
 from torchrlopt.machine.profiling.fitting import fitted_prices
 from torchrlopt.machine.profiling.timing import run_times, time_nodes
 from torchrlopt.machine.profiling.walks import variant, walk
@@ -122,21 +123,20 @@ def test_times_on_cuda_are_not_launch_times(
 
 
 def test_runs_in_which_the_process_waited_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of four are held up."""
-    waited_ns = calls = 0
+    """Three of four are held up, by a clock that only they move."""
+    now_ns = waited_ns = calls = 0
 
     def run() -> None:
-        nonlocal waited_ns, calls
+        nonlocal now_ns, waited_ns, calls
         calls += 1
-        if calls % 2 == 0 and calls % 8:  # every second call is timed
-            time.sleep(0.005)
-            waited_ns += 5_000_000
+        is_held = calls % 2 == 0 and calls % 8  # every second call is timed
+        now_ns += 5_000_000 if is_held else 1_000
+        waited_ns += 5_000_000 if is_held else 0
 
     monkeypatch.setattr(contention, "waited_ns", lambda: waited_ns)
-    (us,) = run_times([run], [], CPU, seconds=0.1)
-    assert us < 2_500
-    (us,) = run_times([run], [], CPU, seconds=0.0, min_rounds=1_000)
-    assert us > 2_500, "too few of the others"
+    monkeypatch.setattr(timing, "clock_of", lambda device: lambda: now_ns)
+    assert run_times([run], [], CPU, seconds=0.1) == [1.0]
+    assert run_times([run], [], CPU, seconds=0.0, min_rounds=1_000) == [5_000.0], "too few of the others"
 
 
 def test_times_on_the_cpu_wait_for_no_device(source: profiling.Source, told: list[str]) -> None:

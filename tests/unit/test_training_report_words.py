@@ -114,9 +114,10 @@ def _around(**means: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def test_what_the_thesis_says_of_mixed_samplers_is_judged_by_differences(
     theirs: float, mine: float, said: str
 ) -> None:
-    paper = {"random": (1.0,), "latin_hypercube": (0.5,), "uncertainty": (0.5,), "heterogeneous": (theirs,)}
+    means = {"random": 1.0, "latin_hypercube": 0.5, "uncertainty": 0.5, "heterogeneous": theirs}
+    paper = {name: (mean,) * 5 for name, mean in means.items()}
     ends = _around(random=1.0, latin_hypercube=0.5, uncertainty=0.5, heterogeneous=mine)
-    assert sampling._claim(ends, 0, paper, 0).endswith(f"as the thesis has it, {said}.")  # type: ignore[arg-type]
+    assert sampling._claim(ends, 0, paper, 0).endswith(f"as the thesis has it, {said}.")
 
 
 def test_a_correlation_is_called_strong_only_where_it_is() -> None:

@@ -70,8 +70,8 @@ def main(
     names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
     if (wanted or minutes != MINUTES) and not any(name in EXPERIMENTS_OF_ROWS for name in names):
         raise typer.BadParameter(f"--graphs and --minutes are only for {', '.join(EXPERIMENTS_OF_ROWS)}")
-    of_bert = [name for name in names if name in EXPERIMENTS_OF_ROWS and EXPERIMENTS_OF_ROWS[name].is_of_bert]
-    if wanted and of_bert and BERT not in wanted and TINY not in wanted:
+    of_bert = [name for name in names if EXPERIMENTS[name].is_of_bert]
+    if wanted and of_bert and not {BERT, TINY} & set(wanted):
         raise typer.BadParameter(f"{', '.join(of_bert)} are of the toy BERT: add {BERT} to --graphs")
     scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted, minutes)
     try:

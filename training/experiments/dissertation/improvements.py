@@ -47,7 +47,8 @@ def rivals_of(row: str) -> tuple[str, ...]:
 def gains_of(results: Results, graph: str, row: str) -> dict[str, list[float]]:
     """Predicted share that is saved, by rival and for the row: one value for each seed."""
     others = results.finished.outcome(trainings.rivals(results.scale)[graph])
-    found = {name: [others.gains.get(name, others.random[row].best)] for name in rivals_of(row)}
+    gains = {**others.gains, random_of(row): others.random[row].best}
+    found = {name: [gains[name]] for name in rivals_of(row)}
     of_row = trainings.rows(row, results.scale, results.place)
     mine = [results.finished.outcome(run) for (name, _), run in of_row.items() if name == graph]
     return {**found, row: [each.played.best for each in mine]}

@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from training.config import Config
 from training.experiments.dissertation import trainings
-from training.experiments.dissertation.row_run import ROW_TITLES, SETTINGS, RowOutcome
+from training.experiments.dissertation.row_run import ROW_TITLES, RowOutcome, config_of
 from training.experiments.dissertation.subjects import BERT, bert, subjects, title_of
 from training.experiments.experiment import Cell, Experiment, Results, table, write_csv
 from training.experiments.intervals import half_width
@@ -131,7 +130,7 @@ def report_4_4(results: Results, folder: Path) -> list[str]:
 
 def _episodes(row: str) -> int:
     """Real episodes of an update of training on one graph."""
-    config = Config.of_row(row, graph=BERT, **SETTINGS[row])
+    config = config_of(row, BERT)
     return config.groups * config.rollouts
 
 
@@ -199,7 +198,6 @@ def report_4_10(results: Results, folder: Path) -> list[str]:
             )
         )
     header = ("row", "reward at the end", "best plan", *(f"{each} to the level" for each in AXES.values()))
-    macros = Config.of_row("wm", graph=bert(scale), **SETTINGS["wm"]).macros
     totals = {row: float(np.mean([each.real_steps for each in outcomes])) for row, outcomes in found.items()}
     return [
         "![both](fig4.10.png)",
@@ -207,14 +205,14 @@ def report_4_10(results: Results, folder: Path) -> list[str]:
         f"{title_of(bert(scale))}, {scale.seeds} seed(s); shaded are intervals of 95 %. The level is "
         f"{ENOUGH:.0%} of what MF earns at the end, {level:.4f}. An epoch plays {_episodes('mf')} real "
         f"episodes of MF and {_episodes('wm')} of WM; one of WM also fits the model and trains the policy in "
-        "imagination. WM's steps and seconds count "
-        "its random play and the training of its encoder.",
+        "imagination. WM's steps and seconds count its random play and the training of its encoder.",
         "",
         *table(header, cells),
         "",
         f"- Real steps altogether: MF {totals['mf']:,.0f}, WM {totals['wm']:,.0f}. Theirs: 4,000,000 and "
         "1,000,000.",
-        *["- MF may choose whole classes of alike locations, here WM single ones only."] * (not macros),
+        *["- MF may choose whole classes of alike locations, here WM single ones only."]
+        * (not config_of("wm", BERT).macros),
         *(
             f"- {ROW_TITLES[row]} begins with a reward of "
             f"{np.mean([each.log['mean_return'][0] for each in outcomes]):.3f}; random play with its "

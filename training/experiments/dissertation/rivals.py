@@ -10,7 +10,6 @@ from torchrlopt import searcher_table
 from torchrlopt.agent import catalogue
 from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
-from training.config import Config
 from training.device.prices import cost_of
 from training.experiments.dissertation.evaluation import (
     DRAWN,
@@ -24,6 +23,7 @@ from training.experiments.dissertation.row_run import (
     CPU,
     EXECUTOR,
     SETTINGS,
+    config_of,
     played_of,
     prices_on,
 )
@@ -81,7 +81,7 @@ class RivalsRun(Run[RivalsOutcome]):
     def beside(self) -> str:
         """See `Run`."""
         agent = catalogue.digest(Options(searcher="agent"))
-        told = f"{load_library().hash} {agent} {AGENT_STEPS} {TASO_ALPHA} {SETTINGS['mf']}"
+        told = f"{load_library().hash} {agent} {AGENT_STEPS} {TASO_ALPHA} {SETTINGS}"
         return f"{told} {prices_on(self.device).to_json()} {DRAWN} drawn and one more"
 
     def make(self, tell: Callable[[], None]) -> RivalsOutcome:
@@ -102,10 +102,10 @@ class RivalsRun(Run[RivalsOutcome]):
             )
             searcher = searcher_table.module_of(name).make_searcher(options, library)
             plans[name] = list(searcher.search(graph, library, cost, options).steps)
-        config = Config.of_row("mf", graph=self.graph, seed=self.seed, **SETTINGS["mf"])
+        configs = {row: config_of(row, self.graph, seed=self.seed) for row in SETTINGS}
         random = {
-            row: played(graph, cost, [UniformCandidates(has_macros)] * 2, config)[0]
-            for row, has_macros in (("mf", True), ("wm", Config.of_row("wm", **SETTINGS["wm"]).macros))
+            row: played(graph, cost, [UniformCandidates(row == "mf" or config.macros)] * 2, config)[0]
+            for row, config in configs.items()
         }
         tell()
         gains = {name: gain_of(graph, cost, steps) for name, steps in plans.items()}

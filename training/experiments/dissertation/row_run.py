@@ -37,6 +37,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 ROW_TITLES = {"mf": "MF", "wm": "WM"}
 
 
+def config_of(row: str, graph: str, **given: Any) -> Config:
+    """How a row is trained on a graph; `given` are arguments beside its `SETTINGS`."""
+    return Config.of_row(row, **{"graph": graph, **given, **SETTINGS[row]})
+
+
 def prices_on(device: str) -> Prices:
     """Typical prices of the executor on a type of device, of one thread where it is a CPU."""
     return typical_prices(EXECUTOR, device)
@@ -112,9 +117,8 @@ class RowRun(Run[RowOutcome]):
     @property
     def config(self) -> Config:
         """All arguments of the training."""
-        given = {"graph": self.graph, "seed": self.seed, "updates": self.updates, "reward": self.reward}
-        given["minutes"] = self.minutes
-        return Config.of_row(self.row, **{**given, **SETTINGS[self.row]})
+        given = {"seed": self.seed, "updates": self.updates, "reward": self.reward, "minutes": self.minutes}
+        return config_of(self.row, self.graph, **given)
 
     @property
     def name(self) -> str:
