@@ -35,6 +35,9 @@ def main(
     rounds: Rounds = 7,
     csv: CsvFile = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 1800.0,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Peers that compile at the same time; calls are timed alone always.")
+    ] = 1,
     folder: Annotated[Path, typer.Option(help="Of 'all': where results are kept.")] = Path("gpu"),
     seconds: Annotated[float, typer.Option(min=1, help="Of 'all': how long this run may take.")] = 570.0,
 ) -> None:
@@ -59,7 +62,7 @@ def main(
     if not torch.cuda.is_available():
         raise typer.BadParameter("there is no CUDA device here; baselines/compare.py measures on the CPU")
     if what == "all":
-        work(all_steps(chosen_models, chosen_peers, settings, rounds), folder, seconds)
+        work(all_steps(chosen_models, chosen_peers, settings, rounds, jobs), folder, seconds)
         return
     groups = [
         [
@@ -71,7 +74,7 @@ def main(
     ]
     console = terminal.console()
     console.print(f"{torch.cuda.get_device_name()}; {terminal.machine()}", highlight=False)
-    rows = measure_suite(groups, Settings(rounds=rounds, timeout_s=timeout), console, csv)
+    rows = measure_suite(groups, Settings(rounds=rounds, timeout_s=timeout, jobs=jobs), console, csv)
     for dtype, size in settings:
         console.print(f"batch {size}, {dtype}", style="bold", highlight=False)
         console.print(render([row for row in rows if (row.case.dtype, row.case.batch) == (dtype, size)]))
@@ -79,7 +82,11 @@ def main(
 
 
 def all_steps(
-    models: Sequence[str], peers: Sequence[str], settings: Sequence[tuple[str, int]], rounds: int
+    models: Sequence[str],
+    peers: Sequence[str],
+    settings: Sequence[tuple[str, int]],
+    rounds: int,
+    jobs: int = 1,
 ) -> list[slices.Step]:
     """All there is to do on a GPU, in pieces; what the others rest on comes first."""
     python = (sys.executable, "-m")
@@ -97,7 +104,8 @@ def all_steps(
         )
     for (dtype, size), model in itertools.product(settings, models):
         asked = ("--models", model, "--dtypes", dtype, "--batch", str(size), "--peers", ",".join(peers))
-        command = (*python, "baselines.gpu", *asked, "--rounds", str(rounds), "--csv", "{csv}")
+        command = (*python, "baselines.gpu", *asked, "--rounds", str(rounds), "--jobs", str(jobs))
+        command += ("--csv", "{csv}")
         found.append(slices.Step(f"{model} {dtype} {size}", command))
     return found
 

@@ -13,6 +13,7 @@ from baselines.peers.pytorch import TorchPeer, build_case
 # Arguments of torch.compile; None for eager PyTorch, the base of every ratio.
 _COMPILE: dict[str, dict[str, Any] | None] = {
     "eager": None,
+    "eager_cudagraphs": {"backend": "cudagraphs"},
     "inductor": {},
     "inductor_cudagraphs": {"mode": "reduce-overhead"},
     "inductor_max_autotune": {"mode": "max-autotune"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +25,14 @@ class Settings:
         rounds: Rounds of each peer, in turn.
         round_s: Seconds of timed calls in a round.
         timeout_s: Longest wait for any one answer of a peer, its compilation included.
+        jobs: Peers that compile at the same time, of several models where they are so many. Calls are timed
+            one after the other always; seconds of first calls can be compared with 1 only.
     """
 
     rounds: int = 7
     round_s: float = 0.2
     timeout_s: float = 600.0
+    jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -127,52 +131,71 @@ def _sum_up(run: _Run, eager: _Run, reference: list[np.ndarray] | None) -> Row:
 def measure_model(
     cases: Sequence[Case], settings: Settings, caches: Path, on_progress: Callable[[str], None]
 ) -> list[Row]:
-    """Measures the peers of one model against each other.
+    """Measures the peers of one model against each other; see `measure_models`."""
+    return measure_models([cases], settings, caches, on_progress)[0]
 
-    Peers are compiled one after the other; then every round times each of them once, in turn, so that what
-    disturbs the machine disturbs all of them.
+
+def measure_models(
+    groups: Sequence[Sequence[Case]], settings: Settings, caches: Path, on_progress: Callable[[str], None]
+) -> list[list[Row]]:
+    """Measures the peers of each model against each other.
+
+    Peers are compiled one after the other, or as many at a time as the settings say. Then the models come one
+    after the other, and every round times each peer of a model once, in turn, so that what disturbs the
+    machine disturbs all of them.
 
     Args:
-        cases: One case for each peer, all of one model and setting; eager among them, as the base of ratios.
+        groups: For each model one case for each peer, all of one setting; eager among them, as the base of
+            ratios.
         settings: How long to measure.
         caches: A folder for the compilers' caches; give one that has never seen these models.
         on_progress: Told what is being done, once for each case's compilation and once for each round.
 
     Returns:
-        A row for each case, in order.
+        For each model a row for each case, in order.
 
     Raises:
         ValueError: Eager is not among the cases.
     """
-    if PEERS[0] not in [case.peer for case in cases]:
+    if any(PEERS[0] not in [case.peer for case in cases] for cases in groups):
         raise ValueError(f"the ratios need the peer {PEERS[0]!r} among the cases")
     with ExitStack() as stack:
-        runs: list[_Run] = []
-        for case in cases:
+
+        def compiled(case: Case) -> _Run:
             on_progress(f"{case.model}: {case.label} compiles")
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             worker = WorkerProcess(case, folder, caches, settings.timeout_s)
             stack.callback(worker.close)
             run = _Run(case, folder, worker, [])
-            runs.append(run)
             _attempt(run, _prepare)
-        for index in range(settings.rounds):
-            on_progress(f"{cases[0].model}: round {index + 1} of {settings.rounds}")
-            for run in runs:
-                _attempt(run, lambda run: _time(run, settings.round_s))
-        eager = next(run for run in runs if run.case.peer == PEERS[0])
+            return run
+
+        with ThreadPoolExecutor(settings.jobs) as pool:
+            runs = [[pool.submit(compiled, case) for case in cases] for cases in groups]
+        return [_measured([run.result() for run in own], settings, on_progress) for own in runs]
+
+
+def _measured(runs: Sequence[_Run], settings: Settings, on_progress: Callable[[str], None]) -> list[Row]:
+    """The rows of one model, whose peers are compiled; they end."""
+    for index in range(settings.rounds):
+        on_progress(f"{runs[0].case.model}: round {index + 1} of {settings.rounds}")
         for run in runs:
-            _attempt(run, _note_peak)
-        reference: list[np.ndarray] | None = None
-        _attempt(eager, lambda run: run.worker.ask("reference"))
-        if not eager.reason:
-            reference = _load(eager.folder / "reference.npz")
-        rows = [_sum_up(run, eager, reference) for run in runs]
-        others = [i for i, row in enumerate(rows) if not row.reason and not is_ours(row.case.peer)]
-        if not others:
-            return rows
-        best = runs[min(others, key=lambda i: rows[i].median_ms or float("inf"))]
-        return [_over_best(row, run, best) for row, run in zip(rows, runs, strict=True)]
+            _attempt(run, lambda run: _time(run, settings.round_s))
+    eager = next(run for run in runs if run.case.peer == PEERS[0])
+    for run in runs:
+        _attempt(run, _note_peak)
+    reference: list[np.ndarray] | None = None
+    _attempt(eager, lambda run: run.worker.ask("reference"))
+    if not eager.reason:
+        reference = _load(eager.folder / "reference.npz")
+    rows = [_sum_up(run, eager, reference) for run in runs]
+    for run in runs:
+        run.worker.close()
+    others = [i for i, row in enumerate(rows) if not row.reason and not is_ours(row.case.peer)]
+    if not others:
+        return rows
+    best = runs[min(others, key=lambda i: rows[i].median_ms or float("inf"))]
+    return [_over_best(row, run, best) for row, run in zip(rows, runs, strict=True)]
 
 
 def _attempt(run: _Run, act: Callable[[_Run], object]) -> None:

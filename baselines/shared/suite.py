@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -12,7 +12,7 @@ from rich.console import Console
 from baselines.peers.case import PEERS, Case
 from baselines.shared import terminal
 from baselines.shared.comparison import failures, write_csv
-from baselines.shared.rounds import Row, Settings, measure_model
+from baselines.shared.rounds import Row, Settings, measure_models
 
 
 def measure_suite(
@@ -21,10 +21,10 @@ def measure_suite(
     """The rows of all cases.
 
     Args:
-        groups: The cases of each model, as `measure_model` takes them.
+        groups: The cases of each model, as `measure_models` takes them.
         settings: How long to measure.
         console: Where a line for each model goes.
-        csv: A file that is written anew after each model.
+        csv: A file that is written anew after each model, or those that compile together.
     """
     rows: list[Row] = []
     total = sum(len(cases) + settings.rounds for cases in groups)
@@ -32,20 +32,32 @@ def measure_suite(
     with tempfile.TemporaryDirectory() as caches, terminal.progress(console) as progress:
         task = progress.add_task("starting", total=total)
         done = 0
-        for cases in groups:
+        for some in _together(groups, settings.jobs):
 
             def announce(phase: str) -> None:
                 progress.update(task, description=phase, advance=1)
 
-            own = measure_model(cases, settings, Path(caches), announce)
+            found = measure_models(some, settings, Path(caches), announce)
             # A step is announced when it begins, so the count is set right at the end.
-            done += len(cases) + settings.rounds
+            done += sum(len(cases) + settings.rounds for cases in some)
             progress.update(task, completed=done)
-            progress.console.print(_summary(own), highlight=False, soft_wrap=True)
-            rows += own
+            for own in found:
+                progress.console.print(_summary(own), highlight=False, soft_wrap=True)
+                rows += own
             if csv is not None:
                 write_csv(rows, csv)
     return rows
+
+
+def _together(groups: Sequence[Sequence[Case]], jobs: int) -> Iterator[Sequence[Sequence[Case]]]:
+    """Models in order, as many at a time as have so many cases, but one at least."""
+    start = 0
+    while start < len(groups):
+        end = start + 1
+        while end < len(groups) and sum(map(len, groups[start : end + 1])) <= jobs:
+            end += 1
+        yield groups[start:end]
+        start = end
 
 
 def conclude(rows: Sequence[Row], console: Console) -> None:

@@ -193,6 +193,15 @@ bool nearly_equal(double a, double b) {
          std::fabs(a - b) <= 1e-6 * std::max(std::fabs(a), std::fabs(b));
 }
 
+bool is_literal(double number, double literal, DType dtype) {
+  if (nearly_equal(number, literal)) return true;
+  if (dtype != DType::bf16 && dtype != DType::f16) return false;
+  const double scale = dtype == DType::bf16 ? 0x1p8 : 0x1p11;  // significant bits
+  int exponent = 0;
+  const double mantissa = std::frexp(literal, &exponent);
+  return nearly_equal(number, std::ldexp(std::nearbyint(mantissa * scale) / scale, exponent));
+}
+
 std::optional<bool> bounds_equal(const Bound& a, const Bound& b) {
   if (a.is_unknown() || b.is_unknown()) return std::nullopt;
   const auto *left = std::get_if<Dim>(&a.value), *right = std::get_if<Dim>(&b.value);

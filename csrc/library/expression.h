@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "core/type.h"
 
 namespace rlopt {
 
@@ -130,6 +131,8 @@ std::optional<bool> bounds_equal(const Bound& a, const Bound& b);
 /// Equal up to a relative 1e-6: constants and real attributes pass through single precision on their way from
 /// ONNX. An infinity is equal to itself only, and NaN to nothing.
 bool nearly_equal(double a, double b);
+/// Whether a scalar of a graph is a number of the library: in half precision it was rounded on its way there.
+bool is_literal(double number, double literal, DType dtype);
 Bound binary(BinaryOp op, const Bound& a, const Bound& b);
 
 }  // namespace rlopt

@@ -279,7 +279,7 @@ bool Matcher::bind_tensor(int slot, Value value) {
   if (bound == Binding::kUnbound) {
     if (tensor.literal) {
       const auto number = scalar_constant(graph_, value);
-      if (!number || !nearly_equal(*number, *tensor.literal)) {
+      if (!number || !is_literal(*number, *tensor.literal, graph_.type(value).dtype)) {
         return fail([&] { return "an operand is not the constant " + attr_str(*tensor.literal); });
       }
     }

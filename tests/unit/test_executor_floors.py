@@ -12,8 +12,9 @@ from tests.unit.test_floors import PACKAGE, imported_names, python_files
 EXECUTORS = PACKAGE / "executors"
 
 FLOORS = (
-    ("lowering", "registry", "device_clock", "cuda_graphs"),
+    ("lowering", "registry", "device_clock"),
     ("weights", "kept_heap", "kept_outputs"),
+    ("cuda_graphs",),
     ("eager",),
     ("inductor", "onnx_runtimes", "regions"),
     ("tensorrt",),

@@ -39,7 +39,7 @@ def test_a_peer_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_settings_of_torchrlopt_are_ours() -> None:
     """The best of the other peers is none of them."""
     assert [peer for peer in CUDA_PEERS if not is_ours(peer)] == [
-        "eager", "inductor", "inductor_cudagraphs", "inductor_max_autotune",
+        "eager", "eager_cudagraphs", "inductor", "inductor_cudagraphs", "inductor_max_autotune",
     ]  # fmt: skip
 
 

@@ -23,7 +23,8 @@ from baselines.peers.process import PeerError, WorkerProcess
 from baselines.peers.registry import make_peer
 from baselines.peers.worker import time_round
 from baselines.shared.accuracy import error_limit, relative_error
-from baselines.shared.rounds import Row, Settings, measure_model
+from baselines.shared.rounds import Row, Settings, measure_model, measure_models
+from baselines.shared.suite import _together
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,6 +91,23 @@ def test_unknown_peer_is_refused(tmp_path: Path) -> None:
 def test_ratios_need_eager(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'eager' among the cases"):
         measure_model([case("inductor")], Settings(), tmp_path, lambda phase: None)
+
+
+def test_models_that_compile_together_are_timed_one_by_one(tmp_path: Path) -> None:
+    groups = [[case("eager", model), case("tensorrt", model)] for model in ("ensemble_mlp", "squeezenet1_1")]
+    phases: list[str] = []
+    found = measure_models(groups, Settings(rounds=1, round_s=0.01, jobs=4), tmp_path, phases.append)
+    assert [[row.case for row in rows] for rows in found] == groups
+    assert [[bool(row.reason) for row in rows] for rows in found] == [[False, True]] * 2
+    assert [row.max_error is not None for row in found[1]] == [True, False]
+    assert sorted("round" in phase for phase in phases[:4]) == [False] * 4
+    assert phases[4:] == [f"{model}: round 1 of 1" for model in ("ensemble_mlp", "squeezenet1_1")]
+
+
+@pytest.mark.parametrize(("jobs", "sizes"), [(1, [1, 1, 1]), (4, [2, 1]), (5, [2, 1]), (6, [3])])
+def test_how_many_models_compile_together(jobs: int, sizes: list[int]) -> None:
+    groups = [[case("eager"), case("inductor")]] * 3
+    assert [len(some) for some in _together(groups, jobs)] == sizes
 
 
 def test_a_peer_that_hangs_is_not_waited_for(tmp_path: Path) -> None:

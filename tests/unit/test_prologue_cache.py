@@ -376,6 +376,7 @@ def _byte_codes(call: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for it before it traces any frame
     sys.settrace(trace)
     try:
         call()

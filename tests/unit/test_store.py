@@ -60,7 +60,7 @@ def test_unwritable_directory_means_memory(tmp_path: Path, caplog: pytest.LogCap
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1, "one warning per cause"
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "page"])
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "page", "name"])
 def test_corrupt_database_is_put_aside(
     store: PlanStore, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,6 +71,8 @@ def test_corrupt_database_is_put_aside(
         data = bytearray(b"no database at all" * 1000)
     elif damage == "truncated":
         del data[len(data) // 2 :]
+    elif damage == "name":  # of a column, which is then no UTF-8
+        data = data.replace(b"digest", b"dig\xdcst")
     else:
         data[1024:] = os.urandom(len(data) - 1024)
     store.path.write_bytes(data)

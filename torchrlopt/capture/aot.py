@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.effects import KEPT
-from torchrlopt.capture.fast_paths import PARTS
+from torchrlopt.capture.fast_paths import PARTS, DenseMasks
 from torchrlopt.errors import CaptureError
 
 REQUESTS = (RestartAnalysis, SkipFrame)
@@ -128,7 +128,8 @@ def trace(
             inference_compiler=inference,
             decompositions=PARTS | KEPT,
         )
-        run: Callable[..., Any] = compiler(gm, example_inputs)
+        with DenseMasks():
+            run: Callable[..., Any] = compiler(gm, example_inputs)
         return run
     except REQUESTS:
         raise

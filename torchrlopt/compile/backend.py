@@ -45,6 +45,15 @@ _PLAIN_SAVING_MS = 0.2
 """Where a call saves more than this, what AOTAutograd does around it cannot turn the verdict."""
 
 
+_MODES: dict[str | None, dict[str, Any]] = {
+    None: {},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"executor": "auto", "cuda_graphs": True},
+    "max-autotune-no-cudagraphs": {"executor": "auto"},
+}
+"""The options that torch.compile's modes stand for."""
+
+
 def rlopt(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -58,7 +67,8 @@ def rlopt(
         gm: Dynamo's graph.
         example_inputs: its inputs, weights among them: real tensors and SymInts.
         options: names and values of `Options`.
-        mode: "max-autotune" stands for `executor="auto"`; torch passes it when the user gives it.
+        mode: as torch.compile has them, which passes it on: "reduce-overhead" stands for `cuda_graphs=True`,
+            "max-autotune" for `executor="auto"` with it, "max-autotune-no-cudagraphs" without.
 
     Returns:
         A callable that computes what `gm` computes.
@@ -67,17 +77,15 @@ def rlopt(
         OptionsError: an option is unknown or ill-typed.
         RlOptError: a stage failed and `on_error="raise"`.
     """
-    if mode not in (None, "max-autotune"):
+    if mode not in _MODES:
         raise OptionsError(
             "torch.compile's mode= is none of this backend's",
-            expected="max-autotune",
+            expected=", ".join(filter(None, _MODES)),
             got=mode,
             todo="use options={...}",
         )
-    chosen = {"executor": "auto"} if mode is not None else {}
-    return compile_graph(
-        gm, example_inputs, Options.from_dict(chosen | dict(options or {})), MEMORY.reports.append
-    )
+    chosen = Options.from_dict({**_MODES[mode], **(options or {})})
+    return compile_graph(gm, example_inputs, chosen, MEMORY.reports.append)
 
 
 def reset() -> None:

@@ -159,11 +159,14 @@ class Database:
                 db.text_factory = _decoded
                 self._check_tables(db)
                 yield db
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as found:
                 db.close()
+                error = _as_sqlite(found)
                 if _is_damage(error):
                     self._quarantine(error, file)
-                raise
+                if error is found:
+                    raise
+                raise error from found
             finally:
                 db.close()
 
@@ -226,6 +229,11 @@ def _write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """True for a file that is no (whole) database; locked, full and read-only are subclasses of the error."""
     return type(error) is sqlite3.DatabaseError
+
+
+def _as_sqlite(error: sqlite3.DatabaseError | UnicodeDecodeError) -> sqlite3.DatabaseError:
+    """The error; Python cannot read names of columns, and messages that quote them, out of a damaged page."""
+    return sqlite3.DatabaseError(str(error)) if isinstance(error, UnicodeDecodeError) else error
 
 
 def _decoded(text: bytes) -> str:

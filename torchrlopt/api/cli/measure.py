@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -87,13 +87,8 @@ def render(found: Mapping[str, Any]) -> str:
     for name, value in found["probe"]["model"].items():
         factor, unit = _UNITS.get(name, (1.0, "us" if name.endswith("_us") else ""))
         table.add_row(name, f"{value / factor:.4g} {unit}".rstrip())
-    raw = found["probe"]["raw"]
-    for point in raw.get("bandwidth", ()):
-        rates = f"copy {point['copy_bytes_per_us'] / 1e3:.4g}, triad {point['triad_bytes_per_us'] / 1e3:.4g}"
-        table.add_row(f"{point['bytes'] / 1e3:.0f} kB a thread", f"{rates} GB/s")
-    scaling = [(i + 1, rate) for i, rate in enumerate(raw.get("flops_per_us", ())) if rate]
-    if scaling:
-        table.add_row("threads", ", ".join(f"{n}: {rate / 1e3:.4g} Gflop/s" for n, rate in scaling))
+    for name, text in _details(found["probe"]["raw"]):
+        table.add_row(name, text)
     table.add_section()
     table.add_row("probe took", f"{found['probe']['seconds']:.2f} s")
     table.add_row("measured prices", ", ".join(f"{name}: {n}" for name, n in found["prices"].items()))
@@ -102,6 +97,21 @@ def render(found: Mapping[str, Any]) -> str:
     out = io.StringIO()
     Console(file=out, width=100).print(table)
     return out.getvalue().rstrip()
+
+
+def _details(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the probe measured and the model does not say: rates by size and threads, or overheads of CUDA."""
+    for name in ("round_trip_us", "event_us", "flush_us"):
+        if name in raw:
+            yield name, f"{raw[name]:.4g} us"
+    for point in raw.get("bandwidth", ()):
+        rates = f"copy {point['copy_bytes_per_us'] / 1e3:.4g}, triad {point['triad_bytes_per_us'] / 1e3:.4g}"
+        yield f"{point['bytes'] / 1e3:.0f} kB a thread", f"{rates} GB/s"
+    rates_of_threads = raw.get("flops_per_us", ())  # of CUDA it is one number, which the model has
+    if not isinstance(rates_of_threads, float):
+        known = [(i + 1, rate) for i, rate in enumerate(rates_of_threads) if rate]
+        if known:
+            yield "threads", ", ".join(f"{n}: {rate / 1e3:.4g} Gflop/s" for n, rate in known)
 
 
 def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels import cudnn, packing
+from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,
@@ -30,7 +31,8 @@ _FRESH = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
         aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
-        packing.TRANSPOSED, packing.LINEAR,
+        packing.TRANSPOSED, packing.LINEAR, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
+        linear_activation,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.inplace import is_elementwise
-from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels import cudnn, packing
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
@@ -70,6 +70,9 @@ _ANY_STRIDES = frozenset(
 )  # fmt: skip
 
 
+# Position of the residual that a convolution adds.
+_ADDED = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2}
+
 # Operators that write a contiguous result whatever the strides of their operands are.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
 
@@ -122,8 +125,8 @@ class _Propagation:
         assert isinstance(x, fx.Node)
         if self._of(x) is _Layout.ORIGINAL:
             node.replace_input_with(x, self._to_channels_last(x))
-        if node.target is packing.CONVOLUTION_ADD:
-            other = node.args[1]
+        if node.target in _ADDED:
+            other = node.args[_ADDED[node.target]]
             assert isinstance(other, fx.Node)
             if self._of(other) is not _Layout.CHANNELS_LAST:
                 node.replace_input_with(other, self._to_channels_last(other))

@@ -20,6 +20,8 @@ from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.finiteness import Guard, finite_nodes, guard_of, weights_sum
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.kernels.convolution import select_convolutions
+from torchrlopt.executors.eager.kernels.cublas import select_cublas_linears
+from torchrlopt.executors.eager.kernels.cudnn import select_cudnn_convolutions
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.layout import propagate
@@ -180,7 +182,9 @@ def _find_finite(program: Program) -> None:
 
 
 def _pack_linears(program: Program) -> None:
-    select_linears(program.graph, static_nodes(program.graph, program.static), program.finite)
+    static = static_nodes(program.graph, program.static)
+    select_linears(program.graph, static, program.finite)
+    select_cublas_linears(program.graph, static)
 
 
 def _pack_convolutions(program: Program) -> None:
@@ -189,6 +193,7 @@ def _pack_convolutions(program: Program) -> None:
     if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
         static = static_nodes(graph, program.static)
         program.convolutions = select_convolutions(graph, static, program.finite)
+        program.convolutions += select_cudnn_convolutions(graph, static)
 
 
 def _restore_strides(program: Program) -> None:

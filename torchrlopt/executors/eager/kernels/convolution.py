@@ -6,7 +6,7 @@ depends on weights only and so moves to the prologue.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ _FORWARD = frozenset({aten.conv2d.default, aten.conv3d.default})
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """One convolution: where it is and everything its packed form needs, sizes as plain ints."""
 
     node: fx.Node
@@ -58,22 +58,30 @@ def select_convolutions(
     """
     packed: dict[Any, fx.Node] = {}
 
-    def rewrite(site: _Site) -> fx.Node:
+    def rewrite(site: Site) -> fx.Node:
         return _rewrite(graph, site, packed, finite)
 
-    return select(graph, lambda node: _site(node, static), _pays, rewrite)
+    return select(graph, lambda node: site_of(node, static, packing.can_pack), _pays, rewrite)
 
 
-def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
-    """The convolution at this node when a packed form of it exists, else None."""
+def site_of(
+    node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
+) -> Site | None:
+    """The convolution at this node, when its weight is ready before the call and a kernel takes it.
+
+    Args:
+        node: any node.
+        static: the nodes that are the same at every call.
+        is_usable: whether there are such kernels for the dtype and device of a tensor.
+    """
     if node.op != "call_function" or not (node.target is aten.convolution.default or node.target in _FORWARD):
         return None
     named = arguments(node)
     x, weight, bias = named["input"], named["weight"], named["bias"]
     values = [tensor_of(each) for each in (x, weight, node)]
-    if weight not in static or not all(packing.can_pack(value) for value in values):
+    if weight not in static or not all(map(is_usable, values)):
         return None
-    if bias is not None and not packing.can_pack(tensor_of(bias)):
+    if bias is not None and not is_usable(tensor_of(bias)):
         return None
     weight_shape = static_shape(weight)
     dtypes = {value.dtype for value in (*values, tensor_of(bias)) if value is not None}
@@ -93,7 +101,7 @@ def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
             return None
         if not _can_transpose(weight_shape, stride, output_padding, named["groups"]):
             return None
-    return _Site(node, x, weight, bias, stride, padding, dilation, output_padding, named["groups"])
+    return Site(node, x, weight, bias, stride, padding, dilation, output_padding, named["groups"])
 
 
 def _per_axis(value: Any, rank: int) -> list[int] | None:
@@ -115,7 +123,7 @@ def _can_transpose(
     return all(extra < step for extra, step in zip(output_padding, stride, strict=True))
 
 
-def _pays(site: _Site) -> bool:
+def _pays(site: Site) -> bool:
     shape = static_shape(site.weight)
     assert shape is not None
     if site.output_padding is not None:
@@ -123,9 +131,7 @@ def _pays(site: _Site) -> bool:
     return packing.packed_convolution_pays(static_shape(site.x), static_shape(site.node), shape, site.groups)
 
 
-def _rewrite(
-    graph: fx.Graph, site: _Site, packed: dict[Any, fx.Node], finite: Collection[fx.Node]
-) -> fx.Node:
+def _rewrite(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node], finite: Collection[fx.Node]) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
     weight = _packed_weight(graph, site, packed)
     window = (site.padding, site.stride, site.dilation, site.groups)
@@ -151,7 +157,7 @@ def _rewrite(
     return replace(graph, site.node, last, target, args)
 
 
-def _residual(site: _Site) -> tuple[fx.Node, fx.Node] | None:
+def _residual(site: Site) -> tuple[fx.Node, fx.Node] | None:
     """The sum this convolution can be fused into: the same shape and dtype, nothing broadcast."""
     added = added_value(site.node)
     if added is None:
@@ -163,7 +169,7 @@ def _residual(site: _Site) -> tuple[fx.Node, fx.Node] | None:
     return added if shape_key(other) == shape_key(site.node) == shape_key(total) else None
 
 
-def _packed_weight(graph: fx.Graph, site: _Site, packed: dict[Any, fx.Node]) -> fx.Node:
+def _packed_weight(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]) -> fx.Node:
     """The packing call of this weight for these parameters, made once; placed right after the weight."""
     x_shape = static_shape(site.x)
     hint = None if x_shape is None or 0 in x_shape else list(x_shape)

@@ -7,7 +7,7 @@ behind it and an activation come along.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ _TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.in
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """One product `x @ weight (+ bias)`.
 
     Attributes:
@@ -66,14 +66,22 @@ def select_linears(
     """
     packed: dict[Any, fx.Node] = {}
 
-    def rewrite(site: _Site) -> fx.Node:
+    def rewrite(site: Site) -> fx.Node:
         return _rewrite(graph, site, static, packed, finite)
 
-    return select(graph, lambda node: _site(node, static), _pays, rewrite)
+    return select(graph, lambda node: site_of(node, static, packing.can_pack), _pays, rewrite)
 
 
-def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
-    """The product at this node when a packed form of it exists, else None."""
+def site_of(
+    node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
+) -> Site | None:
+    """The product at this node, when its weight is ready before the call and a kernel takes it.
+
+    Args:
+        node: any node.
+        static: the nodes that are the same at every call.
+        is_usable: whether there are such kernels for the dtype and device of a tensor.
+    """
     if node.op != "call_function":
         return None
     bias = None
@@ -95,7 +103,7 @@ def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
     if not isinstance(x, fx.Node) or not isinstance(weight, fx.Node) or weight not in static or x in static:
         return None
     values = [tensor_of(each) for each in (x, weight, node)]
-    if not all(packing.can_pack(value) for value in values) or not is_contiguous(node):
+    if not all(map(is_usable, values)) or not is_contiguous(node):
         return None
     weight_shape = static_shape(weight)
     if weight_shape is None or len(weight_shape) != 2 or 0 in weight_shape:
@@ -106,7 +114,7 @@ def _site(node: fx.Node, static: Collection[fx.Node]) -> _Site | None:
         return None
     outer = _through_reshapes(node, x)
     results, x = outer if outer is not None else ([node], x)
-    return _Site(node, results, x, weight, is_transposed, bias)
+    return Site(node, results, x, weight, is_transposed, bias)
 
 
 def _behind_expand(node: Any) -> fx.Node | None:
@@ -122,7 +130,7 @@ def _behind_expand(node: Any) -> fx.Node | None:
 def _is_bias(bias: object, product: fx.Node) -> bool:
     """True for a vector of one number per output feature, in the product's dtype."""
     value, of_product = tensor_of(bias), tensor_of(product)
-    if value is None or of_product is None or not packing.can_pack(value):
+    if value is None or of_product is None or value.device != of_product.device:
         return False
     return value.dtype == of_product.dtype and shape_key(bias) == (shape_key(product) or ())[-1:]
 
@@ -148,7 +156,7 @@ def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.N
     return list(product.users), unfolded
 
 
-def _pays(site: _Site) -> bool:
+def _pays(site: Site) -> bool:
     shape, weight = static_shape(site.first), static_shape(site.weight)
     assert weight is not None
     rows = None if shape is None else math.prod(shape[:-1])
@@ -158,13 +166,21 @@ def _pays(site: _Site) -> bool:
 
 def _rewrite(
     graph: fx.Graph,
-    site: _Site,
+    site: Site,
     static: Collection[fx.Node],
     packed: dict[Any, fx.Node],
     finite: Collection[fx.Node],
 ) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
     weight = _packed_weight(graph, site, static, packed)
+    result, bias = joined(graph, site)
+    last, epilogue = fused_activation(result, result in finite)
+    args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
+    return replace(graph, site.first, last, packing.LINEAR, args)
+
+
+def joined(graph: fx.Graph, site: Site) -> tuple[fx.Node, fx.Node | None]:
+    """The one node that holds the result, a bias that is added behind it included, and that bias."""
     result, bias = site.results[0], site.bias
     for twin in site.results[1:]:
         twin.replace_all_uses_with(result)
@@ -172,21 +188,24 @@ def _rewrite(
     if bias is None:
         added = added_value(result)
         if added is not None and _is_bias(added[1], result) and shape_key(added[0]) == shape_key(result):
-            result, bias = added
-    last, epilogue = fused_activation(result, result in finite)
-    args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
-    return replace(graph, site.first, last, packing.LINEAR, args)
+            return added
+    return result, bias
 
 
 def _packed_weight(
-    graph: fx.Graph, site: _Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+    graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
     """The packing call of this weight, made once; packing wants [out, in]."""
-    weight = site.weight if site.is_transposed else _transposed(graph, site.weight, static, packed)
+    weight = rows_of(graph, site, static, packed)
     key = (packing.PACK_LINEAR, weight)
     if key not in packed:
         packed[key] = insert_after(graph, weight, packing.PACK_LINEAR, (weight,))
     return packed[key]
+
+
+def rows_of(graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]) -> fx.Node:
+    """The weight as [out, in]."""
+    return site.weight if site.is_transposed else _transposed(graph, site.weight, static, packed)
 
 
 def _transposed(

@@ -1,0 +1,81 @@
+"""Products on CUDA with a weight that is ready before the call, fused with bias and activation.
+
+`linear` takes an input of any rank, so the reshapes around a 2-D product go, and with them two calls from
+Python. cuBLAS applies relu and the tanh form of gelu before it writes a result; on an H100 that saves 1.5 us
+of 6.5 (bfloat16, 128 x 768 x 3072). It hands NaN and infinities on as ATen does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels.linear import Site, joined, rows_of, site_of
+from torchrlopt.executors.eager.kernels.selection import replace, select
+from torchrlopt.executors.lowering.fx_values import arguments, only_user
+
+aten = torch.ops.aten
+
+_PLAIN = (torch.float16, torch.bfloat16, torch.float32)
+_FUSED = (torch.float16, torch.bfloat16)
+"""With float32 an activation that is fused gains nothing: 28.3 us became 28.9 for the size above."""
+
+
+def linear_activation(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, is_gelu: bool
+) -> torch.Tensor:
+    """`relu(x @ weight.t() + bias)`, or the tanh form of gelu of it, in one kernel.
+
+    Args:
+        x: [..., in].
+        weight: [out, in].
+        bias: [out].
+        is_gelu: which of the two.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    result = torch._addmm_activation(bias, flat, weight.t(), use_gelu=is_gelu)
+    return result.view(*x.shape[:-1], weight.shape[0])
+
+
+def select_cublas_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
+    """Replace products on CUDA by `linear` or a fused call, in place.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`.
+        static: the nodes that are the same at every call.
+
+    Returns:
+        The calls; each result is contiguous, as the original's was.
+    """
+    made: dict[Any, fx.Node] = {}
+
+    def rewrite(site: Site) -> fx.Node:
+        return _rewrite(graph, site, static, made)
+
+    return select(graph, lambda node: site_of(node, static, _is_usable), lambda site: True, rewrite)
+
+
+def _is_usable(value: torch.Tensor | None) -> bool:
+    return value is not None and value.device.type == "cuda" and value.dtype in _PLAIN
+
+
+def _rewrite(graph: fx.Graph, site: Site, static: Collection[fx.Node], made: dict[Any, fx.Node]) -> fx.Node:
+    """Put the call where the last fused node was; returns it."""
+    rows = rows_of(graph, site, static, made)
+    result, bias = joined(graph, site)
+    user = only_user(result)
+    is_fused = bias is not None and site.first.meta["val"].dtype in _FUSED
+    if is_fused and user is not None and _is_fusible(user):
+        args = (site.x, rows, bias, user.target is aten.gelu.default)
+        return replace(graph, site.first, user, linear_activation, args)
+    return replace(graph, site.first, result, aten.linear.default, (site.x, rows, bias))
+
+
+def _is_fusible(node: fx.Node) -> bool:
+    """True for an activation that cuBLAS computes as ATen does."""
+    if node.target is aten.relu.default:
+        return True
+    return node.target is aten.gelu.default and arguments(node)["approximate"] == "tanh"
