@@ -48,13 +48,14 @@ from torchrlopt.options import Options
 from torchrlopt.plan.search import Searcher
 from torchrlopt.substitutions import load_library
 
-CORE = ("greedy", "chains", "restarts", "iterated", "beam", "taso_1.05", "annealing")
+CORE = ("greedy", "chains", "restarts", "iterated", "parts", "beam", "taso_1.05", "annealing")
 #: Agents by name; "agent" is the one that the package follows by default, the row "plan".
 AGENTS = ("mf", "wm", "wm_plus", "agent")
 #: What these do depends on the seed.
 SEEDED = (
     "restarts",
     "iterated",
+    "parts",
     "annealing",
     controls.RANDOM_NETWORK,
     controls.SHUFFLED_NETWORK,

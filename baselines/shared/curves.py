@@ -24,6 +24,7 @@ SEARCHERS: dict[str, dict[str, Any]] = {
     "chains": {"searcher": "chains"},
     "restarts": {"searcher": "restarts"},
     "iterated": {"searcher": "iterated"},
+    "parts": {"searcher": "parts"},
     "beam": {"searcher": "beam"},
     "taso_1.02": {"searcher": "taso", "alpha": 1.02},
     "taso_1.05": {"searcher": "taso", "alpha": 1.05},
