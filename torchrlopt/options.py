@@ -40,8 +40,9 @@ class Options:
             TensorRT where that is installed and takes the graph, else eager. Files are planned for eager.
         autotune_s: where several executors are tried, none but eager is begun after so many seconds.
         executor_options: settings of the executor by name; its row in `executor_table` says what they are.
-        cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each set of sizes, and
-            replay them. For "eager" and "inductor" on CUDA; without effect elsewhere.
+        cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each of up to 16 sets of
+            sizes, and replay them. For "eager" and "inductor" on CUDA; without effect elsewhere, and in
+            "eager" with `weights="live"`.
         budget_ms: time limit of the search, in milliseconds in which it had a processor; in proportion more
             for a graph of more than 1,500 operators. 0 keeps the original graph.
         budget_steps: most graphs the search may expand; 0 for no such limit.
@@ -194,6 +195,15 @@ class Options:
         """The same with another searcher; `agent` stays where that one follows an agent."""
         agent = self.agent if name in searcher_table.agent_names() else None
         return dataclasses.replace(self, searcher=name, agent=agent)
+
+    def on(self, device_type: str) -> Options:
+        """The options that mean something on a device.
+
+        Args:
+            device_type: "cpu" or "cuda".
+        """
+        has_no_graphs = self.cuda_graphs and device_type != "cuda"
+        return dataclasses.replace(self, cuda_graphs=False) if has_no_graphs else self
 
     def search_key(self) -> dict[str, Any]:
         """The options on which the plan depends: part of the key of the plan store."""

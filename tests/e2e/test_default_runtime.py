@@ -80,7 +80,6 @@ def test_the_next_process_builds_the_winner_only() -> None:
         {"measure": False},
         {"weights": "frozen", "release_weights": True},
         {"executor_options": {}},
-        {"cuda_graphs": True},
         {"searcher": "none"},
         {"budget_ms": 0.0},
         {"executor": "eager"},

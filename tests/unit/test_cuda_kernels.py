@@ -1,4 +1,4 @@
-"""What the eager executor makes of a graph on CUDA: seen on fake tensors, run on the CPU if possible."""
+"""What the eager executor makes of a graph on CUDA: seen on fake tensors, run on the CPU with stand-ins."""
 
 from __future__ import annotations
 
@@ -8,25 +8,42 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.executors.eager.kernels import cublas, cudnn
+from torchrlopt.executors.eager.inventory import inventory
+from torchrlopt.executors.eager.kernels import cudnn
+from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.weights.split_fx import Split
 
 aten = torch.ops.aten
+RELU, ADD_RELU = torch.cudnn_convolution_relu, torch.cudnn_convolution_add_relu
+Asked = list[tuple[Any, ...]]
 
 
-def lowered(
-    function: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype, weights: int
-) -> Split:
+def relu_stand_in(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    return torch.relu(F.conv2d(x, weight, bias, stride, padding, dilation, groups))
+
+
+def add_relu_stand_in(x: Any, weight: Any, other: Any, alpha: float, bias: Any, *window: Any) -> Any:
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert other.is_contiguous(memory_format=torch.channels_last)
+    return torch.relu(F.conv2d(x, weight, bias, *window) + alpha * other)
+
+
+def lowered(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype) -> Split:
     """The parts of a function of an input and weights on CUDA, after all passes."""
     with FakeTensorMode():
         fakes = [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]
         module = make_fx(lambda *args: (function(*args),))(*fakes)
     names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
-    program = Program(module, names[len(names) - weights :], True)
+    program = Program(module, names[1:], True)
     run_passes(program, PASSES)
     assert program.is_on_cuda
     return program.parts
@@ -36,110 +53,191 @@ def targets(split: Split) -> list[Any]:
     return [node.target for node in split.main.graph.nodes if node.op == "call_function"]
 
 
-def called(split: Split, tensors: list[torch.Tensor], weights: int) -> Any:
-    """The result on the CPU."""
-    results = split.prologue(*[tensors[at] for at in split.weights])
-    return split.main(*[tensors[at] for at in split.inputs], *results)
-
-
-def random(*shapes: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+def check(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype) -> Split:
+    """Lower it, and run it on the CPU, where it has to give the same numbers under the same strides."""
+    split = lowered(function, *shapes, dtype=dtype)
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(split.main.graph, {}))
+    for node in graph.nodes:
+        node.target = {RELU: relu_stand_in, ADD_RELU: add_relu_stand_in}.get(node.target, node.target)
     torch.manual_seed(0)
-    return [torch.randn(shape).to(dtype) for shape in shapes]
+    tensors = [torch.randn(shape).to(dtype) for shape in shapes]
+    results = split.prologue(*[tensors[at] for at in split.weights])
+    (got,) = fx.GraphModule(split.main, graph)(*[tensors[at] for at in split.inputs], *results)
+    expected = function(*tensors)
+    tolerance = 3e-2 if dtype is torch.bfloat16 else 1e-4
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, check_stride=True)
+    return split
 
 
 @pytest.fixture
-def nan_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """CuDNN's kernels hand NaN on; returns what was asked."""
-    asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(cudnn, "hands_nan_on", lambda *args: asked.append(args) or True)
-    return asked
+    found: Asked = []
+    monkeypatch.setattr(cudnn, "hands_nan_on", lambda *args: found.append(args) or True)
+    return found
+
+
+IMAGE = (2, 8, 9, 7)
 
 
 def block(x: torch.Tensor, a: torch.Tensor, bias: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    y = torch.relu(F.conv2d(x, a, bias, padding=1))
-    return torch.relu(F.conv2d(y, b, None, padding=1) + x)
+    y = torch.relu(F.conv2d(x, a, bias, stride=2, padding=3, dilation=1, groups=2))
+    return torch.relu(F.conv2d(y, b, bias, padding=1) + 2 * y)
 
 
-BLOCK = ((1, 8, 6, 6), (8, 8, 3, 3), (8,), (8, 8, 3, 3))
+BLOCK = (IMAGE, (8, 4, 3, 3), (8,), (8, 8, 3, 3))
 
 
-def test_convolutions_take_bias_sum_and_relu_along(nan_is_handed_on: list[tuple[Any, ...]]) -> None:
-    split = lowered(block, *BLOCK, dtype=torch.bfloat16, weights=3)
+def test_convolutions_take_bias_sum_and_relu_along(asked: Asked) -> None:
+    split = check(block, *BLOCK, dtype=torch.float32)
     found = targets(split)
-    assert [found.count(target) for target in (cudnn.RELU, cudnn.ADD_RELU)] == [1, 1]
-    assert not any("relu" in str(target) and "cudnn" not in str(target) for target in found)
-    assert [has_residual for *_, has_residual in nan_is_handed_on] == [False, True]
-    first = split.main.graph.find_nodes(op="call_function", target=cudnn.RELU)[0]
-    assert list(first.args[3:]) == [[1, 1], [1, 1], [1, 1], 1]
+    assert [found.count(target) for target in (RELU, ADD_RELU)] == [1, 1]
+    assert torch.relu not in found
+    assert asked[0][:3] == (IMAGE, (8, 4, 3, 3), ((2, 2), (3, 3), (1, 1), 2))
+    assert [has_residual for *_, has_residual in asked] == [False, True]
+    packed = inventory(split.main.graph).packed
+    assert packed == {"convolution + relu": 1, "convolution + sum + relu": 1}
+
+
+def test_a_residual_in_the_original_layout_is_converted(asked: Asked) -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.relu(F.conv2d(x, weight, padding=1) + x.exp())
+
+    assert ADD_RELU in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
+
+
+def test_a_weight_that_is_read_twice_is_laid_out_once(asked: Asked) -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(torch.relu(F.conv2d(x, weight, padding=1)), weight, padding=1)
+
+    split = check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32)
+    layouts = [node for node in split.prologue.graph.nodes if "memory_format" in node.kwargs]
+    assert len(layouts) == 1
 
 
 def test_a_kernel_that_makes_zero_of_nan_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudnn, "hands_nan_on", lambda *args: False)
-    split = lowered(block, *BLOCK, dtype=torch.float32, weights=3)
-    assert not {cudnn.RELU, cudnn.ADD_RELU} & set(targets(split))
-    tensors = random(*BLOCK, dtype=torch.float32)
-    (got,) = called(split, tensors, 3)
-    torch.testing.assert_close(got, block(*tensors), rtol=1e-5, atol=1e-5)
-    assert got.stride() == block(*tensors).stride()
+    found = targets(check(block, *BLOCK, dtype=torch.float32))
+    assert not {RELU, ADD_RELU} & set(found)
+    assert torch.convolution in found or aten.convolution.default in found
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_single_pixels_are_a_product(dtype: torch.dtype) -> None:
-    """With float32 only where no bias is saved: cuDNN is quicker there."""
-
-    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return F.hardswish(F.conv2d(x, weight, bias))
-
-    shapes = ((2, 8, 5, 5), (12, 8, 1, 1), (12,))
-    split = lowered(function, *shapes, dtype=dtype, weights=2)
-    assert (cudnn.pixel_product in targets(split)) == (dtype is torch.bfloat16)
-    tensors = random(*shapes, dtype=dtype)
-    (got,), expected = called(split, tensors, 2), function(*tensors)
-    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
-    assert got.stride() == expected.stride()
+def test_without_a_device_nothing_is_known_of_nan() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    window = ((1, 1), (0, 0), (1, 1), 1)
+    device = torch.device("cuda")
+    assert not cudnn.hands_nan_on((1, 8, 4, 4), (8, 8, 1, 1), window, torch.float32, device, False)
 
 
 @pytest.mark.parametrize(
-    ("function", "width", "per_group"),
+    ("dtype", "settings", "shape", "is_product"),
     [
-        (lambda x, w, b: torch.relu(F.conv2d(x, w, b, groups=8, padding=1)), 6, 1),  # depthwise
-        (lambda x, w, b: torch.relu(F.conv2d(x, w, b, padding=1) + b), 8, 8),  # what is added is broadcast
-        (lambda x, w, b: F.conv2d(x, w, b, padding=1).sigmoid(), 6, 8),
+        (torch.bfloat16, {}, (12, 8, 1, 1), True),
+        (torch.float32, {}, (12, 8, 1, 1), False),  # cuDNN is quicker there
+        (torch.bfloat16, {"stride": 2}, (12, 8, 1, 1), False),
+        (torch.bfloat16, {"padding": 1}, (12, 8, 1, 1), False),
+        (torch.bfloat16, {"groups": 2}, (12, 4, 1, 1), False),
+        (torch.bfloat16, {"padding": (0, 1)}, (12, 8, 1, 3), False),
     ],
 )
-def test_what_is_left_to_aten(
-    function: Callable[..., Any], width: int, per_group: int, nan_is_handed_on: list[tuple[Any, ...]]
+def test_single_pixels_with_a_bias_are_a_product(
+    dtype: torch.dtype, settings: dict[str, Any], shape: tuple[int, ...], is_product: bool, asked: Asked
 ) -> None:
-    shapes = ((1, 8, 6, width), (8, per_group, 3, 3), (8,))
-    split = lowered(function, *shapes, dtype=torch.float32, weights=2)
-    assert not {cudnn.RELU, cudnn.ADD_RELU} & set(targets(split))
-    assert not nan_is_handed_on
-    tensors = random(*shapes, dtype=torch.float32)
-    (got,), expected = called(split, tensors, 2), function(*tensors)
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
-    assert got.stride() == expected.stride()
+    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.hardswish(F.conv2d(x, weight, bias, **settings))
+
+    split = check(function, IMAGE, shape, (12,), dtype=dtype)
+    assert (cudnn.pixel_product in targets(split)) == is_product
+    assert ("convolution" in inventory(split.main.graph).packed) == is_product
+    assert any("hardswish_" in str(target) for target in targets(split)), "in place"
 
 
-@pytest.mark.parametrize("activation", [torch.relu, lambda x: F.gelu(x, approximate="tanh"), F.gelu, None])
+def test_single_pixels_without_a_bias_are_none() -> None:
+    found = targets(check(lambda x, w: F.conv2d(x, w).sigmoid(), IMAGE, (12, 8, 1, 1), dtype=torch.bfloat16))
+    assert cudnn.pixel_product not in found
+
+
+@pytest.mark.parametrize(
+    ("function", "image", "weight"),
+    [
+        (lambda x, w, b: torch.relu(F.conv2d(x, w, b, groups=8, padding=1)), IMAGE, (8, 1, 3, 3)),
+        (lambda x, w, b: torch.relu(F.conv2d(x, w, b, padding=1) + b), (1, 8, 6, 8), (8, 8, 3, 3)),
+        (lambda x, w, b: F.conv2d(x, w, b, padding=1).sigmoid(), IMAGE, (8, 8, 3, 3)),
+        (lambda x, w, b: torch.relu(F.conv_transpose2d(x, w, b, stride=2)), IMAGE, (8, 8, 3, 3)),
+        (lambda x, w, b: torch.relu(F.conv3d(x, w, b)), (1, 8, 5, 6, 7), (8, 8, 3, 3, 3)),
+        (lambda x, w, b: torch.relu(F.conv1d(x, w, b)), (1, 8, 9), (8, 8, 3)),
+        (lambda x, w, b: (lambda y: torch.relu(y) + y)(F.conv2d(x, w, b)), IMAGE, (8, 8, 3, 3)),
+    ],
+    ids=["depthwise", "broadcast sum", "sigmoid", "transposed", "3-D", "1-D", "read twice"],
+)
+def test_what_is_left_to_aten(
+    function: Callable[..., Any], image: tuple[int, ...], weight: tuple[int, ...], asked: Asked
+) -> None:
+    split = check(function, image, weight, (8,), dtype=torch.float32)
+    assert not {RELU, ADD_RELU} & set(targets(split))
+    assert not asked
+
+
+def test_float64_and_disabled_cudnn_are_left_to_aten(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(block, *BLOCK, dtype=torch.float64)
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    check(block, *BLOCK, dtype=torch.float32)
+    assert not asked
+
+
+def tanh_gelu(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+@pytest.mark.parametrize("activation", [torch.relu, tanh_gelu, F.gelu, torch.Tensor.contiguous])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_products_take_bias_and_activation_along(dtype: torch.dtype, activation: Any) -> None:
     def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        y = torch.addmm(bias, x.reshape(-1, 16), weight.t()).reshape(2, 5, 24)
-        return y if activation is None else activation(y)
+        return activation(torch.addmm(bias, x.reshape(-1, 16), weight.t()).reshape(2, 5, 24))
 
-    shapes = ((2, 5, 16), (24, 16), (24,))
-    split = lowered(function, *shapes, dtype=dtype, weights=2)
-    found = targets(split)
-    is_fused = dtype is torch.bfloat16 and activation not in (F.gelu, None)
-    if is_fused:
-        assert found == [cublas.linear_activation]
-    else:
-        assert torch.nn.functional.linear in found or aten.linear.default in found or torch.linear in found
-        assert len(found) == 1 + (activation is not None)
-    tensors = random(*shapes, dtype=dtype)
-    (got,), expected = called(split, tensors, 2), function(*tensors)
-    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
-    assert got.stride() == expected.stride()
+    split = check(function, (2, 5, 16), (24, 16), (24,), dtype=dtype)
+    is_fused = dtype is torch.bfloat16 and activation in (torch.relu, tanh_gelu)
+    assert targets(split)[0] is (linear_activation if is_fused else torch._C._nn.linear)
+    kernel = "linear + relu" if activation is torch.relu else "linear + gelu"
+    assert inventory(split.main.graph).packed == ({kernel: 1} if is_fused else {})
+
+
+def test_a_bias_that_is_added_behind_a_product_comes_along() -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ weight + bias)
+
+    found = targets(check(function, (5, 16), (16, 24), (24,), dtype=torch.bfloat16))
+    assert linear_activation in found
+    assert torch.relu not in found
+
+
+def test_a_product_without_a_bias_has_no_activation_inside() -> None:
+    found = targets(check(lambda x, w: torch.relu(x @ w), (5, 16), (16, 24), dtype=torch.bfloat16))
+    assert found[0] is torch._C._nn.linear
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_expressions_over_weights_are_no_part_of_a_call(dtype: torch.dtype, asked: Asked) -> None:
+    """Also where nothing but views comes between a kernel and the output."""
+
+    def function(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, a * 2, bias * 3)
+        return F.linear(y.mean((2, 3)), torch.cat([b, 2 * b]))
+
+    split = check(function, IMAGE, (8, 8, 1, 1), (5, 8), (8,), dtype=dtype)
+    names = [getattr(target, "__name__", str(target)) for target in targets(split)]
+    assert not {"cat", "mul", "mul.Tensor", "to", "_to_copy.default"} & set(names)
+    out = lowered(lambda x, w, b: F.conv2d(x, w * 2, b), IMAGE, (8, 8, 1, 1), (8,), dtype=torch.bfloat16)
+    assert len(targets(out)) <= 3  # a layout, the product, and the strides of the original
+    assert cudnn.pixel_product in targets(out)
+
+
+def test_deterministic_algorithms_are_not_given_up(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    check(block, *BLOCK, dtype=torch.float32)
+    assert not asked
 
 
 @pytest.mark.gpu
@@ -170,3 +268,25 @@ def test_the_block_on_a_gpu(dtype: torch.dtype, is_nan: bool) -> None:
         torch.testing.assert_close(ours(x), model(x), rtol=3e-2, atol=3e-2, equal_nan=True)
         assert bool(torch.isnan(ours(x)[0]).all()) == is_nan
         assert not torch.isnan(ours(x)[1]).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_some_kernel_of_cudnn_hands_nan_on(has_residual: bool) -> None:
+    """In half precision; else nothing would be fused at all."""
+    window, device = ((1, 1), (1, 1), (1, 1), 1), torch.device("cuda")
+    shapes = ((1, 64, 56, 56), (64, 64, 3, 3))
+    assert cudnn.hands_nan_on(*shapes, window, torch.bfloat16, device, has_residual)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_gelu", [False, True])
+def test_products_with_an_activation_are_atens(is_gelu: bool) -> None:
+    torch.manual_seed(0)
+    x = 4 * torch.randn(6, 64, device="cuda", dtype=torch.float16)
+    weight, bias = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((96, 64), (96,)))
+    x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
+    product = torch.addmm(bias.float(), x.float(), weight.float().t())
+    expected = tanh_gelu(product) if is_gelu else torch.relu(product)
+    got = linear_activation(x, weight, bias, is_gelu).float()
+    torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-3, equal_nan=True)

@@ -359,28 +359,6 @@ def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: py
     assert [(c.executor, c.searcher) for c in again.report.choices] == [(best.executor, best.searcher)]
 
 
-def test_modes_of_torch_compile() -> None:
-    model, x = build()
-    torch._dynamo.reset()
-    torchrlopt.optimise(nn.ReLU().eval(), x)  # its report is not ours
-    for mode in ("max-autotune", "max-autotune-no-cudagraphs"):
-        with torch.no_grad():
-            torch.compile(model, backend="rlopt", mode=mode)(x)
-        # On the CPU there are no CUDA graphs, and asking for them leaves all executors in.
-        assert {each.executor for each in torchrlopt.reports()[-1].choices} >= {"eager", "onnxruntime"}
-        torch._dynamo.reset()
-    with torch.no_grad():
-        torch.compile(model, backend="rlopt", mode="reduce-overhead")(x)
-    assert torchrlopt.reports()[-1].kept in ("rewritten", "original")
-    torch._dynamo.reset()
-    with (
-        pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="reduce-overhead") as caught,
-        torch.no_grad(),
-    ):
-        torch.compile(model, backend="rlopt", mode="quickest")(x)
-    assert isinstance(caught.value.inner_exception, OptionsError)
-
-
 def test_available_executors() -> None:
     assert registry.available("cpu") == ("eager", *RUNTIMES, "inductor")
     assert registry.available("cuda") == ("eager", "inductor")

@@ -101,6 +101,7 @@ def test_models_that_compile_together_are_timed_one_by_one(tmp_path: Path) -> No
     assert [[bool(row.reason) for row in rows] for rows in found] == [[False, True]] * 2
     assert [row.max_error is not None for row in found[1]] == [True, False]
     assert sorted("round" in phase for phase in phases[:4]) == [False] * 4
+    assert {phase.rpartition(" ")[2] for phase in phases[:4]} == {"compiles"}
     assert phases[4:] == [f"{model}: round 1 of 1" for model in ("ensemble_mlp", "squeezenet1_1")]
 
 

@@ -71,8 +71,8 @@ def test_corrupt_database_is_put_aside(
         data = bytearray(b"no database at all" * 1000)
     elif damage == "truncated":
         del data[len(data) // 2 :]
-    elif damage == "name":  # of a column, which is then no UTF-8
-        data = data.replace(b"digest", b"dig\xdcst")
+    elif damage == "name":  # of the table, which SQLite's message quotes, and which is no UTF-8 then
+        data = data.replace(b"tableplansplans", b"tablepl\xdcnsplans")
     else:
         data[1024:] = os.urandom(len(data) - 1024)
     store.path.write_bytes(data)

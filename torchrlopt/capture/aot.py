@@ -29,6 +29,7 @@ from torch._dynamo.variables.tensor import SymNodeVariable, UnspecializedPythonV
 from torch._guards import TracingContext
 from torch._prims_common import clone_preserve_strides
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.effects import KEPT
@@ -111,7 +112,13 @@ def trace(
         try:
             # Under AOTAutograd's fake mode, tensors that we make would hold no data; while it looks for
             # every operator's decomposition in Python first, graphs of many operators are slowed down.
-            with _disable_current_modes(), torch._C._DisablePythonDispatcher(), torch.no_grad():
+            # Functions of torch are called and timed there: none may go through our mode.
+            with (
+                _disable_current_modes(),
+                torch._C._DisablePythonDispatcher(),
+                torch.no_grad(),
+                _pop_mode_temporarily(),
+            ):
                 return compile_inference(aten, fakes) or boxed(aten, fakes)
         except BaseException as error:
             raised.append(error)

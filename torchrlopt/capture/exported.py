@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchrlopt.capture.aten import reason_to_leave_alone
 from torchrlopt.capture.effects import KEPT
-from torchrlopt.capture.fast_paths import PARTS
+from torchrlopt.capture.fast_paths import PARTS, DenseMasks
 from torchrlopt.capture.trace import Traced
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import CaptureError, UnsupportedError
@@ -60,7 +60,7 @@ def export(
     # must not be asked for the first time while some of these are out of the way.
     torch.export.default_decompositions()
     try:
-        with torch.no_grad(), whole_operators():
+        with torch.no_grad(), whole_operators(), DenseMasks():
             plain = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
             program = plain.run_decompositions(PARTS | KEPT)
     except Exception as error:  # of many types

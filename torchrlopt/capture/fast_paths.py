@@ -144,12 +144,21 @@ class DenseMasks(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func is functional.scaled_dot_product_attention:
             if self._is_sparse(kwargs.get("attn_mask")):
-                kwargs["attn_mask"] = kwargs["attn_mask"].contiguous()
+                kwargs["attn_mask"] = _dense(kwargs["attn_mask"])
             elif len(args) > _MASK and self._is_sparse(args[_MASK]):
-                args = (*args[:_MASK], args[_MASK].contiguous(), *args[_MASK + 1 :])
+                args = (*args[:_MASK], _dense(args[_MASK]), *args[_MASK + 1 :])
         return func(*args, **kwargs)
 
     def _is_sparse(self, mask: Any) -> bool:
         if not isinstance(mask, torch.Tensor) or mask.device.type not in self._device_types:
             return False
-        return mask.dim() > 0 and mask.stride(-1) != 1
+        return mask.stride(-1) != 1
+
+
+def _dense(mask: Tensor) -> Tensor:
+    """The same values, those of the last two axes side by side; what is repeated before stays repeated."""
+    small = mask
+    for axis in range(mask.dim() - 2):
+        if mask.stride(axis) == 0:
+            small = small.narrow(axis, 0, 1)
+    return small.contiguous().expand(mask.shape)

@@ -198,7 +198,7 @@ def _compiled(
         start = time.perf_counter()
         outcome.traced = traced
         try:
-            return _answer(original, traced, options, outcome)
+            return _answer(original, traced, options.on(traced.device.type), outcome)
         finally:
             outcome.answer_ms = (time.perf_counter() - start) * 1e3
 

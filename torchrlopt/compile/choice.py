@@ -74,7 +74,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
     if options.executor == "auto":
         variants = all_variants(single, where)
     else:
-        is_open = _is_open(options, where)
+        is_open = _is_open(options)
         runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if is_open else ()
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, report)
@@ -93,14 +93,13 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
     return found
 
 
-def _is_open(options: Options, where: torch.device) -> bool:
+def _is_open(options: Options) -> bool:
     """Whether the options leave it open that a graph runs in another runtime than PyTorch.
 
     What a runtime makes of it has not the same bits, and is fast with weights that it may fold; without
     timing nobody would see that it was foreseen wrongly.
     """
-    asks_for_pytorch = options.release_weights or options.executor_options is not None
-    asks_for_pytorch |= options.cuda_graphs and where.type == "cuda"
+    asks_for_pytorch = options.release_weights or options.cuda_graphs or options.executor_options is not None
     is_bound = options.numerics == "strict" or options.weights == "live" or asks_for_pytorch
     asks_for_nothing = options.searcher == "none" or options.budget_ms == 0
     return options.measure and not is_bound and not asks_for_nothing

@@ -149,7 +149,7 @@ class GraphedCall:
     def _known_of(self, fixed: list[Any]) -> dict[Any, _Recorded | None] | None:
         """The recordings for these fixed arguments; None where there cannot be any."""
         latest = self._latest
-        if latest is not None and latest.states.is_of(fixed):  # in place of some 2 us for each of them
+        if latest is not None and _is_of(latest.states, fixed):  # what Python looks at takes longer
             return latest.known
         keys = tuple(map(_fixed_key, fixed))
         if None in keys:
@@ -184,6 +184,14 @@ class GraphedCall:
             return None
         self.num_recorded += 1
         return recorded
+
+
+def _is_of(states: _C.TensorStates | ListedStates, fixed: list[Any]) -> bool:
+    """Whether the arguments are what they were."""
+    try:
+        return states.is_of(fixed)
+    except RuntimeError:  # an inference tensor, which has no version, has taken the place of one of them
+        return False
 
 
 def _key(value: Any) -> Any:

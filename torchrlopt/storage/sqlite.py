@@ -71,7 +71,7 @@ class Database:
             return []
         try:
             with self._connection("rw") as db:  # even a reader writes the index of the write-ahead log
-                return db.execute(query, values).fetchall()
+                return _fetched(db, query, values)
         except (sqlite3.Error, OSError) as error:
             # The file may come from a version that had no such table, or its maker is at work just now. What
             # was damaged has been put aside, with a warning.
@@ -159,14 +159,11 @@ class Database:
                 db.text_factory = _decoded
                 self._check_tables(db)
                 yield db
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as found:
+            except sqlite3.DatabaseError as error:
                 db.close()
-                error = _as_sqlite(found)
                 if _is_damage(error):
                     self._quarantine(error, file)
-                if error is found:
-                    raise
-                raise error from found
+                raise
             finally:
                 db.close()
 
@@ -198,7 +195,17 @@ class Database:
 
 def _columns_of(db: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
     """Position, name, type, nullability, default and place in the key of each column; none for no table."""
-    return db.execute(f"pragma table_info({table})").fetchall()
+    return _fetched(db, f"pragma table_info({table})")
+
+
+def _fetched(
+    db: sqlite3.Connection, query: str, values: Sequence[Any] | dict[str, Any] = ()
+) -> list[tuple[Any, ...]]:
+    """What a query finds. Raises sqlite3.Error, also where SQLite's message quotes what is no UTF-8."""
+    try:
+        return db.execute(query, values).fetchall()
+    except UnicodeDecodeError as error:
+        raise sqlite3.DatabaseError(str(error)) from error
 
 
 @functools.cache
@@ -229,11 +236,6 @@ def _write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """True for a file that is no (whole) database; locked, full and read-only are subclasses of the error."""
     return type(error) is sqlite3.DatabaseError
-
-
-def _as_sqlite(error: sqlite3.DatabaseError | UnicodeDecodeError) -> sqlite3.DatabaseError:
-    """The error; Python cannot read names of columns, and messages that quote them, out of a damaged page."""
-    return sqlite3.DatabaseError(str(error)) if isinstance(error, UnicodeDecodeError) else error
 
 
 def _decoded(text: bytes) -> str:

@@ -16,9 +16,7 @@ from torchrlopt.options import Options
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 
-#: Of what greedy leaves of the budget, for greedy with chains.
-CHAINS_SHARE = 0.8
-#: Of what is left then, for iterated local search of the parts and of the whole.
+#: Of what greedy with chains leaves of the budget, for iterated local search of the parts and of the whole.
 PARTS_SHARE = 0.7
 #: Expansions of iterated local search that may bring nothing, for each second of the budget.
 PATIENCE = 4000
@@ -40,7 +38,8 @@ def first_plan(
         A plan whose counters and curve are of all three together.
     """
     best = _classic("greedy", graph, library, cost, options)
-    for name, share in (("chains", CHAINS_SHARE), ("parts", PARTS_SHARE)):
+    # Chains end by themselves, and may have all: else the plan could be dearer than theirs in the same time.
+    for name, share in (("chains", 1.0), ("parts", PARTS_SHARE)):
         left = left_of(options, begin, best.expansions, share)
         if left is None:
             break

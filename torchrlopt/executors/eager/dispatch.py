@@ -30,7 +30,8 @@ _TORCH = (
     "squeeze.dim squeeze.dims stack.default sub.Scalar sub.Tensor sum.dim_IntList tanh.default "
     "tanh_.default transpose.int unbind.int unsqueeze.default where.self native_layer_norm.default "
     "_log_softmax.default _native_batch_norm_legit_no_training.default "
-    "_scaled_dot_product_flash_attention_for_cpu.default _softmax.default"
+    "_scaled_dot_product_flash_attention_for_cpu.default _softmax.default "
+    "cudnn_convolution_relu.default cudnn_convolution_add_relu.default"
 )
 _NN = (
     "avg_pool2d.default elu.default elu_.default gelu.default gelu_.default hardsigmoid.default "

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels import cudnn, packing
+from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
 
@@ -19,13 +20,22 @@ _PLAIN = {
     "matmul": "product", "scaled_dot_product_attention": "attention",
 }  # fmt: skip
 
+_ON_CUDA: dict[Any, str] = {
+    cudnn.RELU: "convolution + relu",
+    torch.cudnn_convolution_relu: "convolution + relu",
+    cudnn.ADD_RELU: "convolution + sum + relu",
+    torch.cudnn_convolution_add_relu: "convolution + sum + relu",
+    cudnn.pixel_product: "convolution",
+}
+
 
 @dataclass(frozen=True)
 class Inventory:
     """Calls of one graph, counted.
 
     Attributes:
-        packed: kernels with pre-packed weights by what they compute ("convolution + relu").
+        packed: kernels of our choice by what they compute ("convolution + relu"): with pre-packed weights, or
+            of cuDNN and cuBLAS.
         plain: convolutions, linears, products and attentions that run as ATen has them.
         others: all other calls that run at every call of the graph.
         to_channels_last: copies that give a value the layout of the packed convolutions.
@@ -67,7 +77,11 @@ def inventory(graph: fx.Graph) -> Inventory:
 
 
 def _packed(node: fx.Node) -> str | None:
-    """What a packed kernel computes; None for any other call."""
+    """What a kernel of our choice computes; None for any other call."""
+    if node.target in _ON_CUDA:
+        return _ON_CUDA[node.target]
+    if node.target is linear_activation:
+        return "linear + gelu" if node.args[3] else "linear + relu"
     if node.target == packing.LINEAR:
         parts = ["linear", node.args[3]]
     elif node.target == packing.CONVOLUTION:

@@ -107,6 +107,8 @@ def _may_alias(node: fx.Node) -> bool:
         return True
     if target is aten._unsafe_view.default:
         return True  # shares memory although its schema does not say so
+    if target is aten.linear.default:
+        return False  # is made of others, of which the last one is a product
     return torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
 
 

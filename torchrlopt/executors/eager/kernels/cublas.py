@@ -40,6 +40,9 @@ def linear_activation(
     return result.view(*x.shape[:-1], weight.shape[0])
 
 
+linear_activation.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+
+
 def select_cublas_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
     """Replace products on CUDA by `linear` or a fused call, in place.
 

@@ -58,6 +58,9 @@ def pixel_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> 
     return product.view(batch, height, width, weight.shape[0]).permute(0, 3, 1, 2)
 
 
+pixel_product.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+
+
 def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
     """Replace convolutions on CUDA by calls in channels_last, in place.
 
@@ -106,6 +109,8 @@ def _fused(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node | N
     assert shape is not None
     if site.groups > 1 and shape[1] == 1:  # depthwise
         return None
+    if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
+        return None  # the fused calls do not look at that
     last, other = only_user(site.node), None
     if last is not None and last.target is aten.add.Tensor:
         added = added_value(site.node)
@@ -128,7 +133,6 @@ def _fused(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node | N
     return replace(graph, site.node, last, ADD_RELU, (site.x, weight, other, 1.0, site.bias, *lists))
 
 
-@functools.cache
 def hands_nan_on(
     x_shape: tuple[int, ...],
     weight_shape: tuple[int, ...],
@@ -139,6 +143,8 @@ def hands_nan_on(
 ) -> bool:
     """Whether cuDNN's fused relu of such a convolution gives NaN where the convolution does; tried.
 
+    The answer holds for the settings that PyTorch has for cuDNN now. False where it cannot be tried.
+
     Args:
         x_shape: [N, in, H, W].
         weight_shape: [out, in / groups, height, width].
@@ -147,8 +153,26 @@ def hands_nan_on(
         device: a CUDA device.
         has_residual: whether a sum comes before the relu.
     """
-    if torch.cuda.is_current_stream_capturing() or not torch.cuda.is_available():
+    if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
         return False
+    settings = torch.backends.cudnn
+    flags = (settings.benchmark, settings.allow_tf32)
+    try:
+        return _tried(x_shape, weight_shape, window, dtype, device, has_residual, flags)
+    except torch.OutOfMemoryError:
+        return False
+
+
+@functools.cache
+def _tried(
+    x_shape: tuple[int, ...],
+    weight_shape: tuple[int, ...],
+    window: tuple[Any, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    has_residual: bool,
+    flags: tuple[bool, ...],
+) -> bool:
     stride, padding, dilation, groups = window
     lists = (list(stride), list(padding), list(dilation), groups)
     with torch.inference_mode(False), torch.no_grad():
@@ -158,11 +182,16 @@ def hands_nan_on(
         bias = torch.zeros(weight_shape[0], **options)
         x[:, :, ::3, ::3] = torch.nan
         plain = aten.convolution.default(x, weight, bias, *lists[:3], False, [0, 0], groups)
+        other = torch.zeros_like(plain)
+        other[:, :, ::2] = torch.nan
         try:
             if has_residual:
-                fused = ADD_RELU(x, weight, torch.zeros_like(plain), 1.0, bias, *lists)
+                fused = ADD_RELU(x, weight, other, 1.0, bias, *lists)
+                plain += other
             else:
                 fused = RELU(x, weight, bias, *lists)
+        except torch.OutOfMemoryError:
+            raise  # which says nothing of the kernel
         except RuntimeError:  # there is no such kernel
             return False
         return torch.equal(torch.isnan(fused), torch.isnan(plain))
