@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from baselines.table import markdown
@@ -18,6 +19,7 @@ def _rows(lines: Sequence[str]) -> list[dict[str, str]]:
 
 
 MEASURED = _rows(markdown(RAW).splitlines())
+MODELS = [row["model"] for row in MEASURED[:-1]]
 MEANS = {name: text.strip("*") for name, text in MEASURED[-1].items()}
 
 
@@ -44,7 +46,14 @@ def test_who_is_ahead() -> None:
     assert sum(each[0] < 1 for each in ratios) == 3
     assert "on three of the eight inductor is faster" in README
     assert sum(each[1] < 1 for each in ratios) == 3
-    assert (
-        f"{MEANS['torchrlopt_inductor / best peer'][:-1]} times as fast in geomean, and slower on three"
-        in PAGE
-    )
+    text = " ".join(PAGE.split())
+    assert f"(`torchrlopt_inductor`) {MEANS['torchrlopt_inductor / best peer'][:-1]} times as fast" in text
+    assert "slower on three" in text
+    named = ("nasrnn", "bert_base", "vit_s16")
+    rest = [each[1] for each, name in zip(ratios, MODELS, strict=True) if name not in named]
+    assert f"slower by {100 * (1 - statistics.geometric_mean(rest)):.0f} %" in text
+
+
+def test_the_command_names_the_models() -> None:
+    command = PAGE[PAGE.index("```sh gpu") :]
+    assert ",".join(MODELS) in command[: command.index("\n```")]
