@@ -131,6 +131,43 @@ def test_without_a_device_nothing_is_known_of_nan() -> None:
     assert not cudnn.hands_nan_on((1, 8, 4, 4), (8, 8, 1, 1), window, torch.float32, device, False)
 
 
+def test_kernels_are_asked_again_under_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whoever sets precisions by the newer names is not stopped: the older ones raise then."""
+    asked: Asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(cudnn, "_tried", lambda *args: asked.append(args) or True)
+    site = (
+        (1, 8, 4, 4),
+        (8, 8, 1, 1),
+        ((1, 1), (0, 0), (1, 1), 1),
+        torch.float32,
+        torch.device("cuda"),
+        False,
+    )
+    assert cudnn.hands_nan_on(*site)
+    before = torch.backends.cudnn.conv.fp32_precision
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    try:
+        assert cudnn.hands_nan_on(*site)
+    finally:
+        torch.backends.cudnn.conv.fp32_precision = before
+    assert asked[0] != asked[1]
+
+
+def test_a_device_without_memory_says_nothing_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> bool:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(cudnn, "_tried", full)
+    window = ((1, 1), (0, 0), (1, 1), 1)
+    assert not cudnn.hands_nan_on(
+        (1, 8, 4, 4), (8, 8, 1, 1), window, torch.float32, torch.device("cuda"), False
+    )
+
+
 @pytest.mark.parametrize(
     ("dtype", "settings", "shape", "is_product"),
     [

@@ -156,8 +156,8 @@ def hands_nan_on(
     """
     if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
         return False
-    settings = torch.backends.cudnn
-    flags = (settings.benchmark, settings.allow_tf32)
+    settings: Any = torch.backends.cudnn  # its stub lacks `conv`
+    flags = (bool(settings.benchmark), str(settings.conv.fp32_precision))
     try:
         return _tried(x_shape, weight_shape, window, dtype, device, has_residual, flags)
     except torch.OutOfMemoryError:
@@ -172,7 +172,7 @@ def _tried(
     dtype: torch.dtype,
     device: torch.device,
     has_residual: bool,
-    flags: tuple[bool, ...],
+    flags: tuple[bool, str],
 ) -> bool:
     stride, padding, dilation, groups = window
     lists = (list(stride), list(padding), list(dilation), groups)
