@@ -141,7 +141,7 @@ def test_unknown_option_raises() -> None:
     with pytest.raises(Exception, match="did you mean 'greedy'"), torch.no_grad():
         torch.compile(model, backend="rlopt", options={"searcher": "gredy"})(x)
     with pytest.raises(Exception, match="mode="), torch.no_grad():
-        torch.compile(model, backend="rlopt", mode="reduce-overhead")(x)
+        torch.compile(model, backend="rlopt", mode="quickest")(x)
 
 
 def test_equal_options_share_a_compile() -> None:

@@ -85,6 +85,18 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "unsqueeze.default": (X, 1),
     "where.self": (X > 0, X, Y),
     "_softmax.default": (X, -1, False),
+    "cudnn_convolution_relu.default": (IMAGE, KERNEL, None, [1, 1], [1, 1], [1, 1], 1),
+    "cudnn_convolution_add_relu.default": (
+        IMAGE,
+        KERNEL,
+        rand(2, 6, 8, 8),
+        1.0,
+        None,
+        [1, 1],
+        [1, 1],
+        [1, 1],
+        1,
+    ),
 }
 BINARY = {"add", "div", "eq", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "sub"}
 
@@ -93,9 +105,12 @@ BINARY = {"add", "div", "eq", "gt", "le", "lt", "maximum", "minimum", "mul", "ne
 def test_builtin_equals_overload(overload: Any) -> None:
     name = str(overload).removeprefix("aten.")
     args = ARGUMENTS.get(name, (X, Y) if name.partition(".")[0] in BINARY else (X,))
+    if name.startswith("cudnn") and not torch.cuda.is_available():
+        pytest.skip("cuDNN needs a CUDA device")
+    device = "cuda" if name.startswith("cudnn") else "cpu"
 
     def fresh() -> list[Any]:
-        return [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+        return [arg.clone().to(device) if isinstance(arg, Tensor) else arg for arg in args]
 
     expected = overload(*fresh())
     got = BUILTINS[overload](*fresh())
