@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
 from rich.table import Table
@@ -173,8 +174,7 @@ def render(rows: list[Row]) -> Table:
     base = {row.setting.model: row.ms for row in rows if row.setting.way == "eager"}
     for row in rows:
         if row.ms:
-            median = statistics.median(row.ms)
-            low, _, high = statistics.quantiles([*row.ms, median], n=4, method="inclusive")
+            low, median, high = np.percentile(row.ms, [25, 50, 75])
             of_eager = base.get(row.setting.model)
             speed_up = f"{statistics.median(of_eager) / median:.2f}x" if of_eager else "-"
             figures = (f"{median:.2f}", f"{low:.2f} to {high:.2f}", speed_up, f"{row.first_s:.1f}")

@@ -74,8 +74,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
     if options.executor == "auto":
         variants = all_variants(single, where)
     else:
-        is_open = _is_open(options)
-        runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if is_open else ()
+        runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, report)
         enough = ENOUGH

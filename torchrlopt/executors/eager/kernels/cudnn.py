@@ -28,7 +28,13 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels.convolution import Site, site_of
 from torchrlopt.executors.eager.kernels.epilogues import added_value
-from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
+from torchrlopt.executors.eager.kernels.selection import (
+    HALF,
+    has_cuda_kernels,
+    insert_after,
+    replace,
+    select,
+)
 from torchrlopt.executors.lowering.fx_values import only_user, shape_key, static_shape, tensor_of
 
 aten = torch.ops.aten
@@ -37,9 +43,8 @@ CONVOLUTION = aten.convolution.default
 RELU = aten.cudnn_convolution_relu.default
 ADD_RELU = aten.cudnn_convolution_add_relu.default
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # With float32 cuBLAS computes in full precision where cuDNN by default does not, and is slower.
-_PRODUCT_DTYPES = (torch.float16, torch.bfloat16)
+_PRODUCT_DTYPES = HALF
 
 
 def pixel_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -78,15 +83,11 @@ def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> l
     )
 
 
-def _is_usable(value: torch.Tensor | None) -> bool:
-    return value is not None and value.device.type == "cuda" and value.dtype in _DTYPES
-
-
 def _site(node: fx.Node, static: Collection[fx.Node]) -> Site | None:
     """The convolution of images at this node, if cuDNN is there to run it."""
     if not torch.backends.cudnn.enabled or torch.version.hip is not None:
         return None
-    site = site_of(node, static, _is_usable)
+    site = site_of(node, static, has_cuda_kernels)
     if site is None or site.output_padding is not None or len(site.stride) != 2:
         return None
     return site

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import fx
 
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 
 _Site = TypeVar("_Site")
+
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def has_cuda_kernels(value: torch.Tensor | None) -> bool:
+    """True when cuDNN and cuBLAS have fused kernels for the dtype and device of this tensor."""
+    return value is not None and value.device.type == "cuda" and value.dtype in (*HALF, torch.float32)
 
 
 def select(
