@@ -41,8 +41,8 @@ class Options:
         autotune_s: where several executors are tried, none but eager is begun after so many seconds.
         executor_options: settings of the executor by name; its row in `executor_table` says what they are.
         cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each of up to 16 sets of
-            sizes, and replay them. For "eager" and "inductor" on CUDA; without effect elsewhere, and in
-            "eager" with `weights="live"`.
+            sizes, and replay them. For "eager" and "inductor" on CUDA; without effect elsewhere, and with
+            `weights="live"`.
         budget_ms: time limit of the search, in milliseconds in which it had a processor; in proportion more
             for a graph of more than 1,500 operators. 0 keeps the original graph.
         budget_steps: most graphs the search may expand; 0 for no such limit.

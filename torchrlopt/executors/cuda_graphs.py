@@ -50,6 +50,9 @@ class _Recorded:
         is_fixed: which of them are read where they are.
         pool: of the memory that all recordings share; they never run at the same time.
 
+    Attributes:
+        device: index of the device that was the current one.
+
     Raises:
         RuntimeError: the call cannot be recorded, or its results would not be the caller's own.
     """
@@ -64,6 +67,7 @@ class _Recorded:
         self._varying = [
             at for at, value in enumerate(arguments) if isinstance(value, torch.Tensor) and not is_fixed[at]
         ]
+        self.device = torch.cuda.current_device()
         current = torch.cuda.current_stream()
         stream = torch.cuda.Stream()
         stream.wait_stream(current)
@@ -126,7 +130,8 @@ class GraphedCall:
         self._latest: _Latest | None = None
         self._lock = threading.Lock()
         self._pool: Any = None
-        self._done: torch.cuda.Event | None = None
+        self._stream: torch.cuda.Stream | None = None  # of the last replay, and its number
+        self._raw_stream: int | None = None
         self.num_recorded = 0
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
@@ -164,14 +169,13 @@ class GraphedCall:
 
     def _replay(self, recorded: _Recorded, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Replay after the last replay, on whatever stream that was: all share their memory."""
-        stream = torch.cuda.current_stream()
-        if self._done is None:
-            self._done = torch.cuda.Event()
-        else:
-            stream.wait_event(self._done)
-        outputs = recorded(arguments)
-        self._done.record(stream)
-        return outputs
+        raw = torch._C._cuda_getCurrentRawStream(recorded.device)  # `current_stream` costs 7 us
+        if raw != self._raw_stream:
+            stream = torch.cuda.current_stream(recorded.device)
+            if self._stream is not None:
+                stream.wait_stream(self._stream)
+            self._stream, self._raw_stream = stream, raw
+        return recorded(arguments)
 
     def _record(self, arguments: Sequence[Any]) -> _Recorded | None:
         """The recording; None where the call cannot be recorded, which is then not tried again."""

@@ -22,7 +22,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.sharing import is_apart
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.cuda_graphs import copied, is_on_cuda
+from torchrlopt.executors.cuda_graphs import GraphedCall, is_on_cuda
+from torchrlopt.executors.eager.kernels.alignment import align_products
 from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.kept_outputs import Memory, with_copies
 from torchrlopt.executors.lowering.fx_values import static_stride, tensor_of
@@ -33,7 +34,7 @@ from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_fx import split_prologue
-from torchrlopt.executors.weights.static_part import static_inputs
+from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.options import Options
 
@@ -64,6 +65,7 @@ class InductorExecutor:
             static = static_inputs(captured, options)
             if options.numerics == "real":
                 compute_in_float64(module, static)
+            align_products(module.graph, static_nodes(module.graph, static))
             return InductorCallable(module, static, options)
 
 
@@ -104,10 +106,9 @@ class InductorCallable:
         for node in split.main.graph.nodes:
             node.meta = {}
         self._settings: dict[str, Any] = {"freezing": bool(static)}
-        # Inductor's recorded graphs write every result to the same memory: the caller gets copies.
-        self._is_recorded = options.cuda_graphs and on_cuda
-        if self._is_recorded:
-            self._settings["triton.cudagraphs"] = True
+        # We record, and not inductor: a replay of ours asks less of Python. With live weights every call
+        # would copy all of them.
+        self._is_recorded = options.cuda_graphs and on_cuda and options.weights != "live"
         self._settings |= options.executor_options or {}
         self._cache = PrologueCache(self._compile, options.weights)
         self.num_compilations = 0
@@ -119,11 +120,11 @@ class InductorCallable:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
-        owned: _OwnedOutputs
-        (owned,) = self._cache.get([args[at] for at in self._weights])
-        return owned(args, self._inputs)
+        run: Callable[..., tuple[Any, ...]]
+        (run,) = self._cache.get([args[at] for at in self._weights])
+        return run(*[args[at] for at in self._inputs])
 
-    def _compile(self, *weights: torch.Tensor) -> tuple[_OwnedOutputs]:
+    def _compile(self, *weights: torch.Tensor) -> tuple[Callable[..., tuple[Any, ...]]]:
         """The graph for these weights."""
         values = list(self._prologue(*weights[: self._num_prologue_weights]))
         frozen = iter([*weights[self._num_prologue_weights :], *values])
@@ -135,8 +136,9 @@ class InductorCallable:
                 # This may run inside a compilation of the user's; inductor must see nothing of that one.
                 with _disable_current_modes(), torch.no_grad(), tracing(None):
                     compiled = torch._inductor.compile(module, self._examples, options=self._settings)
-                    run = on_heap(compiled, self._num_bytes)
-                    return (_OwnedOutputs(run, self._is_recorded, self._strides),)
+                    run = _OwnedOutputs(on_heap(compiled, self._num_bytes), weights, self._strides)
+                    num_inputs = len(self._inputs)
+                    return (GraphedCall(run, [False] * num_inputs) if self._is_recorded else run,)
             except Exception as error:  # inductor's errors have no common base
                 raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
             finally:
@@ -172,25 +174,25 @@ class _OwnedOutputs:
 
     Args:
         compiled: by inductor.
-        is_recorded: whether inductor writes every output to memory of its own.
+        weights: that it was compiled for. What an output shares with one of them is the caller's.
         strides: of the outputs of the graph, None where inductor's stay.
     """
 
     def __init__(
         self,
         compiled: Callable[..., Sequence[Any]],
-        is_recorded: bool,
+        weights: Sequence[torch.Tensor],
         strides: Sequence[tuple[int, ...] | None],
     ) -> None:
         self._compiled = compiled
-        self._is_recorded = is_recorded
+        self._weights = weights
         self._strides = strides
         self._kept: tuple[int, ...] | None = None
         self._moved: dict[int, tuple[int, ...]] | None = None
 
-    def __call__(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
-        """Run on those of the arguments of the captured graph that are inputs of the compiled one."""
-        outputs = self._owned(args, inputs)
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run on the inputs of the compiled graph."""
+        outputs = self._owned(inputs)
         if self._moved is None:
             known = enumerate(zip(outputs, self._strides, strict=True))
             self._moved = {at: stride for at, (x, stride) in known if stride and x.stride() != stride}
@@ -201,12 +203,11 @@ class _OwnedOutputs:
             found[at] = restride(found[at], stride)
         return tuple(found)
 
-    def _owned(self, args: Sequence[Any], inputs: Sequence[int]) -> tuple[Any, ...]:
-        outputs = tuple(self._compiled(*[args[at] for at in inputs]))
-        if self._is_recorded:
-            return tuple(map(copied, outputs))
+    def _owned(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        outputs = tuple(self._compiled(*inputs))
         if self._kept is None:
-            memory = Memory(outputs, args)
+            memory = Memory(outputs, (*inputs, *self._weights))
+            self._weights = ()
             copies = with_copies(outputs, memory.kept())  # all: we hold them
             del outputs
             self._kept = memory.kept()

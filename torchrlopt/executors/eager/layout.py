@@ -83,19 +83,23 @@ def reorder(x: torch.Tensor, order: Collection[int]) -> torch.Tensor:
     return x.permute(outer_first).contiguous().permute([outer_first.index(axis) for axis in range(x.dim())])
 
 
-def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> None:
+def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> frozenset[fx.Node]:
     """Follow channels_last from the packed convolutions and restore what must not see it, in place.
 
     Args:
         graph: an ATen graph in which `calls` are packed convolutions; `meta["val"]` carries the strides of
             the original program everywhere.
         calls: the packed convolutions.
+
+    Returns:
+        The nodes whose values lie in channels_last when the graph runs.
     """
     if not calls:
-        return
+        return frozenset()
     pass_ = _Propagation(graph, frozenset(calls))
     for node in list(graph.nodes):
         pass_.visit(node)
+    return pass_.in_channels_last()
 
 
 class _Propagation:
@@ -116,6 +120,11 @@ class _Propagation:
             self._visit_packed(node)
         elif any(self._of(source) is not _Layout.ORIGINAL for source in node.all_input_nodes):
             self._visit_changed(node)
+
+    def in_channels_last(self) -> frozenset[fx.Node]:
+        """The nodes of the graph as it is now whose values lie so."""
+        kept = self._graph.nodes
+        return frozenset(node for node in kept if self._of(node) is _Layout.CHANNELS_LAST)
 
     def _of(self, node: fx.Node) -> _Layout:
         return self._layout.get(node, _Layout.ORIGINAL)

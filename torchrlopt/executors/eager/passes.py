@@ -19,11 +19,13 @@ from torchrlopt.executors.cuda_graphs import is_on_cuda
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.finiteness import Guard, finite_nodes, guard_of, weights_sum
 from torchrlopt.executors.eager.inplace import reuse_memory
+from torchrlopt.executors.eager.kernels.alignment import align_products
 from torchrlopt.executors.eager.kernels.convolution import select_convolutions
 from torchrlopt.executors.eager.kernels.cublas import select_cublas_linears
 from torchrlopt.executors.eager.kernels.cudnn import select_cudnn_convolutions
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.linear import select_linears
+from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
@@ -62,6 +64,7 @@ class Program:
         is_real: whether rounding may differ from the original's.
         finite: the values that are finite as long as the inputs and the weights are.
         convolutions: the packed convolutions.
+        channels_last: the values that lie in channels_last when the graph runs, other than in the original.
         needs_finite: names of the inputs that have to be finite, and the sum that is finite if all weights
             are; None where every kernel is right for every operand.
         split: prologue and main part.
@@ -76,6 +79,7 @@ class Program:
     is_real: bool
     finite: frozenset[fx.Node] = frozenset()
     convolutions: list[fx.Node] = dataclasses.field(default_factory=list)
+    channels_last: frozenset[fx.Node] = frozenset()
     needs_finite: tuple[frozenset[str], fx.Node | None] | None = None
     split: Split | None = None
     guard: Guard | None = None
@@ -182,9 +186,10 @@ def _find_finite(program: Program) -> None:
 
 
 def _pack_linears(program: Program) -> None:
-    static = static_nodes(program.graph, program.static)
-    select_linears(program.graph, static, program.finite)
-    select_cublas_linears(program.graph, static)
+    graph = program.graph
+    select_linears(graph, static_nodes(graph, program.static), program.finite)
+    align_products(graph, static_nodes(graph, program.static))
+    select_cublas_linears(graph, static_nodes(graph, program.static))
 
 
 def _pack_convolutions(program: Program) -> None:
@@ -197,7 +202,13 @@ def _pack_convolutions(program: Program) -> None:
 
 
 def _restore_strides(program: Program) -> None:
-    propagate(program.graph, program.convolutions)
+    program.channels_last = propagate(program.graph, program.convolutions)
+
+
+def _use_pixel_kernels(program: Program) -> None:
+    graph = program.graph
+    if program.channels_last:
+        select_pixel_kernels(graph, static_nodes(graph, program.static), program.channels_last)
 
 
 def _remove_unread(program: Program) -> None:
@@ -295,6 +306,8 @@ PASSES = checked_order(
             _GRAPH | {Fact.PACKED_LINEARS, Fact.PACKED_CONVOLUTIONS, Fact.STRIDES},
             gives=frozenset({Fact.ALL_READ}),
         ),
+        # A max pool is called another way where nobody reads its places.
+        Pass("use_pixel_kernels", _use_pixel_kernels, _GRAPH | {Fact.STRIDES, Fact.ALL_READ}),
         # The sum that is added here is read by nobody until the split makes it a result of the prologue.
         Pass(
             "note_what_must_be_finite",

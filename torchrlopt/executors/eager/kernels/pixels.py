@@ -1,0 +1,153 @@
+"""Max pools and means over the pixels of images that lie in channels_last on CUDA.
+
+ATen's kernels for this layout have too few blocks at small batches. The same memory is a contiguous volume
+whose innermost size is not pooled, and a mean is a product with ones. On an H200, bfloat16, microseconds:
+
+    max pool, 3 x 3, stride 2                     mean
+     1 x  64 x 111 x 111    18.0 ->  6.8           1 x 120 x 28 x 28    7.3 -> 4.0
+     1 x 128 x  55 x  55    31.5 ->  4.9           1 x 480 x 14 x 14    4.7 -> 2.8
+     1 x 256 x  27 x  27    31.9 ->  4.2           1 x 960 x  7 x  7    4.5 -> 4.3
+    16 x 256 x  27 x  27    33.4 -> 17.5          16 x 480 x 14 x 14    5.0 -> 3.5
+    16 x  64 x 112 x 112    64.3 -> 69.3          16 x 2048 x 7 x  7    4.8 -> 5.3
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, insert_after, replace
+from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
+
+aten = torch.ops.aten
+
+_MAX_ELEMENTS = 2**23
+"""Of the images of a max pool: with more ATen's own kernel has blocks enough."""
+
+_MIN_PIXELS = 100
+"""Of an image: with fewer a mean as a product gains nothing."""
+
+
+def max_pool(
+    x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
+) -> tuple[torch.Tensor]:
+    """The values of a 2-D max pool, by the kernel for contiguous volumes.
+
+    Args:
+        x: [N, C, H, W], channels_last: a volume of one channel, H x W x C, whose last size is not pooled.
+        kernel: height and width, as the others.
+        stride: as for `torch.max_pool2d`, never empty.
+        padding: as for `torch.max_pool2d`.
+        dilation: as for `torch.max_pool2d`.
+        ceil: whether the window may begin inside and end outside.
+
+    Returns:
+        The values only, [N, C, H', W'], channels_last, where ATen's operator has their places too.
+    """
+    volume = x.permute(0, 2, 3, 1).unsqueeze(1)
+    window = ([*kernel, 1], [*stride, 1], [*padding, 0], [*dilation, 1], ceil)
+    return (torch.max_pool3d(volume, *window).squeeze(1).permute(0, 3, 1, 2),)
+
+
+def pixel_mean(x: torch.Tensor, ones: torch.Tensor, keepdim: bool) -> torch.Tensor:
+    """The mean over the pixels of each image, added up in float32 by a matrix product.
+
+    Args:
+        x: [N, C, H, W], channels_last.
+        ones: [1, 1, H * W].
+        keepdim: whether the result is [N, C, 1, 1] or [N, C].
+    """
+    batch, channels = x.shape[:2]
+    rows = x.permute(0, 2, 3, 1).reshape(batch, -1, channels)
+    num_pixels = ones.shape[2]
+    mean = torch.baddbmm(
+        ones[:, :, :1], ones.expand(batch, 1, num_pixels), rows, beta=0, alpha=1.0 / num_pixels
+    )
+    return mean.view(batch, channels, 1, 1) if keepdim else mean.view(batch, channels)
+
+
+max_pool.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+pixel_mean.gives_new_memory = True  # type: ignore[attr-defined]
+
+
+def select_pixel_kernels(
+    graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node]
+) -> None:
+    """Replace max pools and means of such images, in place.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
+        static: the nodes that are the same at every call.
+        channels_last: the nodes whose values lie in channels_last when the graph runs.
+    """
+    made: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.args[:1] == () or node.args[0] not in channels_last:
+            continue
+        if not has_cuda_kernels(tensor_of(node.args[0])):
+            continue
+        if node.target is aten.max_pool2d_with_indices.default:
+            _pool(node)
+        elif node.target is aten.mean.dim:
+            _mean(graph, node, static, made)
+
+
+def _pool(node: fx.Node) -> None:
+    """Call `max_pool` at this node, where nobody reads the places."""
+    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+        return
+    shape = static_shape(node.args[0])
+    if shape is None or math.prod(shape) > _MAX_ELEMENTS:
+        return
+    named = arguments(node)
+    kernel = named["kernel_size"]
+    lists = (kernel, named["stride"] or kernel, named["padding"], named["dilation"])
+    if any(not isinstance(size, int) for sizes in lists for size in sizes):
+        return
+    node.args = (node.args[0], *(list(sizes) * (2 // len(sizes)) for sizes in lists), named["ceil_mode"])
+    node.kwargs = {}
+    node.target = max_pool
+
+
+def _mean(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], made: dict[Any, fx.Node]) -> None:
+    """Call `pixel_mean` at this node, where that is quicker and no less exact."""
+    named = arguments(node)
+    x = named["self"]
+    value, shape = tensor_of(x), static_shape(x)
+    assert value is not None
+    # In float32 a product may be computed in TensorFloat32, where the mean is not.
+    if shape is None or value.dtype not in HALF or named["dtype"] not in (None, value.dtype):
+        return
+    if sorted(axis % 4 for axis in named["dim"] or ()) != [2, 3]:
+        return
+    num_pixels = math.prod(shape[2:])
+    ones = _ones(graph, num_pixels, value, static, made)
+    if num_pixels >= _MIN_PIXELS and ones is not None:
+        replace(graph, node, node, pixel_mean, (x, ones, bool(named["keepdim"])))
+
+
+def _ones(
+    graph: fx.Graph,
+    num_pixels: int,
+    like: torch.Tensor,
+    static: Collection[fx.Node],
+    made: dict[Any, fx.Node],
+) -> fx.Node | None:
+    """[1, 1, pixels], made once before the calls; None where nothing of the kind is ready then."""
+    if num_pixels not in made:
+        weights = (node for node in graph.nodes if node in static and _is_like(tensor_of(node), like))
+        weight = next(weights, None)
+        if weight is None:
+            return None
+        made[num_pixels] = insert_after(graph, weight, aten.new_ones.default, (weight, [1, 1, num_pixels]))
+        made[num_pixels].meta["val"] = weight.meta["val"].new_ones([1, 1, num_pixels])
+    return made[num_pixels]
+
+
+def _is_like(value: torch.Tensor | None, like: torch.Tensor) -> bool:
+    return value is not None and value.dtype == like.dtype and value.device == like.device
