@@ -91,6 +91,7 @@ class DeviceModel:
     launch_us: float
     contraction_launch_us: float
     view_us: float
+    step_us: float
     transcendental_factor: float
     unpacked_factor: float
     attention_factor: float

@@ -33,6 +33,7 @@ void bind_cost(py::module_& m) {
       .def_readwrite("launch_us", &DeviceModel::launch_us)
       .def_readwrite("contraction_launch_us", &DeviceModel::contraction_launch_us)
       .def_readwrite("view_us", &DeviceModel::view_us)
+      .def_readwrite("step_us", &DeviceModel::step_us)
       .def_readwrite("transcendental_factor", &DeviceModel::transcendental_factor)
       .def_readwrite("unpacked_factor", &DeviceModel::unpacked_factor)
       .def_readwrite("attention_factor", &DeviceModel::attention_factor)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.machine.cost import device_model
+from torchrlopt.machine.cost import Price, ProfileStore, device_model
+from torchrlopt.machine.cost import model as cost_models
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import profile_for
 
 
 def metrics(text: str) -> dict[str, float]:
@@ -88,6 +94,31 @@ def test_one_wide_product_is_cheaper_than_three() -> None:
         " a, b, c = Split(y; axis=1, sizes=[768,768,768]) return a, b, c }"
     )
     assert one["time_us"] < three["time_us"]
+
+
+def test_terms_of_a_sum_follow_each_other() -> None:
+    """A dense convolution may take longer than two that do less, however many units a device has."""
+    model = _C.DeviceModel()
+    model.flops_per_us = model.bytes_per_us = model.cache_bytes_per_us = 1e12
+    model.contraction_launch_us, model.step_us = 0, 0.002
+    graph = _C.parse_graph("graph (x: f32[1,88,14,14], %w: f32[88,88,7,7]) { y = Conv(x, %w) return y }")
+    assert _C.CostModel(model).total(graph)["time_us"] == pytest.approx(88 * 7 * 7 * 0.002, rel=0.05)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_replay_waits_for_no_launch(
+    device: str, is_recorded: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = ProfileStore(tmp_path)
+    where = torch.device(device)
+    monkeypatch.setattr(cost_models, "profile_store", lambda: store)
+    monkeypatch.setattr(cost_models, "fingerprint", lambda device: "there")
+    store.add("there", "eager", [Price(1, 1, "Relu", 9.0, 0.1, 9.0, 1.0, 1)])
+    profile = profile_for(Options(executor="eager", cuda_graphs=is_recorded), where)
+    model, usual = profile.device_model(), device_model("eager", device)
+    assert (model.launch_us < usual.launch_us) == (is_recorded and device == "cuda")
+    assert len(profile.prices) == (0 if is_recorded and device == "cuda" else 1)
 
 
 def test_no_prices_for_an_unknown_executor() -> None:

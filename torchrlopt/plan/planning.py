@@ -128,9 +128,13 @@ def not_faster(gain: float, options: Options) -> str:
 
 def profile_for(options: Options, where: torch.device) -> MachineProfile:
     """The prices by which the options ask to plan."""
+    known = MachineProfile(options.executor, where.type)
     if options.prices == "measured":
-        return machine_profile(options.executor, where)
-    return MachineProfile(options.executor, where.type)
+        known = machine_profile(options.executor, where)
+    if not options.cuda_graphs or where.type != "cuda":
+        return known
+    # Measured prices have the launches in them that a replay does not wait for.
+    return dataclasses.replace(known, prices=(), is_recorded=True)
 
 
 def make_plan(
