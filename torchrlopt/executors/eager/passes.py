@@ -26,6 +26,7 @@ from torchrlopt.executors.eager.kernels.cudnn import select_cudnn_convolutions
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
+from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
@@ -179,6 +180,10 @@ def _drop_copies(program: Program) -> None:
             graph.erase_node(node)
 
 
+def _flatten_single_pixels(program: Program) -> None:
+    flatten_single_pixels(program.graph)
+
+
 def _find_finite(program: Program) -> None:
     """Find the values behind which kernels for finite operands may be used, where rounding may differ."""
     if program.is_real:
@@ -271,6 +276,8 @@ PASSES = checked_order(
         Pass("widen_weights", _widen_weights, _GRAPH | {Fact.PLAIN_WEIGHTS}),
         # A copy between a product and its activation would keep the two from being fused.
         Pass("drop_copies", _drop_copies, _GRAPH | {Fact.PLAIN_WEIGHTS}, gives=frozenset({Fact.NO_COPIES})),
+        # It makes products, and what they give may be finite too.
+        Pass("flatten_single_pixels", _flatten_single_pixels, _GRAPH | {Fact.PLAIN_WEIGHTS}),
         Pass(
             "find_finite",
             _find_finite,
