@@ -5,6 +5,7 @@ On CUDA a call is recorded many times in one CUDA graph, so that no launch from 
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from rich.table import Table
 from baselines.peers.case import DTYPES
 from baselines.shared import csv_files, terminal
 from baselines.shared.arguments import CsvFile, one
-from torchrlopt.executors.eager.kernels import cudnn
+from torchrlopt.executors.eager.kernels import cudnn, pixels
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 
 #: Channels in and out, height and width, kernel, stride, groups.
@@ -37,6 +38,26 @@ PRODUCTS: dict[str, tuple[int, int, int]] = {
     "128 x 3072 x 768": (128, 3072, 768),
     "2048 x 768 x 3072": (2048, 768, 3072),
 }
+#: Rows, features in and out that are no multiple of 8.
+HEADS: dict[str, tuple[int, int, int]] = {
+    f"{rows} x 768 x {words}": (rows, 768, words) for rows in (1, 64, 2048) for words in (30_522, 50_257)
+} | {f"{rows} x 512 x 1001": (rows, 512, 1001) for rows in (8, 64)}
+#: Images, channels, height and width.
+IMAGES: dict[str, tuple[int, int, int]] = {
+    "1 x 64 x 111 x 111": (1, 64, 111),
+    "1 x 128 x 55 x 55": (1, 128, 55),
+    "1 x 256 x 27 x 27": (1, 256, 27),
+    "1 x 480 x 14 x 14": (1, 480, 14),
+    "1 x 960 x 7 x 7": (1, 960, 7),
+    "16 x 64 x 112 x 112": (16, 64, 112),
+    "16 x 256 x 27 x 27": (16, 256, 27),
+    "16 x 2048 x 7 x 7": (16, 2048, 7),
+}
+#: Channels in and out of convolutions of one pixel.
+SINGLE_PIXELS: dict[str, tuple[int, int]] = {
+    f"{inside} to {outside}": (inside, outside)
+    for inside, outside in ((120, 32), (480, 120), (960, 240), (2048, 1000))
+}
 CSV_COLUMNS = ("what", "way", "us")
 _CALLS, _REPEATS = 20, 9
 
@@ -49,7 +70,9 @@ def main(
     batch: Annotated[int, typer.Option(min=1, help="Images.")] = 1,
     csv: CsvFile = None,
 ) -> None:
-    """Time convolutions and products with what follows them, in several ways; microseconds for a call.
+    """Time convolutions, products and pools in the ways in which the eager executor may call them.
+
+    Microseconds for a call.
 
     Example: python -m baselines.kernels --dtype bfloat16 --csv kernels.csv
     """
@@ -59,7 +82,14 @@ def main(
     options = {"device": torch.device(device), "dtype": kind}
     rows = []
     with torch.no_grad():
-        for what, way, call in (*convolutions(batch, options), *products(options)):
+        ways = itertools.chain(
+            convolutions(batch, options),
+            single_pixels(options),
+            products(options),
+            heads(options),
+            images(options),
+        )
+        for what, way, call in ways:
             rows.append((what, way, f"{microseconds(call, device == 'cuda'):.2f}"))
     table = Table(*CSV_COLUMNS)
     for row in rows:
@@ -104,6 +134,41 @@ def products(options: dict[str, Any]) -> Ways:
         for name, is_gelu in (("relu", False), ("gelu (tanh)", True)):
             yield f"{what}, {name}", "ATen", _bind(_activated, x, weight, bias, is_gelu)
             yield f"{what}, {name}", "one call", _bind(linear_activation, x, weight, bias, is_gelu)
+
+
+def single_pixels(options: dict[str, Any]) -> Ways:
+    """Convolutions of one pixel, and products."""
+    for what, (inside, outside) in SINGLE_PIXELS.items():
+        x, weight = torch.randn(1, inside, 1, 1, **options), torch.randn(outside, inside, 1, 1, **options)
+        bias = torch.randn(outside, **options)
+        yield f"one pixel, {what}", "ATen", _bind(F.conv2d, x, weight, bias)
+        yield f"one pixel, {what}", "product", _bind(F.linear, x.view(1, -1), weight.view(outside, -1), bias)
+
+
+def heads(options: dict[str, Any]) -> Ways:
+    """Products with a number of results that is no multiple of 8."""
+    for what, (rows, inside, outside) in HEADS.items():
+        x, weight = torch.randn(rows, inside, **options), torch.randn(outside, inside, **options)
+        longer = F.pad(weight, (0, 0, 0, -outside % 8))
+        yield what, "ATen", _bind(F.linear, x, weight)
+        yield what, "longer, cut", _bind(_cut, x, longer, outside)
+
+
+def images(options: dict[str, Any]) -> Ways:
+    """Max pools and means over the pixels, channels_last."""
+    for what, (batch, channels, size) in IMAGES.items():
+        x = torch.randn(batch, channels, size, size, **options).contiguous(memory_format=torch.channels_last)
+        ones = torch.ones(1, 1, size * size, **options)
+        yield f"{what}, max pool", "ATen", _bind(F.max_pool2d, x, 3, 2)
+        if options["device"].type == "cuda":
+            window = ([3, 3], [2, 2], [0, 0], [1, 1], False)
+            yield f"{what}, max pool", "volume", _bind(pixels.max_pool, x, *window)
+        yield f"{what}, mean", "ATen", _bind(torch.mean, x, (2, 3))
+        yield f"{what}, mean", "product", _bind(pixels.pixel_mean, x, ones, False)
+
+
+def _cut(x: torch.Tensor, weight: torch.Tensor, outputs: int) -> torch.Tensor:
+    return F.linear(x, weight)[:, :outputs].contiguous()
 
 
 def _bind(function: Callable[..., object], *args: Any) -> Callable[[], object]:
