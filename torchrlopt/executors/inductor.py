@@ -31,6 +31,7 @@ from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.lowering.output_layout import restride
 from torchrlopt.executors.registry import Lowered, Refusals
+from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_fx import split_prologue
@@ -64,6 +65,7 @@ class InductorExecutor:
             module = lower_captured(model, captured)
             static = static_inputs(captured, options)
             if options.numerics == "real":
+                compute_half_in_float32(module, static)
                 compute_in_float64(module, static)
             align_products(module.graph, static_nodes(module.graph, static))
             return InductorCallable(module, static, options)

@@ -30,6 +30,7 @@ from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixe
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
+from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.split_fx import Split, reaching_output, split_prologue
 from torchrlopt.executors.weights.static_part import static_nodes
@@ -158,6 +159,12 @@ def run_passes(program: Program, passes: Iterable[Pass]) -> None:
 # ---- the passes
 
 
+def _widen_half(program: Program) -> None:
+    """Compute in float32 what is slow in float16, where rounding may differ."""
+    if program.is_real:
+        compute_half_in_float32(program.module, program.static)
+
+
 def _widen_weights(program: Program) -> None:
     """Compute expressions over weights in float64, where rounding may differ."""
     if program.is_real:
@@ -272,6 +279,7 @@ _GRAPH = frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE})
 
 PASSES = checked_order(
     (
+        Pass("widen_half", _widen_half, _GRAPH | {Fact.PLAIN_WEIGHTS}),
         # A packed weight is opaque, so arithmetic over weights is widened before.
         Pass("widen_weights", _widen_weights, _GRAPH | {Fact.PLAIN_WEIGHTS}),
         # A copy between a product and its activation would keep the two from being fused.

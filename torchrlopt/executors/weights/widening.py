@@ -76,18 +76,18 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
     narrow: dict[fx.Node, fx.Node] = {}
     wide: dict[fx.Node, fx.Node] = {}
     computed: set[fx.Node] = set()
-    as_float64 = _Widening()
+    as_float64 = Widening(torch.float64)
 
     def narrowed(node: fx.Node) -> fx.Node:
         if node not in narrow:
-            narrow[node] = _cast(graph, wide[node], node.meta["val"])
+            narrow[node] = cast(graph, wide[node], node.meta["val"])
         return narrow[node]
 
     def widened(node: fx.Node) -> fx.Node:
         if node not in wide:
             if not _is_floating(node):
                 return narrowed(node)
-            wide[node] = _cast(graph, narrow[node], as_float64(node.meta["val"]))
+            wide[node] = cast(graph, narrow[node], as_float64(node.meta["val"]))
         return wide[node]
 
     for node in module.graph.nodes:
@@ -109,23 +109,28 @@ def _is_floating(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-class _Widening:
-    """Makes fake tensors of float64; one for all values of the same sizes, as each costs 0.1 ms."""
+class Widening:
+    """Makes fake tensors of another dtype; one for all values of the same sizes, as each costs 0.1 ms.
 
-    def __init__(self) -> None:
+    Args:
+        dtype: of them.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
         self._made: dict[Any, torch.Tensor] = {}
 
     def __call__(self, value: torch.Tensor) -> torch.Tensor:
-        """A fake tensor like this one, in float64."""
+        """A fake tensor like this one."""
         key = (value.device, *map(dim_key, (*value.shape, *value.stride())))
         if key not in self._made:
             with value.fake_mode if isinstance(value, FakeTensor) else contextlib.nullcontext():
-                self._made[key] = value.to(torch.float64)
+                self._made[key] = value.to(self._dtype)
         return self._made[key]
 
 
-def _cast(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> fx.Node:
+def cast(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> fx.Node:
     """`node` in the dtype of the fake tensor `value`, which stands for the result."""
-    cast = graph.call_function(aten._to_copy.default, (node,), {"dtype": value.dtype})
-    cast.meta["val"] = value
-    return cast
+    call = graph.call_function(aten._to_copy.default, (node,), {"dtype": value.dtype})
+    call.meta["val"] = value
+    return call

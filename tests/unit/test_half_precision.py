@@ -1,0 +1,188 @@
+"""float16 on a CPU without kernels for it: computed in float32, rounded where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import torchrlopt
+from torchrlopt.executors.weights import half_precision
+from torchrlopt.executors.weights.half_precision import available_bytes, compute_half_in_float32
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.skipif(
+    torch.ops.mkldnn._is_mkldnn_fp16_supported(), reason="this CPU has kernels for float16"
+)
+
+
+def widened(function: Callable[..., Any], *args: Tensor) -> tuple[list[fx.Node], fx.GraphModule]:
+    """The calls of a function of an input and weights, and the graph itself."""
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(arg) for arg in args]
+        module = make_fx(function)(*fakes)
+    names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
+    compute_half_in_float32(module, names[1:])
+    module.graph.lint()
+    module.recompile()
+    return [node for node in module.graph.nodes if node.op == "call_function"], module
+
+
+def check(function: Callable[..., Any], *args: Tensor) -> dict[str, torch.dtype]:
+    """Compare with float64; the dtypes of the calls by name."""
+    calls, module = widened(function, *args)
+    got, plain = module(*args), function(*args)
+    exact = function(*[arg.double() if arg.is_floating_point() else arg for arg in args])
+    assert (got.dtype, got.stride()) == (plain.dtype, plain.stride())
+    torch.testing.assert_close(got.double(), exact.double(), rtol=4e-3, atol=4e-3)
+    return {
+        str(node.target).removeprefix("aten."): node.meta["val"].dtype
+        for node in calls
+        if isinstance(node.meta["val"], Tensor)
+    }
+
+
+def half(*shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return (torch.randn(*shape, generator=generator) / 4).half()
+
+
+def test_what_follows_a_convolution_follows_it() -> None:
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = F.max_pool2d(F.relu(F.conv2d(x, w, b, padding=1)), 2)
+        return F.conv2d(torch.cat([y, y * 2], 1), torch.cat([w, w], 1)).mean((2, 3))
+
+    found = check(function, half(2, 6, 12, 12), half(6, 6, 3, 3), half(6))
+    for name in ("convolution.default", "relu.default", "mul.Tensor", "mean.dim"):
+        assert found[name] is torch.float32
+    calls, _ = widened(function, half(2, 6, 12, 12), half(6, 6, 3, 3), half(6))
+    casts = [node for node in calls if node.target is aten._to_copy.default]
+    assert len(casts) == 5  # the input, weight, bias and joined weight; the output
+
+
+def test_attention_and_norms() -> None:
+    def function(x: Tensor, w: Tensor, g: Tensor) -> Tensor:
+        q = F.layer_norm(x, (16,), g, g) @ w
+        y = F.scaled_dot_product_attention(q[None], q[None], q[None])[0]
+        return torch.softmax(y + x, -1)
+
+    found = check(function, half(8, 16), half(16, 16), half(16))
+    assert found["mm.default"] is torch.float32
+    assert found["add.Tensor"] is torch.float32
+
+
+def test_casts_of_the_program_are_not_made_twice() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        y = (x @ w).float()
+        return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-3)).half() @ w
+
+    args = half(8, 16), half(16, 16)
+    calls, module = widened(function, *args)
+    torch.testing.assert_close(module(*args), function(*args), rtol=4e-3, atol=4e-3)
+    assert sum(node.target is aten._to_copy.default for node in calls) == 3  # input, weight, output
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: torch.nan_to_num((x @ w) / 0 * 1, nan=1.0),
+        lambda x, w: torch.floor(8 * (x @ w)),
+        lambda x, w: torch.div(x @ w, 0.1, rounding_mode="trunc"),
+        lambda x, w: (x @ w) > 0.25,
+    ],
+)
+def test_what_depends_on_the_dtype_sees_the_dtype(function: Callable[..., Any]) -> None:
+    args = half(8, 16), half(16, 16)
+    calls, module = widened(function, *args)
+    assert calls[-1].args[0].meta["val"].dtype is torch.float16  # type: ignore[union-attr]
+    if calls[-1].target is aten.nan_to_num.default:
+        assert torch.equal(module(*args).isinf(), function(*args).isinf())
+        assert module(*args).abs().max() == torch.finfo(torch.float16).max
+
+
+@pytest.mark.parametrize("reason", ["float32", "no contraction", "written to", "kernels", "memory"])
+def test_what_stays(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        y = torch.sin(x) if reason == "no contraction" else x @ w
+        return y.add_(1) if reason == "written to" else y + 1
+
+    args = half(8, 16), half(16, 16)
+    if reason == "float32":
+        args = args[0].float(), args[1].float()
+    if reason == "kernels":
+        monkeypatch.setattr(half_precision, "_is_half", lambda node: False)
+    if reason == "memory":
+        monkeypatch.setattr(half_precision, "available_bytes", lambda: 2 * 4 * 16 * 16 - 1)
+    calls, _ = widened(function, *args)
+    assert len(calls) == 2
+    monkeypatch.setattr(half_precision, "available_bytes", lambda: 2 * 4 * 16 * 16)
+    assert (len(widened(function, *args)[0]) > 2) == (reason == "memory")
+
+
+def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = available_bytes()
+    assert found is None or 0 < found < 1 << 50
+    monkeypatch.setattr(half_precision, "Path", lambda name: tmp_path / name.lstrip("/"))
+    assert available_bytes() is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    8 kB\n")
+    assert available_bytes() == 8192
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    for name, text in (("max", "5000\n"), ("current", "1000\n")):
+        (tmp_path / f"sys/fs/cgroup/memory.{name}").write_text(text)
+    assert available_bytes() == 4000
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert available_bytes() == 8192
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.relu(self.norm(self.conv(x)))
+        return self.head(y.mean((2, 3))), y.amax((2, 3))
+
+
+@pytest.mark.parametrize("executor", ["eager", "inductor"])
+@pytest.mark.parametrize("numerics", ["real", "strict"])
+def test_a_model_in_float16(executor: str, numerics: str) -> None:
+    torch.manual_seed(0)
+    model = Net().eval()
+    with torch.no_grad():
+        model.norm.weight.uniform_(0.5, 2)
+    exact = Net().eval().double()
+    exact.load_state_dict(model.state_dict())
+    model, x = model.half(), torch.randn(2, 3, 24, 24).half()
+    torch._dynamo.reset()
+    settings: dict[str, Any] = {"min_gain": -10.0, "on_error": "raise", "cache": False}
+    fast = torchrlopt.optimise(model, x, executor=executor, numerics=numerics, **settings)
+    with torch.no_grad():
+        for scale in (1.0, 2.0):
+            model.head.weight.mul_(scale)
+            exact.head.weight.mul_(scale)
+            for got, plain, wide in zip(fast(x), model(x), exact(x.double()), strict=True):
+                assert (got.dtype, got.stride()) == (plain.dtype, plain.stride())
+                torch.testing.assert_close(got.double(), wide, rtol=1e-2, atol=1e-2)
+
+
+def test_autocast_to_float16() -> None:
+    torch.manual_seed(0)
+    model, x = Net().eval(), torch.randn(2, 3, 24, 24)
+    torch._dynamo.reset()
+    settings: dict[str, Any] = {"min_gain": -10.0, "on_error": "raise"}
+    with torch.no_grad(), torch.autocast("cpu", torch.float16):
+        compiled = torch.compile(model, backend="rlopt", options=settings)
+        for got, plain in zip(compiled(x), model(x), strict=True):
+            assert got.dtype == plain.dtype
+            torch.testing.assert_close(got, plain, rtol=1e-2, atol=1e-2)

@@ -1,0 +1,202 @@
+"""Computes what is in float16 in float32, on CPUs that have no kernels for float16.
+
+There ATen's products and convolutions of float16 take 3 to 44 times as long as those of float32, conversions
+counted (one thread of an AMD EPYC; `python -m baselines.kernels --device cpu --dtype float16`). Those are
+computed in float32, and so is what lies between them, where it has the same meaning in both; every value
+that another call reads, and every output, is rounded to float16 as before. Nothing overflows in between that
+did not before.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map_only
+
+from torchrlopt.executors.eager.inplace import is_elementwise
+from torchrlopt.executors.lowering.fx_values import ORIGIN, is_mutable, static_shape, tensor_of
+from torchrlopt.executors.weights.static_part import static_nodes
+from torchrlopt.executors.weights.widening import MOVEMENT, Widening, cast
+
+logger = logging.getLogger("torchrlopt")
+
+aten = torch.ops.aten
+
+_CONTRACTIONS = frozenset(
+    {
+        aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.matmul.default,
+        aten.linear.default, aten.einsum.default, aten.convolution.default, aten.conv1d.default,
+        aten.conv2d.default, aten.conv3d.default, aten.scaled_dot_product_attention.default,
+        aten._scaled_dot_product_flash_attention_for_cpu.default, aten.pow.Tensor_Scalar,
+    }
+)  # fmt: skip
+"""Slow in float16; the last one because ATen has no vectors for it there."""
+
+_FOLLOWING = frozenset(
+    {
+        aten.max_pool2d_with_indices.default, aten.avg_pool2d.default, aten._adaptive_avg_pool2d.default,
+        aten.mean.dim, aten.mean.default, aten.sum.dim_IntList, aten.amax.default, aten.amin.default,
+        aten._softmax.default, aten._log_softmax.default, aten.native_layer_norm.default,
+        aten.native_group_norm.default, aten._native_batch_norm_legit_no_training.default,
+        aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec, aten.contiguous.default,
+    }
+)  # fmt: skip
+"""Computed in float32 where an operand is there already."""
+
+
+_OF_THE_DTYPE = frozenset(
+    {"nan_to_num", "nextafter", "frexp", "ldexp", "floor", "ceil", "round", "trunc", "frac", "sign", "sgn"}
+    | {"remainder", "fmod", "floor_divide", "heaviside"}
+)
+"""Elementwise, but their results depend on the dtype, or jump where a value is rounded."""
+
+
+def compute_half_in_float32(module: fx.GraphModule, static: Collection[str]) -> None:
+    """Compute contractions of float16, and what follows from them, in float32; rounded where it is read.
+
+    The weights are converted once per set of weights; where that would take more than half of the memory
+    that is there, nothing is changed.
+
+    Args:
+        module: edited in place; nodes carry fake tensors in `meta["val"]`.
+        static: names of the placeholders that are the same at every call.
+    """
+    graph = module.graph
+    if not any(node.target in _CONTRACTIONS and _is_half(node) for node in graph.nodes):
+        return
+    if any(is_mutable(node) for node in graph.nodes):
+        return  # a copy is not what it was copied from any more
+    if not _has_room(graph, static):
+        logger.info("rlopt computes in float16: copies of the weights in float32 would take too much memory")
+        return
+    module.graph = _Rewriting(graph).rewritten()
+
+
+class _Rewriting:
+    """One walk over a graph: each value is there in float16, in float32, or in both."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._old = graph
+        self._new = fx.Graph()
+        self._narrow: dict[fx.Node, fx.Node] = {}
+        self._wide: dict[fx.Node, fx.Node] = {}
+        self._computed: set[fx.Node] = set()  # those that are in float32 first
+        self._as_float32 = Widening(torch.float32)
+
+    def rewritten(self) -> fx.Graph:
+        """The new graph."""
+        for node in self._old.nodes:
+            if _is_cast(node, torch.float32) and node.args[0] in self._computed:
+                self._narrow[node] = self._wide[node.args[0]]
+            elif _is_cast(node, torch.float16) and _dtype(node.args[0]) is torch.float32:
+                self._wide[node] = self._narrowed(node.args[0])
+                self._computed.add(node)
+            elif self._is_wide(node):
+                self._widen(node)
+            else:
+                self._narrow[node] = self._new.node_copy(node, self._narrowed)
+        return self._new
+
+    def _is_wide(self, node: fx.Node) -> bool:
+        if node.op != "call_function":
+            return False
+        if node.target is operator.getitem:
+            return node.args[0] in self._computed
+        if node.target in _CONTRACTIONS:
+            return _is_half(node)
+        if not _is_half(node) or self._computed.isdisjoint(node.all_input_nodes):
+            return False
+        return node.target in _FOLLOWING or node.target in MOVEMENT or _is_smooth(node.target)
+
+    def _widen(self, node: fx.Node) -> None:
+        call = self._new.node_copy(node, self._widened)
+        if call.kwargs.get("dtype") is torch.float16:
+            call.update_kwarg("dtype", torch.float32)
+        call.meta["val"] = tree_map_only(torch.Tensor, self._value, node.meta["val"])
+        self._wide[node] = call
+        self._computed.add(node)
+        if tensor_of(node) is not None and not _is_half(node):  # the places of a max pool
+            self._narrow[node] = call
+
+    def _value(self, value: torch.Tensor) -> torch.Tensor:
+        return self._as_float32(value) if value.dtype is torch.float16 else value
+
+    def _narrowed(self, node: fx.Node) -> fx.Node:
+        if node not in self._narrow:
+            self._narrow[node] = cast(self._new, self._wide[node], node.meta["val"])
+            _copy_origin(node, self._narrow[node])
+        return self._narrow[node]
+
+    def _widened(self, node: fx.Node) -> fx.Node:
+        if node not in self._wide:
+            if _dtype(node) is not torch.float16:
+                return self._narrowed(node)
+            self._wide[node] = cast(self._new, self._narrow[node], self._as_float32(node.meta["val"]))
+            _copy_origin(node, self._wide[node])
+        return self._wide[node]
+
+
+def _is_half(node: fx.Node) -> bool:
+    """True where the first result is of float16, on a CPU that has no kernels for it."""
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    if not isinstance(first, torch.Tensor) or first.dtype is not torch.float16:
+        return False
+    return first.device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+
+
+def _is_smooth(target: Any) -> bool:
+    """True for an elementwise operator whose result is as exact as its operands are."""
+    if not is_elementwise(target):
+        return False
+    name, overload = target._schema.name.rpartition("::")[2], target._overloadname
+    return name not in _OF_THE_DTYPE and not overload.endswith("mode")
+
+
+def _dtype(node: Any) -> torch.dtype | None:
+    value = tensor_of(node)
+    return None if value is None else value.dtype
+
+
+def _is_cast(node: fx.Node, dtype: torch.dtype) -> bool:
+    """True for a call that changes the dtype to this one, and nothing else."""
+    if node.target is not aten._to_copy.default or len(node.args) != 1 or set(node.kwargs) != {"dtype"}:
+        return False
+    value = tensor_of(node)
+    return node.kwargs["dtype"] is dtype and value is not None and value.device.type == "cpu"
+
+
+def _copy_origin(node: fx.Node, call: fx.Node) -> None:
+    if ORIGIN in node.meta:
+        call.meta[ORIGIN] = node.meta[ORIGIN]
+
+
+def _has_room(graph: fx.Graph, static: Collection[str]) -> bool:
+    """Whether copies of all weights of float16 in float32 fit well into the memory that is there."""
+    available = available_bytes()
+    fixed = static_nodes(graph, static)
+    weights = (node for node in graph.nodes if node in fixed and node.op != "call_function")
+    needed = sum(4 * torch.Size(static_shape(node) or ()).numel() for node in weights if _is_half(node))
+    return available is None or needed <= available / 2
+
+
+def available_bytes() -> int | None:
+    """Memory that this process can still be given, in bytes; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        (line,) = (line for line in lines if line.startswith("MemAvailable:"))
+        found = int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
+        return min(found, max(0, int(limit) - int(used)))
+    except (OSError, ValueError):  # there are no groups, or no limit
+        return found
