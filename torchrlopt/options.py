@@ -205,6 +205,15 @@ class Options:
         has_no_graphs = self.cuda_graphs and device_type != "cuda"
         return dataclasses.replace(self, cuda_graphs=False) if has_no_graphs else self
 
+    def records(self, device_type: str) -> bool:
+        """Whether executors that can record calls as CUDA graphs do so on a device.
+
+        Args:
+            device_type: "cpu" or "cuda".
+        """
+        # With live weights everything varies, and every call would copy all of it.
+        return self.cuda_graphs and device_type == "cuda" and self.weights != "live"
+
     def search_key(self) -> dict[str, Any]:
         """The options on which the plan depends: part of the key of the plan store."""
         return {name: getattr(self, name) for name in _SEARCH_FIELDS}

@@ -107,7 +107,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
       const double peak = device_.flops_per_us * (is_packable(graph, node) ? 1.0 : device_.unpacked_factor);
       // No 0 / 0 on empty tensors.
       if (cost.flops > 0) arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution(node)));
-      arithmetic_us = std::max(arithmetic_us, gemm.k * device_.step_us);
+      if (is_convolution(node)) arithmetic_us = std::max(arithmetic_us, gemm.k * device_.step_us);
       // Fused epilogues run on registers: one pass over the output at arithmetic speed.
       if (node.inputs.size() > 2) cost.flops += elements;
       break;

@@ -18,7 +18,7 @@ struct DeviceModel {
   double launch_us = 2.5;             // dispatch of one kernel
   double contraction_launch_us = 12;  // dispatch of one matrix product or convolution with its set-up
   double view_us = 1.2;               // dispatch of one view
-  double step_us = 0;                 // one term of the sums of a contraction, however many run beside it
+  double step_us = 0;                 // one term of the sums of a convolution, however many run beside it
   double transcendental_factor =
       3.0;  // price of exp, erf, ... and of row-wise kernels relative to a streaming pass
   double unpacked_factor = 0.7;    // fraction of the peak where the right operand is no pre-packed weight

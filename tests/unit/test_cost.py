@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -105,20 +106,43 @@ def test_terms_of_a_sum_follow_each_other() -> None:
     assert _C.CostModel(model).total(graph)["time_us"] == pytest.approx(88 * 7 * 7 * 0.002, rel=0.05)
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize(
+    ("device", "settings", "is_recorded"),
+    [
+        ("cuda", {"executor": "eager", "cuda_graphs": True}, True),
+        ("cuda", {"executor": "inductor", "cuda_graphs": True}, True),
+        ("cuda", {"executor": "eager"}, False),
+        ("cuda", {"executor": "tensorrt", "cuda_graphs": True}, False),
+        ("cuda", {"executor": "eager", "cuda_graphs": True, "weights": "live"}, False),
+        ("cpu", {"executor": "eager", "cuda_graphs": True}, False),
+    ],
+)
 def test_a_replay_waits_for_no_launch(
-    device: str, is_recorded: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    device: str,
+    settings: dict[str, Any],
+    is_recorded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     store = ProfileStore(tmp_path)
-    where = torch.device(device)
     monkeypatch.setattr(cost_models, "profile_store", lambda: store)
     monkeypatch.setattr(cost_models, "fingerprint", lambda device: "there")
-    store.add("there", "eager", [Price(1, 1, "Relu", 9.0, 0.1, 9.0, 1.0, 1)])
-    profile = profile_for(Options(executor="eager", cuda_graphs=is_recorded), where)
-    model, usual = profile.device_model(), device_model("eager", device)
-    assert (model.launch_us < usual.launch_us) == (is_recorded and device == "cuda")
-    assert len(profile.prices) == (0 if is_recorded and device == "cuda" else 1)
+    store.add("there", settings["executor"], [Price(1, 1, "Relu", 9.0, 0.1, 9.0, 1.0, 1)])
+    profile = profile_for(Options(**settings), torch.device(device))
+    model, usual = profile.device_model(), device_model(settings["executor"], device)
+    names = ("launch_us", "contraction_launch_us", "view_us")
+    assert all((getattr(model, name) < getattr(usual, name)) == is_recorded for name in names)
+    assert (usual.step_us > 0) == (device == "cuda")
+    assert len(profile.prices) == (0 if is_recorded else 1)
+
+
+def test_terms_of_a_product_do_not_follow_each_other() -> None:
+    """CuBLAS divides long sums among units."""
+    model = _C.DeviceModel()
+    graph = _C.parse_graph("graph (x: f32[1,25088], %w: f32[25088,10]) { y = MatMul(x, %w) return y }")
+    before = _C.CostModel(model).total(graph)["time_us"]
+    model.step_us = 0.002
+    assert _C.CostModel(model).total(graph)["time_us"] == before
 
 
 def test_no_prices_for_an_unknown_executor() -> None:

@@ -8,66 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
+from tests.unit.cuda_cases import ADD_RELU, IMAGE, RELU, check, lowered, targets
 from torchrlopt.executors.eager.inventory import inventory
-from torchrlopt.executors.eager.kernels import cudnn, pixels
+from torchrlopt.executors.eager.kernels import cudnn
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
-from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
-from torchrlopt.executors.weights.split_fx import Split
 
 aten = torch.ops.aten
-RELU, ADD_RELU = torch.cudnn_convolution_relu, torch.cudnn_convolution_add_relu
 Asked = list[tuple[Any, ...]]
-
-
-def relu_stand_in(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
-    assert x.is_contiguous(memory_format=torch.channels_last)
-    assert weight.is_contiguous(memory_format=torch.channels_last)
-    return torch.relu(F.conv2d(x, weight, bias, stride, padding, dilation, groups))
-
-
-def add_relu_stand_in(x: Any, weight: Any, other: Any, alpha: float, bias: Any, *window: Any) -> Any:
-    assert x.is_contiguous(memory_format=torch.channels_last)
-    assert other.is_contiguous(memory_format=torch.channels_last)
-    return torch.relu(F.conv2d(x, weight, bias, *window) + alpha * other)
-
-
-def lowered(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype) -> Split:
-    """The parts of a function of an input and weights on CUDA, after all passes."""
-    with FakeTensorMode():
-        fakes = [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]
-        module = make_fx(lambda *args: (function(*args),))(*fakes)
-    names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
-    program = Program(module, names[1:], True)
-    run_passes(program, PASSES)
-    assert program.is_on_cuda
-    return program.parts
-
-
-def targets(split: Split) -> list[Any]:
-    return [node.target for node in split.main.graph.nodes if node.op == "call_function"]
-
-
-def check(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype) -> Split:
-    """Lower it, and run it on the CPU, where it has to give the same numbers under the same strides."""
-    split = lowered(function, *shapes, dtype=dtype)
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(split.main.graph, {}))
-    for node in graph.nodes:
-        node.target = {RELU: relu_stand_in, ADD_RELU: add_relu_stand_in}.get(node.target, node.target)
-    torch.manual_seed(0)
-    tensors = [torch.randn(shape).to(dtype) for shape in shapes]
-    results = split.prologue(*[tensors[at] for at in split.weights])
-    (got,) = fx.GraphModule(split.main, graph)(*[tensors[at] for at in split.inputs], *results)
-    expected = function(*tensors)
-    tolerance = 3e-2 if dtype is torch.bfloat16 else 1e-4
-    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, check_stride=True)
-    return split
 
 
 @pytest.fixture
@@ -76,9 +24,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     found: Asked = []
     monkeypatch.setattr(cudnn, "hands_nan_on", lambda *args: found.append(args) or True)
     return found
-
-
-IMAGE = (2, 8, 9, 7)
 
 
 def block(x: torch.Tensor, a: torch.Tensor, bias: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -277,85 +222,6 @@ def test_deterministic_algorithms_are_not_given_up(asked: Asked, monkeypatch: py
     assert not asked
 
 
-@pytest.mark.parametrize(
-    "window", [(3, 2), (3, 2, 1), (2,), (3, 1, 1, 2), ((3, 2), (2, 1), (1, 0)), (3, 2, 0, 1, True)]
-)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_max_pools_behind_convolutions_are_pools_of_volumes(window: Any, dtype: torch.dtype) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(F.max_pool2d(F.conv2d(x, weight, padding=1), *window), weight)
-
-    split = check(function, (2, 8, 12, 11), (8, 8, 3, 3), dtype=dtype)
-    assert pixels.max_pool in targets(split)
-
-
-def test_a_pool_whose_places_are_read_stays(asked: Asked) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        values, places = F.max_pool2d(F.conv2d(x, weight), 2, return_indices=True)
-        return values + places
-
-    assert pixels.max_pool not in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
-
-
-def test_a_pool_of_what_lies_as_it_did_stays() -> None:
-    found = targets(
-        check(lambda x, w: F.conv2d(F.max_pool2d(x, 2), w), IMAGE, (8, 8, 3, 3), dtype=torch.float32)
-    )
-    assert pixels.max_pool not in found
-
-
-@pytest.mark.parametrize("dims", [(2, 3), (-1, -2)])
-@pytest.mark.parametrize("keepdim", [False, True])
-def test_means_over_pixels_are_products(dims: tuple[int, int], keepdim: bool) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return torch.relu(F.conv2d(x, weight, padding=1).mean(dims, keepdim=keepdim))
-
-    split = check(function, (2, 8, 12, 11), (8, 8, 3, 3), dtype=torch.bfloat16)
-    assert pixels.pixel_mean in targets(split)
-    assert not {"ones", "new_ones"} & {getattr(each, "__name__", "") for each in targets(split)}
-
-
-@pytest.mark.parametrize(
-    ("size", "dims", "dtype"),
-    [
-        (9, (2, 3), torch.bfloat16),  # few pixels
-        (12, (1, 2), torch.bfloat16),
-        (12, (3,), torch.bfloat16),
-        (12, (2, 3), torch.float32),  # a product may be less exact
-    ],
-)
-def test_other_means_stay(size: int, dims: tuple[int, ...], dtype: torch.dtype) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(x, weight, padding=1).mean(dims)
-
-    split = check(function, (2, 8, size, size), (8, 8, 3, 3), dtype=dtype)
-    assert pixels.pixel_mean not in targets(split)
-
-
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_results_of_products_are_aligned(has_bias: bool, dtype: torch.dtype) -> None:
-    """And products of one weight extend it once."""
-
-    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        product = F.linear(x, weight, bias if has_bias else None)
-        return torch.cat([product, F.linear(x + 1, weight)])
-
-    split = check(function, (2, 64, 16), (1001, 16), (1001,), dtype=dtype)
-    padded = [node for node in split.prologue.graph.nodes if node.target is aten.constant_pad_nd.default]
-    assert len(padded) == (2 if has_bias else 1)
-    assert targets(split).count(torch._C._nn.linear) == 2
-
-
-@pytest.mark.parametrize(
-    ("rows", "features", "dtype"),
-    [(64, 1000, torch.bfloat16), (1, 1001, torch.bfloat16), (64, 1001, torch.float32)],
-)
-def test_products_that_are_aligned_or_small_stay(rows: int, features: int, dtype: torch.dtype) -> None:
-    split = check(lambda x, w: x @ w.t(), (rows, 16), (features, 16), dtype=dtype)
-    assert not any("pad" in str(node.target) for node in split.prologue.graph.nodes)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("is_nan", [False, True])
@@ -406,41 +272,3 @@ def test_products_with_an_activation_are_atens(is_gelu: bool) -> None:
     expected = tanh_gelu(product) if is_gelu else torch.relu(product)
     got = linear_activation(x, weight, bias, is_gelu).float()
     torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-3, equal_nan=True)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_pools_and_means_are_atens(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(3, 24, 33, 31, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
-    x[0, 1, 3, 5], x[1, 2, 8, 8] = torch.nan, torch.inf
-    (got,) = pixels.max_pool(x, [3, 2], [2, 2], [1, 1], [1, 1], True)
-    expected = F.max_pool2d(x, (3, 2), (2, 2), (1, 1), (1, 1), True)
-    torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True, check_stride=True)
-    mean = pixels.pixel_mean(x, x.new_ones(1, 1, 33 * 31), True)
-    tolerance = 1e-5 if dtype is torch.float32 else 1e-2
-    expected = x.double().mean((2, 3), keepdim=True).to(dtype)
-    torch.testing.assert_close(mean, expected, rtol=tolerance, atol=tolerance / 10, equal_nan=True)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("executor", ["eager", "inductor"])
-@pytest.mark.parametrize("weights", ["check", "live"])
-def test_a_head_over_a_vocabulary_on_a_gpu(executor: str, weights: str) -> None:
-    import torchrlopt
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 10_001))
-    model = model.eval().to("cuda", torch.bfloat16)
-    x = torch.randn(2, 7, 64, device="cuda", dtype=torch.bfloat16)
-    torch._dynamo.reset()
-    settings: dict[str, Any] = {"min_gain": -10.0, "on_error": "raise", "cache": False}
-    settings |= {"cuda_graphs": True, "weights": weights}
-    ours = torchrlopt.optimise(model, x, executor=executor, **settings)
-    assert ours.report.kept == "rewritten"
-    with torch.no_grad():
-        for _ in range(3):
-            x = x + 0.5
-            torch.testing.assert_close(ours(x), model(x), rtol=3e-2, atol=3e-2, check_stride=True)
-        model[2].bias += 1
-        torch.testing.assert_close(ours(x), model(x), rtol=3e-2, atol=3e-2)

@@ -101,3 +101,51 @@ def test_what_cannot_be_compared_is_looked_at(looked: list[Any], monkeypatch: py
     call, weight = graphed(), torch.ones(2)
     assert [call(weight, torch.ones(3))[0] for _ in range(3)] == [1, 1, 1]
     assert len(looked) == 3
+
+
+def test_a_replay_waits_for_the_last_one_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On whatever stream that was, also when that stream is gone; devices do not wait for each other."""
+    told: list[tuple[Any, ...]] = []
+
+    class Event:
+        pass
+
+    class Stream:
+        def __init__(self, device: int) -> None:
+            self.device, self.raw = device, current[device]
+
+        def wait_event(self, event: Event) -> None:
+            told.append(("waits", self.device, self.raw, events.index(event)))
+
+    def made() -> Event:
+        events.append(Event())
+        return events[-1]
+
+    def record(event: Event, stream: Stream) -> None:
+        told.append(("done", stream.device, stream.raw, events.index(event)))
+
+    events: list[Event] = []
+    current = {0: 7, 1: 0}
+    Event.record = record  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.cuda, "Event", made)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", current.__getitem__, raising=False)
+
+    class Recorded:
+        def __init__(self, device: int) -> None:
+            self.device = device
+
+        def __call__(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+            told.append(("runs", self.device))
+            return ()
+
+    call = GraphedCall(lambda: (), [])
+    call._replay(Recorded(0), ())  # type: ignore[arg-type]
+    call._replay(Recorded(1), ())  # type: ignore[arg-type]
+    current[0] = 0
+    call._replay(Recorded(0), ())  # type: ignore[arg-type]
+    assert told == [
+        *(("waits", 0, 7, 0), ("runs", 0), ("done", 0, 7, 0)),
+        *(("waits", 1, 0, 1), ("runs", 1), ("done", 1, 0, 1)),
+        *(("waits", 0, 0, 0), ("runs", 0), ("done", 0, 0, 0)),
+    ]

@@ -65,3 +65,20 @@ def test_elements_that_overlap_are_not_moved() -> None:
     for value, stride in ((torch.empty(4, 6).t(), (1, 6)), (torch.empty(8).unfold(0, 3, 1), None)):
         node.meta["val"] = value
         assert inductor._stride_of(node) == stride
+
+
+@pytest.mark.parametrize("weights", ["check", "frozen"])
+def test_an_output_that_is_a_weight_is_that_weight(weights: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(4, 4), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (x @ self.table).relu() @ self.table, self.table.t()
+
+    model, x = Model().eval(), torch.randn(3, 4)
+    settings = {"measure": False, "on_error": "raise", "min_gain": -10.0, "cache": False}
+    fast = optimise(model, x, executor="inductor", weights=weights, **settings)
+    for _ in range(2):
+        assert fast(x)[1].data_ptr() == model.table.data_ptr()

@@ -7,6 +7,7 @@ first output. fx names hold no dot, so nothing collides. A group that fails is d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,8 +104,18 @@ class GraphBuilder:
         self._group.extend(nodes)
 
     def scalar(self, value: Scalar, dtype: torch.dtype) -> ir.Value:
-        """Returns the 0-d constant `value` of a dtype."""
-        return self.constant(torch.tensor(value, dtype=dtype))
+        """Returns the 0-d constant `value` of a dtype.
+
+        Raises:
+            Untranslatable: the dtype holds it as another number. ATen computes with the number itself: it
+                divides tensors of float16 by 65536, which float16 cannot tell from infinity.
+        """
+        held = torch.tensor(value, dtype=dtype)
+        if dtype.is_floating_point and math.isfinite(value):
+            error = abs(held.double().item() - value)
+            if not error <= torch.finfo(dtype).eps * abs(value):
+                raise Untranslatable(f"{value!r} in {dtype}")
+        return self.constant(held)
 
     def ints(self, values: Sequence[int]) -> ir.Value:
         """Returns the 1-d int64 constant that axes, shapes and pads are given as."""

@@ -36,7 +36,7 @@ def is_on_cuda(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.is_cuda
 
 
-def copied(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     """A copy of a tensor; a value that is no tensor is returned as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
@@ -85,7 +85,7 @@ class _Recorded:
         for at in self._varying:
             self._inputs[at].copy_(arguments[at])
         self._graph.replay()
-        return tuple(map(copied, self._outputs))
+        return tuple(map(_copied, self._outputs))
 
 
 def _check_own(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -109,6 +109,14 @@ class _Latest(NamedTuple):
     known: dict[Any, _Recorded | None]
 
 
+class _Last(NamedTuple):
+    """The stream of the last replay on a device, and when that was done."""
+
+    raw: int
+    stream: torch.cuda.Stream
+    done: torch.cuda.Event
+
+
 class GraphedCall:
     """A function of tensors and numbers, recorded for each set of sizes that it meets.
 
@@ -130,8 +138,7 @@ class GraphedCall:
         self._latest: _Latest | None = None
         self._lock = threading.Lock()
         self._pool: Any = None
-        self._stream: torch.cuda.Stream | None = None  # of the last replay, and its number
-        self._raw_stream: int | None = None
+        self._last: dict[int, _Last] = {}  # by device
         self.num_recorded = 0
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
@@ -169,13 +176,15 @@ class GraphedCall:
 
     def _replay(self, recorded: _Recorded, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Replay after the last replay, on whatever stream that was: all share their memory."""
-        raw = torch._C._cuda_getCurrentRawStream(recorded.device)  # `current_stream` costs 7 us
-        if raw != self._raw_stream:
-            stream = torch.cuda.current_stream(recorded.device)
-            if self._stream is not None:
-                stream.wait_stream(self._stream)
-            self._stream, self._raw_stream = stream, raw
-        return recorded(arguments)
+        last = self._last.get(recorded.device)
+        raw = torch._C._cuda_getCurrentRawStream(recorded.device)
+        if last is None or last.raw != raw:  # `current_stream` costs 7 us
+            done = torch.cuda.Event() if last is None else last.done
+            last = self._last[recorded.device] = _Last(raw, torch.cuda.current_stream(recorded.device), done)
+        last.stream.wait_event(last.done)
+        outputs = recorded(arguments)
+        last.done.record(last.stream)
+        return outputs
 
     def _record(self, arguments: Sequence[Any]) -> _Recorded | None:
         """The recording; None where the call cannot be recorded, which is then not tried again."""

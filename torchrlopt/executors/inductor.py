@@ -108,9 +108,8 @@ class InductorCallable:
         for node in split.main.graph.nodes:
             node.meta = {}
         self._settings: dict[str, Any] = {"freezing": bool(static)}
-        # We record, and not inductor: a replay of ours asks less of Python. With live weights every call
-        # would copy all of them.
-        self._is_recorded = options.cuda_graphs and on_cuda and options.weights != "live"
+        # We record, and not inductor: a replay of ours asks less of Python.
+        self._is_recorded = options.records("cuda" if on_cuda else "cpu")
         self._settings |= options.executor_options or {}
         self._cache = PrologueCache(self._compile, options.weights)
         self.num_compilations = 0
@@ -206,13 +205,13 @@ class _OwnedOutputs:
         return tuple(found)
 
     def _owned(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        outputs = tuple(self._compiled(*inputs))
+        outputs, weights = tuple(self._compiled(*inputs)), self._weights
         if self._kept is None:
-            memory = Memory(outputs, (*inputs, *self._weights))
-            self._weights = ()
+            memory = Memory(outputs, (*inputs, *weights))
             copies = with_copies(outputs, memory.kept())  # all: we hold them
             del outputs
             self._kept = memory.kept()
+            self._weights = ()
             return copies
         return with_copies(outputs, self._kept) if self._kept else outputs
 

@@ -23,6 +23,7 @@ _RATES: Mapping[str, tuple[float, ...]] = {
     "contraction_launch_us": (4, 16),
     "launch_us": (4, 16, 1 / 4),
     "view_us": (16, 1 / 16),
+    "step_us": (4, 1 / 4),
     "cache_bytes_per_us": (1 / 8, 8),
     "flops_per_us": (4, 16, 1 / 4),
     "unpacked_factor": (1.5, 0.5),

@@ -32,7 +32,7 @@ logger = logging.getLogger("torchrlopt")
 #: A graph with more gets more time, in proportion: in 300 ms greedy search took a third of the merges that a
 #: graph of 7,000 operators offers.
 OPERATORS_OF_BUDGET = 1500
-PLAN_FORMAT = 6  # raised when a stored plan's meaning, or prices without a profile, change
+PLAN_FORMAT = 7  # raised when a stored plan's meaning, or prices without a profile, change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,12 +126,15 @@ def not_faster(gain: float, options: Options) -> str:
     return f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}{todo}"
 
 
+_RECORDING = ("eager", "inductor")
+
+
 def profile_for(options: Options, where: torch.device) -> MachineProfile:
     """The prices by which the options ask to plan."""
     known = MachineProfile(options.executor, where.type)
     if options.prices == "measured":
         known = machine_profile(options.executor, where)
-    if not options.cuda_graphs or where.type != "cuda":
+    if options.executor not in _RECORDING or not options.records(where.type):
         return known
     # Measured prices have the launches in them that a replay does not wait for.
     return dataclasses.replace(known, prices=(), is_recorded=True)

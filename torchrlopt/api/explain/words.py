@@ -14,7 +14,6 @@ _COSTS = {
     "launch_us": "a kernel",
     "contraction_launch_us": "a product or convolution",
     "view_us": "a view",
-    "step_us": "a term of a sum",
 }
 
 

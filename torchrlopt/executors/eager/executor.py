@@ -72,9 +72,8 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )
     main = on_heap(forward_of(split.main), program.num_bytes)
-    # With live weights everything varies, and every call would copy all of it.
-    graphed = options.cuda_graphs and options.weights != "live" and program.is_on_cuda
-    run = GraphedCall(main, is_fixed) if graphed else main
+    is_recorded = options.records("cuda" if program.is_on_cuda else "cpu")
+    run = GraphedCall(main, is_fixed) if is_recorded else main
     return EagerCallable(split.main, cache, split.weights, split.inputs, program.origins, guard, run)
 
 

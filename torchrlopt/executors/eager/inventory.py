@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, packing
+from torchrlopt.executors.eager.kernels import cudnn, packing, pixels
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
@@ -26,6 +26,8 @@ _ON_CUDA: dict[Any, str] = {
     cudnn.ADD_RELU: "convolution + sum + relu",
     torch.cudnn_convolution_add_relu: "convolution + sum + relu",
     cudnn.pixel_product: "convolution",
+    pixels.max_pool: "max pool",
+    pixels.pixel_mean: "mean",
 }
 
 

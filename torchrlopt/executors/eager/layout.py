@@ -92,7 +92,7 @@ def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> frozenset[fx.Node]
         calls: the packed convolutions.
 
     Returns:
-        The nodes whose values lie in channels_last when the graph runs.
+        The nodes whose values the walk has found to lie in channels_last, behind packed convolutions.
     """
     if not calls:
         return frozenset()

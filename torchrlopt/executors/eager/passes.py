@@ -45,6 +45,7 @@ class Fact(enum.Enum):
     FUNCTIONAL = "no call that a pass put in writes to its operands"
     WHOLE = "expressions over weights stand in the graph that runs at every call"
     PLAIN_WEIGHTS = "no weight is packed"
+    FLAT = "convolutions of one pixel are products"
     NO_COPIES = "copies that change nothing are gone"
     FINITE = "it is known which values are finite as long as the inputs are"
     PACKED_LINEARS = "products with a weight are packed where that pays"
@@ -66,7 +67,7 @@ class Program:
         is_real: whether rounding may differ from the original's.
         finite: the values that are finite as long as the inputs and the weights are.
         convolutions: the packed convolutions.
-        channels_last: the values that lie in channels_last when the graph runs, other than in the original.
+        channels_last: the values that were found to lie in channels_last, behind packed convolutions.
         needs_finite: names of the inputs that have to be finite, and the sum that is finite if all weights
             are; None where every kernel is right for every operand.
         split: prologue and main part.
@@ -285,11 +286,16 @@ PASSES = checked_order(
         # A copy between a product and its activation would keep the two from being fused.
         Pass("drop_copies", _drop_copies, _GRAPH | {Fact.PLAIN_WEIGHTS}, gives=frozenset({Fact.NO_COPIES})),
         # It makes products, and what they give may be finite too.
-        Pass("flatten_single_pixels", _flatten_single_pixels, _GRAPH | {Fact.PLAIN_WEIGHTS}),
+        Pass(
+            "flatten_single_pixels",
+            _flatten_single_pixels,
+            _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.STRIDES},
+            gives=frozenset({Fact.FLAT}),
+        ),
         Pass(
             "find_finite",
             _find_finite,
-            _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.NO_COPIES},
+            _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.NO_COPIES, Fact.FLAT},
             gives=frozenset({Fact.FINITE}),
         ),
         # A packed linear reads and writes what the original did, so it is chosen while strides are as they

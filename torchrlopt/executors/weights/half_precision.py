@@ -75,14 +75,20 @@ def compute_half_in_float32(module: fx.GraphModule, static: Collection[str]) -> 
     if not _has_room(graph, static):
         logger.info("rlopt computes in float16: copies of the weights in float32 would take too much memory")
         return
-    module.graph = _Rewriting(graph).rewritten()
+    module.graph = _Rewriting(graph, static_nodes(graph, static)).rewritten()
 
 
 class _Rewriting:
-    """One walk over a graph: each value is there in float16, in float32, or in both."""
+    """One walk over a graph: each value is there in float16, in float32, or in both.
 
-    def __init__(self, graph: fx.Graph) -> None:
+    Args:
+        graph: the old one.
+        static: the nodes that are the same at every call.
+    """
+
+    def __init__(self, graph: fx.Graph, static: Collection[fx.Node]) -> None:
         self._old = graph
+        self._static = static
         self._new = fx.Graph()
         self._narrow: dict[fx.Node, fx.Node] = {}
         self._wide: dict[fx.Node, fx.Node] = {}
@@ -110,7 +116,10 @@ class _Rewriting:
             return node.args[0] in self._computed
         if node.target in _CONTRACTIONS:
             return _is_half(node)
-        if not _is_half(node) or self._computed.isdisjoint(node.all_input_nodes):
+        if not _is_half(node):
+            return False
+        # A weight that is scaled down may be too small for float16.
+        if node not in self._static and self._computed.isdisjoint(node.all_input_nodes):
             return False
         return node.target in _FOLLOWING or node.target in MOVEMENT or _is_smooth(node.target)
 

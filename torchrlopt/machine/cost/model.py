@@ -129,7 +129,7 @@ class MachineProfile:
 
     @property
     def digest(self) -> str:
-        """Names all of it: part of the key of plans; empty where nothing was measured."""
+        """Names what was measured: part of the key of plans, as `cuda_graphs` is; empty where nothing was."""
         if not self.prices and self.probe is None:
             return ""
         text = f"{digest_of(self.prices)} {json.dumps(self.probe, sort_keys=True)}"

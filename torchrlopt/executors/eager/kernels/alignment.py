@@ -10,7 +10,9 @@ over a vocabulary are the usual case. On an H200, bfloat16, microseconds, the cu
     512 to 1,001, rows      8     4.8 -> 5.5
                            64     8.4 -> 5.8
 
-The weight is extended by rows of zeros once per set of weights; the copy stays beside the original.
+The weight is extended by rows of zeros once per set of weights; the copy stays beside the original. An
+activation behind such a product is a call of its own: 1.5 us for 64 x 1,001. The executor `inductor` does the
+same to its graphs; by itself it leaves these products as they are when it freezes weights.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ def _rewrite(graph: fx.Graph, site: Site, static: Collection[fx.Node], made: dic
     with graph.inserting_before(result):
         product = graph.call_function(aten.linear.default, (site.x, rows, bias))
         product.meta.update(result.meta)
-        value, added = result.meta["val"], rows.meta["val"].shape[0] - num_features
-        product.meta["val"] = F.pad(value, (0, added))
+        value = result.meta["val"]  # to pad it would ask for the numbers behind its symbols
+        product.meta["val"] = value.new_empty((*value.shape[:-1], rows.meta["val"].shape[0]))
         cut = graph.call_function(aten.slice.Tensor, (product, -1, 0, num_features))
         cut.meta.update(result.meta)
         cut.meta["val"] = product.meta["val"].narrow(-1, 0, num_features)

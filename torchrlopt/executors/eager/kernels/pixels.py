@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, insert_after, replace
+from torchrlopt.executors.eager.kernels.selection import has_cuda_kernels, insert_after, replace
 from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
 
 aten = torch.ops.aten
@@ -56,7 +56,7 @@ def max_pool(
 
 
 def pixel_mean(x: torch.Tensor, ones: torch.Tensor, keepdim: bool) -> torch.Tensor:
-    """The mean over the pixels of each image, added up in float32 by a matrix product.
+    """The mean over the pixels of each image, by a matrix product and as exact as products are.
 
     Args:
         x: [N, C, H, W], channels_last.
@@ -64,8 +64,8 @@ def pixel_mean(x: torch.Tensor, ones: torch.Tensor, keepdim: bool) -> torch.Tens
         keepdim: whether the result is [N, C, 1, 1] or [N, C].
     """
     batch, channels = x.shape[:2]
-    rows = x.permute(0, 2, 3, 1).reshape(batch, -1, channels)
     num_pixels = ones.shape[2]
+    rows = x.permute(0, 2, 3, 1).reshape(batch, num_pixels, channels)
     mean = torch.baddbmm(
         ones[:, :, :1], ones.expand(batch, 1, num_pixels), rows, beta=0, alpha=1.0 / num_pixels
     )
@@ -121,14 +121,14 @@ def _mean(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], made: dic
     x = named["self"]
     value, shape = tensor_of(x), static_shape(x)
     assert value is not None
-    # In float32 a product may be computed in TensorFloat32, where the mean is not.
-    if shape is None or value.dtype not in HALF or named["dtype"] not in (None, value.dtype):
+    # A product may be computed in TensorFloat32, or add up in float16, where the mean is not.
+    if shape is None or value.dtype is not torch.bfloat16 or named["dtype"] not in (None, value.dtype):
         return
     if sorted(axis % 4 for axis in named["dim"] or ()) != [2, 3]:
         return
     num_pixels = math.prod(shape[2:])
-    ones = _ones(graph, num_pixels, value, static, made)
-    if num_pixels >= _MIN_PIXELS and ones is not None:
+    ones = _ones(graph, num_pixels, value, static, made) if num_pixels >= _MIN_PIXELS else None
+    if ones is not None:
         replace(graph, node, node, pixel_mean, (x, ones, bool(named["keepdim"])))
 
 
@@ -140,14 +140,15 @@ def _ones(
     made: dict[Any, fx.Node],
 ) -> fx.Node | None:
     """[1, 1, pixels], made once before the calls; None where nothing of the kind is ready then."""
-    if num_pixels not in made:
+    key = (num_pixels, like.dtype, like.device)
+    if key not in made:
         weights = (node for node in graph.nodes if node in static and _is_like(tensor_of(node), like))
         weight = next(weights, None)
         if weight is None:
             return None
-        made[num_pixels] = insert_after(graph, weight, aten.new_ones.default, (weight, [1, 1, num_pixels]))
-        made[num_pixels].meta["val"] = weight.meta["val"].new_ones([1, 1, num_pixels])
-    return made[num_pixels]
+        made[key] = insert_after(graph, weight, aten.new_ones.default, (weight, [1, 1, num_pixels]))
+        made[key].meta["val"] = weight.meta["val"].new_ones([1, 1, num_pixels])
+    return made[key]
 
 
 def _is_like(value: torch.Tensor | None, like: torch.Tensor) -> bool:
