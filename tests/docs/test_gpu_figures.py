@@ -43,7 +43,7 @@ def test_who_is_ahead() -> None:
     behind = [row["model"] for row in MEASURED[:-1] if min(_ratios(row)) < 1]
     assert behind == ["nasnet_a"]
     text = " ".join(PAGE.split())
-    assert "both of its executors are ahead of inductor on nine of the ten" in text
+    assert "the medians of both of its executors are ahead of inductor's on nine of the ten" in text
     assert f"(`torchrlopt_inductor`) {MEANS['torchrlopt_inductor / best peer'][:-1]} times as fast" in text
 
 

@@ -8,7 +8,7 @@ Needs the extra `openvino`.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,6 @@ from torchrlopt.options import Options
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
-
-# The precision to compute in, by the type of the weights: for float32 models OpenVINO itself takes bfloat16
-# on processors that have it.
-_PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 # OpenVINO computes with 32 bits what ONNX says has 64. That is enough for positions, sizes and axes: the
 # operators of the first set read or move them, those of the second compute them. Models that calculate with
@@ -86,12 +82,10 @@ def _open(
 ) -> Session:
     """A compiled model with these weights; see `session_call.Opener`."""
     proto = onnx_ir.to_proto(model).SerializeToString()
-    dtypes = {tensor.dtype for tensor in held.values()}
-    precision = next((name for dtype, name in _PRECISIONS.items() if dtype in dtypes), "f32")
     properties = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_PRECISION_HINT": _precision({tensor.dtype for tensor in held.values()}),
         # A thread pinned to the core that another runtime's thread runs on was seen to double the time.
         "ENABLE_CPU_PINNING": "NO",
         **settings,
@@ -154,6 +148,18 @@ class _Request:
             self._request.set_tensor(port, _shared(tensors[index]))
         self._request.infer(share_outputs=True)
         return [_copied(*_bits(tensor)) for tensor in self._request.output_tensors]
+
+
+def _precision(dtypes: Collection[torch.dtype]) -> str:
+    """The precision to compute in, by the types of the weights.
+
+    By itself OpenVINO takes bfloat16 for models of float32 on processors that have it, and for those of
+    float16 where "f16" is asked of one that has no kernels for it.
+    """
+    if torch.bfloat16 in dtypes:
+        return "bf16"
+    has_kernels = torch.float16 in dtypes and torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return "f16" if has_kernels else "f32"
 
 
 def _hold(network: Any, held: Mapping[str, torch.Tensor]) -> None:
