@@ -223,10 +223,13 @@ def test_runtimes_are_not_less_exact_than_float16(executor: str) -> None:
     """OpenVINO computes in bfloat16 where float16 is asked of a CPU without kernels for it."""
     pytest.importorskip(executor)
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(4))).eval().half()
-    exact, x = copy.deepcopy(model).double(), half(16, 64)
+    layers = (nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.Tanh()) for _ in range(4))
+    model = nn.Sequential(*layers).eval().half()
+    exact, x = copy.deepcopy(model).double(), half(1, 32, 16, 16)
     torch._dynamo.reset()
     settings: dict[str, Any] = {"min_gain": -10.0, "on_error": "raise", "cache": False}
     fast = torchrlopt.optimise(model, x, executor=executor, **settings)
     with torch.no_grad():
-        torch.testing.assert_close(fast(x).double(), exact(x.double()), rtol=0, atol=1e-3)
+        wide = exact(x.double())
+        error, own = ((each.double() - wide).abs().max() for each in (fast(x), model(x)))
+    assert error <= 2 * own
