@@ -218,6 +218,29 @@ def test_numbers_that_float16_does_not_hold_are_not_held_in_it(number: float) ->
         torch.testing.assert_close(got, plain, rtol=1e-2, atol=1e-6, equal_nan=True)
 
 
+@pytest.mark.parametrize("executor", ["eager", "inductor"])
+def test_outputs_share_memory_as_they_did(executor: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(half(4, 4), requires_grad=False)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            y = (x @ self.table).relu() @ self.table
+            return y, self.table.t(), y.t(), self.table.view(2, 8)[:, :3]
+
+    model, x = Model().eval(), half(3, 4)
+    torch._dynamo.reset()
+    settings: dict[str, Any] = {"min_gain": -10.0, "on_error": "raise", "cache": False}
+    fast = torchrlopt.optimise(model, x, executor=executor, **settings)
+    assert fast.report.kept == "rewritten"
+    for _ in range(2):
+        first, *others = fast(x)
+        memory = [first.data_ptr(), *(other.data_ptr() for other in others)]
+        table = model.table.data_ptr()
+        assert memory == [first.data_ptr(), table, first.data_ptr(), table]
+
+
 @pytest.mark.parametrize("executor", ["onnxruntime", "openvino"])
 def test_runtimes_are_not_less_exact_than_float16(executor: str) -> None:
     """OpenVINO computes in bfloat16 where float16 is asked of a CPU without kernels for it."""

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map_only
 
 from torchrlopt.executors.eager.inplace import is_elementwise
 from torchrlopt.executors.lowering.fx_values import ORIGIN, is_mutable, static_shape, tensor_of
+from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import MOVEMENT, Widening, cast
 
@@ -49,6 +50,8 @@ _FOLLOWING = frozenset(
 )  # fmt: skip
 """Computed in float32 where an operand is there already."""
 
+
+_VIEWS = frozenset({*MOVEMENT, aten.contiguous.default})
 
 _OF_THE_DTYPE = frozenset(
     {"nan_to_num", "nextafter", "frexp", "ldexp", "floor", "ceil", "round", "trunc", "frac", "sign", "sgn"}
@@ -89,6 +92,7 @@ class _Rewriting:
     def __init__(self, graph: fx.Graph, static: Collection[fx.Node]) -> None:
         self._old = graph
         self._static = static
+        self._returned = reaching_output(graph)
         self._new = fx.Graph()
         self._narrow: dict[fx.Node, fx.Node] = {}
         self._wide: dict[fx.Node, fx.Node] = {}
@@ -118,6 +122,8 @@ class _Rewriting:
             return _is_half(node)
         if not _is_half(node):
             return False
+        if node in self._returned and node.target in _VIEWS:
+            return False  # an output that shares memory with another one, or with a weight
         # A weight that is scaled down may be too small for float16.
         if node not in self._static and self._computed.isdisjoint(node.all_input_nodes):
             return False
