@@ -304,6 +304,14 @@ def test_small_linear_stays() -> None:
     assert prepared.count(LINEAR) == 0
 
 
+@pytest.mark.parametrize(("rows", "is_packed"), [(1, False), (2, True)])
+def test_smaller_linears_of_bfloat16_are_packed(rows: int, is_packed: bool) -> None:
+    if not packing.can_pack(torch.empty(1, dtype=torch.bfloat16)):
+        pytest.skip("no kernels for bfloat16 here")
+    args = [rand(rows, 64, dtype=torch.bfloat16), weight(64, 64).bfloat16()]
+    assert check(lambda x, w: x @ w, args, static=[1]).count(LINEAR) == is_packed
+
+
 def test_empty_weights_stay() -> None:
     check(lambda x, w: x @ w, [weight(512, 0), weight(0, 512)], static=[1])
     check(lambda x, w: x @ w, [rand(64, 512), weight(512, 0)], static=[1])

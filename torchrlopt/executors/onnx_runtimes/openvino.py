@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
 from torchrlopt.executors.registry import Lowered, Refusals
+from torchrlopt.executors.weights.half_precision import lacks_kernels
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -158,8 +159,7 @@ def _precision(dtypes: Collection[torch.dtype]) -> str:
     """
     if torch.bfloat16 in dtypes:
         return "bf16"
-    has_kernels = torch.float16 in dtypes and torch.ops.mkldnn._is_mkldnn_fp16_supported()
-    return "f16" if has_kernels else "f32"
+    return "f16" if torch.float16 in dtypes and not lacks_kernels() else "f32"
 
 
 def _hold(network: Any, held: Mapping[str, torch.Tensor]) -> None:

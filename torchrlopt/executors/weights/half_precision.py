@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import platform
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def _is_half(node: fx.Node) -> bool:
     first = value[0] if isinstance(value, tuple | list) and value else value
     if not isinstance(first, torch.Tensor) or first.dtype is not torch.float16:
         return False
-    return first.device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return first.device.type == "cpu" and lacks_kernels()
 
 
 def _is_smooth(target: Any) -> bool:
@@ -199,6 +200,12 @@ def _has_room(graph: fx.Graph, static: Collection[str]) -> bool:
     weights = (node for node in graph.nodes if node in fixed and node.op != "call_function")
     needed = sum(4 * torch.Size(static_shape(node) or ()).numel() for node in weights if _is_half(node))
     return available is None or needed <= available / 2
+
+
+def lacks_kernels() -> bool:
+    """Whether this CPU has no kernels for float16. Those of ARM have."""
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
+    return is_x86 and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
 
 
 def available_bytes() -> int | None:

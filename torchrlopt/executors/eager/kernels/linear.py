@@ -161,7 +161,7 @@ def _pays(site: Site) -> bool:
     assert weight is not None
     rows = None if shape is None else math.prod(shape[:-1])
     in_features, out_features = reversed(weight) if site.is_transposed else weight
-    return packing.packed_linear_pays(rows, in_features, out_features)
+    return packing.packed_linear_pays(rows, in_features, out_features, site.first.meta["val"].dtype)
 
 
 def _rewrite(
