@@ -100,6 +100,17 @@ def test_casts_of_the_program_are_not_made_twice() -> None:
     assert sum(node.target is aten._to_copy.default for node in calls) == 3  # input, weight, output
 
 
+def test_outputs_that_are_cast_are_tensors_of_their_own() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = x @ w
+        return y.float(), y.float()
+
+    _, module = widened(function, half(8, 16), half(16, 16))
+    first, second = module(half(8, 16), half(16, 16))
+    assert first.dtype is second.dtype is torch.float32
+    assert first.data_ptr() != second.data_ptr()
+
+
 @pytest.mark.parametrize(
     "function",
     [

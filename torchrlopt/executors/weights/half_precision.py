@@ -51,7 +51,6 @@ _FOLLOWING = frozenset(
 )  # fmt: skip
 """Computed in float32 where an operand is there already."""
 
-
 _VIEWS = frozenset({*MOVEMENT, aten.contiguous.default})
 
 _OF_THE_DTYPE = frozenset(
@@ -103,7 +102,7 @@ class _Rewriting:
     def rewritten(self) -> fx.Graph:
         """The new graph."""
         for node in self._old.nodes:
-            if _is_cast(node, torch.float32) and node.args[0] in self._computed:
+            if self._is_there(node):
                 self._narrow[node] = self._wide[node.args[0]]
             elif _is_cast(node, torch.float16) and _dtype(node.args[0]) is torch.float32:
                 self._wide[node] = self._narrowed(node.args[0])
@@ -113,6 +112,11 @@ class _Rewriting:
             else:
                 self._narrow[node] = self._new.node_copy(node, self._narrowed)
         return self._new
+
+    def _is_there(self, node: fx.Node) -> bool:
+        """True for a cast to float32 of what is computed in float32; the caller is given a copy always."""
+        is_cast = _is_cast(node, torch.float32) and node not in self._returned
+        return is_cast and node.args[0] in self._computed
 
     def _is_wide(self, node: fx.Node) -> bool:
         if node.op != "call_function":
