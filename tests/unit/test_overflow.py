@@ -18,6 +18,7 @@ from torchrlopt import _C, executor_table
 from torchrlopt.errors import WeightsError
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
 from torchrlopt.executors.registry import Lowered, get
+from torchrlopt.executors.weights.half_precision import lacks_kernels
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
@@ -93,7 +94,11 @@ def test_every_dtype(dtype: torch.dtype, weight: float, number: float) -> None:
     lowered, inputs = composed(model, x)
     fill(model, weight)
     with torch.no_grad():
-        assert model(x).isfinite().all()
+        expected = model(x)
+        assert expected.isfinite().all()
+        if dtype is torch.float16 and lacks_kernels():  # it is computed in float32, which has room
+            torch.testing.assert_close(lowered(*inputs)[0], expected, rtol=1e-2, atol=0)
+            return
         with pytest.raises(WeightsError):
             lowered(*inputs)
 

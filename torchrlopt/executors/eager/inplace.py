@@ -17,7 +17,9 @@ from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,
+    is_elementwise,
     is_mutable,
+    is_pointwise,
     only_user,
     shape_key,
     static_stride,
@@ -36,8 +38,6 @@ _FRESH = frozenset(
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})
-# Elementwise, though torch does not tag it so.
-_UNTAGGED = frozenset({aten.hardswish.default})
 
 
 def reuse_memory(module: fx.GraphModule) -> None:
@@ -61,13 +61,6 @@ def reuse_memory(module: fx.GraphModule) -> None:
 
 def _is_commutative(node: fx.Node) -> bool:
     return node.target in _COMMUTATIVE and arguments(node).get("alpha", 1) == 1
-
-
-def is_elementwise(target: Any) -> bool:
-    """True for an operator that computes each element of its result from the same place of its operands."""
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
-        return False
-    return torch.Tag.pointwise in target.tags or target in _UNTAGGED
 
 
 def _in_place_form(target: Any) -> Any:
@@ -107,7 +100,7 @@ def _writes_new_memory(target: Any) -> bool:
     """
     if not isinstance(target, torch._ops.OpOverload):
         return False
-    if torch.Tag.pointwise not in target.tags and target not in _UNTAGGED:
+    if not is_pointwise(target):
         return _is_in_place_form(target)
     return not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
 

@@ -15,12 +15,12 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.inplace import is_elementwise
 from torchrlopt.executors.eager.kernels import cudnn, packing
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,
+    is_elementwise,
     is_mutable,
     shape_key,
     static_shape,

@@ -13,6 +13,9 @@ import torch
 from torch import fx
 from torch._prims_common import is_contiguous_or_false
 
+# Elementwise, though torch does not tag it so.
+_UNTAGGED = frozenset({torch.ops.aten.hardswish.default})
+
 ORIGIN = "rlopt_origin"
 """Key in a node's `meta`: names of the ONNX nodes whose work it does."""
 
@@ -111,3 +114,15 @@ def ints(values: Any) -> list[int] | None:
     """The list of ints, None when one of them is symbolic or no int."""
     items = list(values)
     return items if all(isinstance(item, int) for item in items) else None
+
+
+def is_elementwise(target: Any) -> bool:
+    """True for an operator that computes each element of its result from the same place of its operands."""
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    return is_pointwise(target)
+
+
+def is_pointwise(target: torch._ops.OpOverload) -> bool:
+    """The same for an operator that may also write to its first operand."""
+    return torch.Tag.pointwise in target.tags or target in _UNTAGGED

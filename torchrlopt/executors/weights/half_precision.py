@@ -20,8 +20,13 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map_only
 
-from torchrlopt.executors.eager.inplace import is_elementwise
-from torchrlopt.executors.lowering.fx_values import ORIGIN, is_mutable, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import (
+    ORIGIN,
+    is_elementwise,
+    is_mutable,
+    static_shape,
+    tensor_of,
+)
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import MOVEMENT, Widening, cast

@@ -20,11 +20,11 @@ import math
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.inplace import is_elementwise
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
     arguments,
     is_contiguous,
+    is_elementwise,
     only_user,
     shape_key,
     tensor_of,
