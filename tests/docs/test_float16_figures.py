@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import statistics
+
 from baselines.table import markdown
 from tests.docs.pages import ROOT
 
@@ -27,6 +30,23 @@ def test_the_table_is_a_part_of_the_measured_one() -> None:
 
 
 def test_the_readme_says_the_same() -> None:
-    gain = MEASURED[-1]["torchrlopt/eager"].strip("*")
+    gain, runtime = (MEASURED[-1][name].strip("*") for name in ("torchrlopt/eager", "onnxruntime"))
+    assert f"ONNX Runtime alone is at {runtime} there" in README
     assert f"five of the suite are at {gain} of eager PyTorch with default options" in README
     assert len(MEASURED) == 6
+
+
+def test_what_float32_brings_by_itself() -> None:
+    results = ROOT / "baselines" / "results"
+
+    def medians(name: str, peer: str) -> dict[str, float]:
+        with (results / name).open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["peer"] == peer and row["executor"] != "auto"]
+        return {row["model"]: float(row["median_ms"]) for row in rows}
+
+    ours = medians("cpu_batch1_float16.csv", "torchrlopt")
+    by_hand = medians("cpu_batch1_float16_as_float32.csv", "eager")
+    gains = [by_hand[model] / ours[model] for model in ours]
+    mean = f"{statistics.geometric_mean(gains):.2f}x"
+    assert f"at {mean} in geomean, {min(gains):.2f} to {max(gains):.2f}" in " ".join(PAGE.split())
+    assert f"converted to float32 by hand it is {mean}" in README

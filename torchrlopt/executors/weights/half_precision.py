@@ -35,7 +35,7 @@ logger = logging.getLogger("torchrlopt")
 
 aten = torch.ops.aten
 
-_CONTRACTIONS = frozenset(
+_SLOW = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.matmul.default,
         aten.linear.default, aten.einsum.default, aten.convolution.default, aten.conv1d.default,
@@ -43,7 +43,7 @@ _CONTRACTIONS = frozenset(
         aten._scaled_dot_product_flash_attention_for_cpu.default, aten.pow.Tensor_Scalar,
     }
 )  # fmt: skip
-"""Slow in float16; the last one because ATen has no vectors for it there."""
+"""Contractions, and a power, for which ATen has no vectors in float16."""
 
 _FOLLOWING = frozenset(
     {
@@ -76,7 +76,7 @@ def compute_half_in_float32(module: fx.GraphModule, static: Collection[str]) -> 
         static: names of the placeholders that are the same at every call.
     """
     graph = module.graph
-    if not any(node.target in _CONTRACTIONS and _is_half(node) for node in graph.nodes):
+    if not any(node.target in _SLOW and _is_half(node) for node in graph.nodes):
         return
     if any(is_mutable(node) for node in graph.nodes):
         return  # a copy is not what it was copied from any more
@@ -128,7 +128,7 @@ class _Rewriting:
             return False
         if node.target is operator.getitem:
             return node.args[0] in self._computed
-        if node.target in _CONTRACTIONS:
+        if node.target in _SLOW:
             return _is_half(node)
         if not _is_half(node):
             return False

@@ -11,8 +11,8 @@ over a vocabulary are the usual case. On an H200, bfloat16, microseconds, the cu
                            64     8.4 -> 5.8
 
 The weight is extended by rows of zeros once per set of weights; the copy stays beside the original. An
-activation behind such a product is a call of its own: 1.5 us for 64 x 1,001. The executor `inductor` does the
-same to its graphs; by itself it leaves these products as they are when it freezes weights.
+activation behind such a product is a call of its own. The executor `inductor` does the same to its graphs;
+profiles of gpt2 in inductor alone, with and without frozen weights, had the slow kernel.
 """
 
 from __future__ import annotations
