@@ -19,12 +19,17 @@ const TorchFunctions& TorchFunctions::loaded() {
     TorchFunctions found;
     void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     void* c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+    void* python = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
     find(torch, "_ZNK2at10TensorBase8_versionEv", found.version);
     find(torch, "aoti_torch_get_data_ptr", found.data_ptr);
     find(torch, "aoti_torch_get_dim", found.dim);
     find(torch, "aoti_torch_get_sizes", found.sizes);
     find(torch, "aoti_torch_get_strides", found.strides);
     find(c10, "_ZNK3c1010TensorImpl13requires_gradEv", found.requires_grad);
+    find(torch, "aoti_torch_empty_strided", found.empty);
+    find(torch, "aoti_torch_delete_tensor_object", found.forget);
+    find(torch, "aoti_torch_dtype_float32", found.float32);
+    find(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", found.wrap);
     return found;
   }();
   return functions;

@@ -23,11 +23,20 @@ struct TorchFunctions {
   Read* strides = nullptr;
   bool (*requires_grad)(const void*) =
       nullptr;  // c10::TensorImpl::requires_grad() const: of the implementation
+  // Number of dimensions, sizes, strides, type, kind and index of the device; a new at::Tensor on the heap.
+  int32_t (*empty)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, void**) = nullptr;
+  int32_t (*forget)(void*) = nullptr;        // deletes it
+  PyObject* (*wrap)(const void*) = nullptr;  // THPVariable_Wrap(const at::TensorBase&)
+  int32_t (*float32)() = nullptr;
 
   static const TorchFunctions& loaded();
   bool has_layout() const { return dim != nullptr && sizes != nullptr && strides != nullptr; }
   bool has_state() const { return version != nullptr && data_ptr != nullptr && has_layout(); }
   bool has_facts() const { return has_layout() && requires_grad != nullptr; }
+  bool has_new() const {
+    return data_ptr != nullptr && has_layout() && empty != nullptr && forget != nullptr && wrap != nullptr &&
+           float32 != nullptr;
+  }
 };
 
 /// What of this thread decides which kernels run: the words of c10's local set of dispatch keys; null where

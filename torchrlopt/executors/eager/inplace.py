@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, packing
+from torchrlopt.executors.eager.kernels import cudnn, indirect, packing
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
@@ -34,7 +34,7 @@ _FRESH = frozenset(
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
         aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
         packing.TRANSPOSED, packing.LINEAR, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
-        linear_activation, cudnn.pixel_product,
+        linear_activation, cudnn.pixel_product, indirect.convolve,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})

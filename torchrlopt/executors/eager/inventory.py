@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, packing, pixels
+from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
@@ -90,6 +90,12 @@ def _packed(node: fx.Node) -> str | None:
         parts = ["convolution", node.args[7]]
     elif node.target == packing.CONVOLUTION_ADD:
         parts = ["convolution", "sum", node.args[10]]
+    elif node.target is indirect.convolve:
+        parts = [
+            "convolution",
+            "sum" if node.args[2] is not None else "",
+            indirect.activation_of(node.args[3]),
+        ]
     elif node.target == packing.TRANSPOSED:
         parts = ["transposed convolution", node.args[8]]
     else:

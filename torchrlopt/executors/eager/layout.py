@@ -11,11 +11,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, packing
+from torchrlopt.executors.eager.kernels import cudnn, indirect, packing
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
@@ -70,8 +71,8 @@ _ANY_STRIDES = frozenset(
 )  # fmt: skip
 
 
-# Position of the residual that a convolution adds.
-_ADDED = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2}
+# Position of the residual that a convolution adds, or of None.
+_ADDED: dict[Any, int] = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2, indirect.convolve: 2}
 
 # Operators that write a contiguous result whatever the strides of their operands are.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
@@ -136,8 +137,7 @@ class _Propagation:
             node.replace_input_with(x, self._to_channels_last(x))
         if node.target in _ADDED:
             other = node.args[_ADDED[node.target]]
-            assert isinstance(other, fx.Node)
-            if self._of(other) is not _Layout.CHANNELS_LAST:
+            if isinstance(other, fx.Node) and self._of(other) is not _Layout.CHANNELS_LAST:
                 node.replace_input_with(other, self._to_channels_last(other))
         self._layout[node] = _Layout.CHANNELS_LAST
 

@@ -1,4 +1,4 @@
-"""Convolutions with a weight that is ready before the call become oneDNN's packed, fused convolution.
+"""Convolutions with a weight that is ready before the call become packed, fused ones: our own or oneDNN's.
 
 `conv`, `conv -> activation`, `conv + residual` each become one call; the weight is packed by a call that
 depends on weights only and so moves to the prologue.
@@ -6,41 +6,16 @@ depends on weights only and so moves to the prologue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
-from torchrlopt.executors.lowering.fx_values import (
-    arguments,
-    ints,
-    shape_key,
-    static_shape,
-    tensor_of,
-)
-
-aten = torch.ops.aten
-_FORWARD = frozenset({aten.conv2d.default, aten.conv3d.default})
-
-
-@dataclass(frozen=True)
-class Site:
-    """One convolution: where it is and everything its packed form needs, sizes as plain ints."""
-
-    node: fx.Node
-    x: fx.Node
-    weight: fx.Node
-    bias: fx.Node | None
-    stride: list[int]
-    padding: list[int]
-    dilation: list[int]
-    output_padding: list[int] | None
-    groups: int
+from torchrlopt.executors.eager.kernels.sites import Site, site_of
+from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
 
 
 def select_convolutions(
@@ -59,68 +34,39 @@ def select_convolutions(
     packed: dict[Any, fx.Node] = {}
 
     def rewrite(site: Site) -> fx.Node:
+        if _is_ours(site, static):
+            return _rewrite_to_indirect(graph, site, packed)
         return _rewrite(graph, site, packed, finite)
 
-    return select(graph, lambda node: site_of(node, static, packing.can_pack), _pays, rewrite)
+    def pays(site: Site) -> bool:
+        return _is_ours(site, static) or _pays(site)
+
+    return select(graph, lambda node: site_of(node, static, packing.can_pack), pays, rewrite)
 
 
-def site_of(
-    node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
-) -> Site | None:
-    """The convolution at this node, when its weight is ready before the call and a kernel takes it.
-
-    Args:
-        node: any node.
-        static: the nodes that are the same at every call.
-        is_usable: whether there are such kernels for the dtype and device of a tensor.
-    """
-    if node.op != "call_function" or not (node.target is aten.convolution.default or node.target in _FORWARD):
-        return None
-    named = arguments(node)
-    x, weight, bias = named["input"], named["weight"], named["bias"]
-    values = [tensor_of(each) for each in (x, weight, node)]
-    if weight not in static or not all(map(is_usable, values)):
-        return None
-    if bias is not None and not is_usable(tensor_of(bias)):
-        return None
-    weight_shape = static_shape(weight)
-    dtypes = {value.dtype for value in (*values, tensor_of(bias)) if value is not None}
-    if weight_shape is None or 0 in weight_shape or len(weight_shape) not in (4, 5) or len(dtypes) != 1:
-        return None
-    rank = len(weight_shape) - 2
-    if len(shape_key(x) or ()) != rank + 2:
-        return None
-    window = [_per_axis(named[name], rank) for name in ("stride", "padding", "dilation")]
-    if any(each is None for each in window) or not isinstance(named["groups"], int):
-        return None
-    stride, padding, dilation = (each for each in window if each is not None)
-    output_padding = None
-    if named.get("transposed", False):
-        output_padding = _per_axis(named["output_padding"], rank)
-        if static_shape(x) is None or output_padding is None:
-            return None
-        if not _can_transpose(weight_shape, stride, output_padding, named["groups"]):
-            return None
-    return Site(node, x, weight, bias, stride, padding, dilation, output_padding, named["groups"])
+def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
+    """Whether a kernel of our own takes a convolution, with a bias that is ready before the call too."""
+    return (site.bias is None or site.bias in static) and indirect.takes(site)
 
 
-def _per_axis(value: Any, rank: int) -> list[int] | None:
-    """One int for each spatial axis; None for symbolic or negative ones."""
-    if not isinstance(value, list | tuple):
-        return None
-    numbers = ints(value)
-    if numbers is None or any(number < 0 for number in numbers):
-        return None
-    return numbers * rank if len(numbers) == 1 else numbers
-
-
-def _can_transpose(
-    weight: tuple[int, ...], stride: list[int], output_padding: list[int], groups: int
-) -> bool:
-    """False for what oneDNN lacks: depth-wise, three spatial axes, an output padding of a stride or more."""
-    if len(weight) != 4 or (groups > 1 and groups == weight[0]):
-        return False
-    return all(extra < step for extra, step in zip(output_padding, stride, strict=True))
+def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]) -> fx.Node:
+    """Put a call of our kernel where the last fused node was; returns it."""
+    key = (indirect.pack, site.weight, site.bias, site.groups > 1)
+    if key not in packed:
+        with graph.inserting_before(site.node):
+            packed[key] = graph.call_function(indirect.pack, (site.weight, site.bias, site.groups))
+        packed[key].meta["val"] = site.weight.meta["val"]
+        if ORIGIN in site.weight.meta:
+            packed[key].meta[ORIGIN] = site.weight.meta[ORIGIN]
+    last, epilogue, summand = site.node, NONE, None
+    residual = _residual(site)
+    if residual is not None:
+        last, summand = residual
+    user, found = fused_activation(last, is_finite=True)
+    if indirect.has_activation(found):
+        last, epilogue = user, found
+    args = (site.x, packed[key], summand, indirect.numbers_of(site, epilogue))
+    return replace(graph, site.node, last, indirect.convolve, args)
 
 
 def _pays(site: Site) -> bool:

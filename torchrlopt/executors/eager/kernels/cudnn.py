@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels.convolution import Site, site_of
 from torchrlopt.executors.eager.kernels.epilogues import added_value
 from torchrlopt.executors.eager.kernels.selection import (
     HALF,
@@ -35,6 +34,7 @@ from torchrlopt.executors.eager.kernels.selection import (
     replace,
     select,
 )
+from torchrlopt.executors.eager.kernels.sites import Site, site_of
 from torchrlopt.executors.lowering.fx_values import only_user, shape_key, static_shape, tensor_of
 
 aten = torch.ops.aten

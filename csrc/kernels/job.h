@@ -1,0 +1,51 @@
+// One convolution on its way to the threads, and what the kernels of each instruction set offer.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/convolution.h"
+
+namespace rlopt::kernels {
+
+struct Job {
+  const Convolution* given;
+  const float* in;
+  const float* packed;
+  const float* summand;
+  float* out;
+  const float* zeros;  // kMaxChannels of them
+};
+
+/// A range of equal pieces of work, of which each thread does some that follow on each other.
+struct Share {
+  int64_t first, last;
+};
+
+inline Share share_of(int64_t total, int thread, int num_threads) {
+  return {total * thread / num_threads, total * (thread + 1) / num_threads};
+}
+
+/// How the output channels are shared out among panels: in vectors, each panel as wide as the others or one
+/// vector narrower.
+struct Panels {
+  int64_t vectors, count;
+
+  Panels(int64_t out_channels, int64_t vector_size, int64_t widest)
+      : vectors((out_channels + vector_size - 1) / vector_size), count((vectors + widest - 1) / widest) {}
+  int64_t begin(int64_t panel) const { return vectors * panel / count; }
+  int64_t width(int64_t panel) const { return begin(panel + 1) - begin(panel); }
+};
+
+/// The kernels of one instruction set.
+struct Kernels {
+  const char* name;
+  int64_t vector_size;   // floats
+  int64_t widest_panel;  // vectors
+  void (*dense)(const Job&, int thread, int num_threads);
+  void (*depthwise)(const Job&, int thread, int num_threads);
+};
+
+/// Those that this machine has; null where it has none.
+const Kernels* kernels();
+
+}  // namespace rlopt::kernels

@@ -1,0 +1,67 @@
+#include "kernels/openmp.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+namespace rlopt::kernels {
+
+namespace {
+
+/// Functions that GNU's, LLVM's and Intel's OpenMP export.
+struct OpenMp {
+  void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
+  int (*thread)() = nullptr;
+  int (*count)() = nullptr;
+  int (*most)() = nullptr;
+  int (*is_parallel)() = nullptr;
+
+  bool is_loaded() const {
+    return parallel != nullptr && thread != nullptr && count != nullptr && most != nullptr &&
+           is_parallel != nullptr;
+  }
+};
+
+template <class Function>
+void find(const char* name, Function*& function) {
+  void* symbol = dlsym(RTLD_DEFAULT, name);
+  std::memcpy(&function, &symbol, sizeof(symbol));
+}
+
+const OpenMp& loaded() {
+  static const OpenMp found = [] {
+    OpenMp names;
+    find("GOMP_parallel", names.parallel);
+    find("omp_get_thread_num", names.thread);
+    find("omp_get_num_threads", names.count);
+    find("omp_get_max_threads", names.most);
+    find("omp_in_parallel", names.is_parallel);
+    return names;
+  }();
+  return found;
+}
+
+struct Call {
+  void (*run)(void*, int, int);
+  void* data;
+};
+
+}  // namespace
+
+void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data) {
+  if (num_threads <= 1 || !loaded().is_loaded()) return run(data, 0, 1);
+  Call call{run, data};
+  loaded().parallel(
+      [](void* given) {
+        const Call& each = *static_cast<const Call*>(given);
+        each.run(each.data, loaded().thread(), loaded().count());
+      },
+      &call, static_cast<unsigned>(num_threads), 0);
+}
+
+int num_threads() {
+  if (!loaded().is_loaded() || loaded().is_parallel() != 0) return 1;
+  return loaded().most();
+}
+
+}  // namespace rlopt::kernels
