@@ -78,3 +78,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
         if item.get_closest_marker("tensorrt") and not has_gpu:
             item.add_marker(pytest.mark.skip(reason="TensorRT needs a CUDA device"))
+
+
+@pytest.fixture
+def without_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor for which `csrc/kernels` has nothing: oneDNN computes what ours would."""
+    from torchrlopt.executors.eager.kernels import indirect
+
+    monkeypatch.setattr(indirect, "kernels", lambda: None)

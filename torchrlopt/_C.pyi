@@ -232,3 +232,42 @@ class BoundCall:
     ) -> None: ...
     def __call__(self, values: tuple[Any, ...]) -> Any | None: ...
     def end(self) -> None: ...
+
+MOST_KERNEL_CHANNELS: int
+
+def kernel_instructions() -> str: ...
+def packed_convolution_size(
+    out_channels: int, in_channels: int, num_taps: int, is_depthwise: bool
+) -> int: ...
+
+class ImageKernels:
+    def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
+    def pack(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        out_channels: int,
+        in_channels: int,
+        num_taps: int,
+        is_depthwise: bool,
+        packed: torch.Tensor,
+    ) -> None: ...
+    def convolve(
+        self,
+        x: torch.Tensor,
+        packed: torch.Tensor,
+        summand: torch.Tensor | None,
+        numbers: tuple[float, ...],
+        room: torch.Tensor | None = None,
+        first_channel: int = 0,
+    ) -> torch.Tensor | None: ...
+    def pool(
+        self,
+        x: torch.Tensor,
+        numbers: tuple[int, ...],
+        room: torch.Tensor | None = None,
+        first_channel: int = 0,
+    ) -> torch.Tensor | None: ...
+    def linear(
+        self, x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]
+    ) -> torch.Tensor | None: ...

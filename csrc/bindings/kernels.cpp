@@ -1,22 +1,24 @@
 // Convolutions of csrc/kernels for tensors. A call takes tensor objects and gives a new one.
+#include <algorithm>
 #include <array>
 #include <optional>
 
 #include "bindings/bind.h"
 #include "bindings/torch_functions.h"
 #include "kernels/convolution.h"
-#include "kernels/openmp.h"
 
 namespace rlopt {
 
 namespace {
 
-constexpr int64_t kRank = 4;
+constexpr size_t kRank = 4;
+constexpr size_t kMostAxes = 8;
 using Sizes = std::array<int64_t, kRank>;
 
-/// Sizes and strides of an image, and where it lies.
-struct Image {
-  Sizes sizes, strides;
+/// Sizes and strides of a tensor, and where it lies. They belong to the tensor.
+struct View {
+  size_t rank;
+  const int64_t *sizes, *strides;
   float* data;
 };
 
@@ -30,20 +32,18 @@ class Tensors {
   }
 
   /// Nothing for what is no plain tensor. Its type of numbers is what the caller says.
-  std::optional<Image> image(PyObject* object) const {
+  std::optional<View> view(PyObject* object) const {
     if (Py_TYPE(object) != type_) return std::nullopt;
     const void* tensor = tensor_at(object, offset_);
-    int64_t dim = -1;
-    const int64_t *sizes = nullptr, *strides = nullptr;
-    Image found{};
+    int64_t rank = -1;
+    View found{};
     void* data = nullptr;
-    if (torch_.dim(tensor, &dim) != 0 || dim != kRank ||
-        torch_.sizes(tensor, static_cast<void*>(&sizes)) != 0 ||
-        torch_.strides(tensor, static_cast<void*>(&strides)) != 0 ||
+    if (torch_.dim(tensor, &rank) != 0 || rank < 1 || rank > static_cast<int64_t>(kMostAxes) ||
+        torch_.sizes(tensor, static_cast<void*>(&found.sizes)) != 0 ||
+        torch_.strides(tensor, static_cast<void*>(&found.strides)) != 0 ||
         torch_.data_ptr(tensor, static_cast<void*>(&data)) != 0)
       return std::nullopt;
-    std::copy_n(sizes, kRank, found.sizes.begin());
-    std::copy_n(strides, kRank, found.strides.begin());
+    found.rank = static_cast<size_t>(rank);
     found.data = static_cast<float*>(data);
     return found;
   }
@@ -56,18 +56,21 @@ class Tensors {
     return static_cast<float*>(data);
   }
 
-  /// A new image in channels_last.
-  py::object make(const Sizes& sizes, float*& data) const {
-    const Sizes strides{sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
+  /// As many as an operator of PyTorch would use here.
+  int num_threads() const { return torch_.is_in_parallel() ? 1 : torch_.num_threads(); }
+
+  /// A new tensor with these sizes and strides.
+  py::object make(size_t rank, const int64_t* sizes, const int64_t* strides, float*& data) const {
     void* made = nullptr;
     void* place = nullptr;
     constexpr int32_t kCpu = 0;
-    if (torch_.empty(kRank, sizes.data(), strides.data(), torch_.float32(), kCpu, 0, &made) != 0)
+    if (torch_.empty(static_cast<int64_t>(rank), sizes, strides, torch_.float32(), kCpu, 0, &made) != 0)
       throw std::bad_alloc();
     auto object = py::reinterpret_steal<py::object>(torch_.wrap(made));
-    if (torch_.data_ptr(made, static_cast<void*>(&place)) != 0) place = nullptr;
+    const bool is_read = torch_.data_ptr(made, static_cast<void*>(&place)) == 0;
     torch_.forget(made);
     if (!object) throw py::error_already_set();
+    if (!is_read) throw py::value_error("this PyTorch cannot be read from C++");
     data = static_cast<float*>(place);
     return object;
   }
@@ -76,15 +79,6 @@ class Tensors {
   const TorchFunctions& torch_ = TorchFunctions::loaded();
   PyTypeObject* type_;
   size_t offset_;
-};
-
-/// What a call needs beside its tensors.
-struct Window {
-  int64_t out_channels, kernel_height, kernel_width;
-  std::array<int64_t, 2> stride, padding, dilation;
-  bool is_depthwise;
-  kernels::Activation activation;
-  float low, high;
 };
 
 int64_t integer(const py::tuple& items, Py_ssize_t at) {
@@ -99,82 +93,179 @@ float number(const py::tuple& items, Py_ssize_t at) {
   return static_cast<float>(value);
 }
 
-Window window_of(const py::tuple& items) {
-  constexpr Py_ssize_t kItems = 13;
-  if (PyTuple_GET_SIZE(items.ptr()) != kItems) throw py::value_error("a window has 13 numbers");
-  const int64_t activation = integer(items, 10);
-  if (activation < 0 || activation >= kernels::kNumActivations) throw py::value_error("no such activation");
-  return {integer(items, 0),
-          integer(items, 1),
-          integer(items, 2),
-          {integer(items, 3), integer(items, 4)},
-          {integer(items, 5), integer(items, 6)},
-          {integer(items, 7), integer(items, 8)},
-          integer(items, 9) != 0,
-          static_cast<kernels::Activation>(activation),
-          number(items, 11),
-          number(items, 12)};
+Sizes channels_last(const Sizes& sizes) {
+  return {sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
 }
 
-int64_t outputs_of(int64_t size, int64_t padding, int64_t dilation, int64_t kernel, int64_t stride) {
-  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
-  return room < 0 ? 0 : room / stride + 1;
+/// Whether it has no element: then its strides say nothing.
+bool is_empty(const View& tensor) {
+  return std::any_of(tensor.sizes, tensor.sizes + tensor.rank, [](int64_t size) { return size == 0; });
 }
 
-bool is_dense_image(const Image& image, const Sizes& sizes) {
-  const Sizes strides{sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
-  for (size_t i = 0; i < sizes.size(); ++i)
-    if (image.sizes[i] != sizes[i] || (sizes[i] > 1 && image.strides[i] != strides[i])) return false;
+/// Whether a tensor has these sizes, and its pixels follow on each other as many elements apart.
+bool has_pixels(const View& image, const Sizes& sizes, int64_t pixel_stride) {
+  const Sizes strides{sizes[2] * sizes[3] * pixel_stride, 1, sizes[3] * pixel_stride, pixel_stride};
+  if (image.rank != kRank || !std::equal(sizes.begin(), sizes.end(), image.sizes)) return false;
+  if (is_empty(image)) return true;
+  for (size_t i = 0; i < kRank; ++i)
+    if (sizes[i] > 1 && image.strides[i] != strides[i]) return false;
   return true;
+}
+
+/// Number of windows along an axis. A pool may end with one that is not whole, as ATen has it.
+int64_t windows_of(int64_t size, int64_t padding, int64_t dilation, int64_t kernel, int64_t stride,
+                   bool is_ceiled) {
+  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
+  if (room < 0) return 0;
+  const int64_t whole = room / stride + 1;
+  const bool is_started = is_ceiled && room % stride != 0 && whole * stride < size + padding;
+  return whole + (is_started ? 1 : 0);
+}
+
+/// The input and the windows over it, from out channels, kernel, stride, padding, dilation (two each).
+kernels::Convolution geometry(const View& in, const py::tuple& numbers, bool is_ceiled) {
+  kernels::Convolution given{};
+  given.images = in.sizes[0];
+  given.channels = in.sizes[1];
+  given.height = in.sizes[2];
+  given.width = in.sizes[3];
+  given.image_stride = in.strides[0];
+  given.channel_stride = in.sizes[1] > 1 ? in.strides[1] : 1;
+  given.row_stride = in.strides[2];
+  given.pixel_stride = in.strides[3];
+  given.out_channels = integer(numbers, 0);
+  given.kernel_height = integer(numbers, 1);
+  given.kernel_width = integer(numbers, 2);
+  given.stride_y = integer(numbers, 3);
+  given.stride_x = integer(numbers, 4);
+  given.pad_y = integer(numbers, 5);
+  given.pad_x = integer(numbers, 6);
+  given.dilation_y = integer(numbers, 7);
+  given.dilation_x = integer(numbers, 8);
+  given.out_height =
+      windows_of(given.height, given.pad_y, given.dilation_y, given.kernel_height, given.stride_y, is_ceiled);
+  given.out_width =
+      windows_of(given.width, given.pad_x, given.dilation_x, given.kernel_width, given.stride_x, is_ceiled);
+  return given;
+}
+
+kernels::Activation activation_of(const py::tuple& numbers, Py_ssize_t at) {
+  const int64_t activation = integer(numbers, at);
+  if (activation < 0 || activation >= kernels::kNumActivations) throw py::value_error("no such activation");
+  return static_cast<kernels::Activation>(activation);
+}
+
+void check_length(const py::tuple& numbers, Py_ssize_t length) {
+  if (PyTuple_GET_SIZE(numbers.ptr()) != length) throw py::value_error("another number of numbers");
+}
+
+/// A new image for the result, or the channels of `room` from `first_channel` on.
+py::object place_for(const Tensors& tensors, kernels::Convolution& given, const py::object& room,
+                     int64_t first_channel, float*& out) {
+  const Sizes sizes{given.images, given.out_channels, given.out_height, given.out_width};
+  if (room.is_none()) {
+    const Sizes strides = channels_last(sizes);
+    given.out_pixel_stride = given.out_channels;
+    return tensors.make(kRank, sizes.data(), strides.data(), out);
+  }
+  const std::optional<View> whole = tensors.view(room.ptr());
+  if (!whole || whole->rank != kRank) throw py::value_error("the room for a result is no image");
+  const int64_t channels = whole->sizes[1];
+  if (first_channel < 0 || first_channel + given.out_channels > channels ||
+      !has_pixels(*whole, {sizes[0], channels, sizes[2], sizes[3]}, channels))
+    throw py::value_error("the result does not fit into the room for it");
+  given.out_pixel_stride = channels;
+  out = whole->data + first_channel;
+  return room;
 }
 
 /// None where an image does not lie as the kernels read it, or is no plain tensor.
 py::object convolve(const Tensors& tensors, const py::object& x, const py::object& packed,
-                    const py::object& summand, const py::tuple& numbers) {
-  const std::optional<Image> in = tensors.image(x.ptr());
-  if (!in || (in->sizes[1] > 1 && in->strides[1] != 1)) return py::none();
-  const Window window = window_of(numbers);
-  const int64_t height =
-      outputs_of(in->sizes[2], window.padding[0], window.dilation[0], window.kernel_height, window.stride[0]);
-  const int64_t width =
-      outputs_of(in->sizes[3], window.padding[1], window.dilation[1], window.kernel_width, window.stride[1]);
-  const Sizes sizes{in->sizes[0], window.out_channels, height, width};
+                    const py::object& summand, const py::tuple& numbers, const py::object& room,
+                    int64_t first_channel) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  if (!in || in->rank != kRank) return py::none();
+  check_length(numbers, 13);
+  kernels::Convolution given = geometry(*in, numbers, false);
+  given.is_depthwise = integer(numbers, 9) != 0;
+  given.activation = activation_of(numbers, 10);
+  given.low = number(numbers, 11);
+  given.high = number(numbers, 12);
+  if (given.channel_stride != 1 && !is_empty(*in) && !kernels::takes_any_strides(given)) return py::none();
   const float* added = nullptr;
   if (!summand.is_none()) {
-    const std::optional<Image> other = tensors.image(summand.ptr());
-    if (!other || !is_dense_image(*other, sizes)) return py::none();
+    const std::optional<View> other = tensors.view(summand.ptr());
+    const Sizes sizes{given.images, given.out_channels, given.out_height, given.out_width};
+    if (!other || !has_pixels(*other, sizes, given.out_channels)) return py::none();
     added = other->data;
   }
   const float* const weight = tensors.data(packed.ptr());
   float* out = nullptr;
-  py::object result = tensors.make(sizes, out);
-  const kernels::Convolution given{
-      .images = sizes[0],
-      .height = in->sizes[2],
-      .width = in->sizes[3],
-      .channels = in->sizes[1],
-      .image_stride = in->strides[0],
-      .row_stride = in->strides[2],
-      .pixel_stride = in->strides[3],
-      .out_height = height,
-      .out_width = width,
-      .out_channels = window.out_channels,
-      .kernel_height = window.kernel_height,
-      .kernel_width = window.kernel_width,
-      .stride_y = window.stride[0],
-      .stride_x = window.stride[1],
-      .pad_y = window.padding[0],
-      .pad_x = window.padding[1],
-      .dilation_y = window.dilation[0],
-      .dilation_x = window.dilation[1],
-      .is_depthwise = window.is_depthwise,
-      .activation = window.activation,
-      .low = window.low,
-      .high = window.high,
-  };
-  if (sizes[0] * sizes[1] * height * width > 0) {
+  py::object result = place_for(tensors, given, room, first_channel, out);
+  if (given.images * given.out_channels * given.out_height * given.out_width > 0) {
     const py::gil_scoped_release release;
-    kernels::convolve(given, in->data, weight, added, out, kernels::num_threads());
+    kernels::convolve(given, in->data, weight, added, out, tensors.num_threads());
+  }
+  return result;
+}
+
+/// None where the image does not lie as the kernels read it, or is no plain tensor.
+py::object pool(const Tensors& tensors, const py::object& x, const py::tuple& numbers, const py::object& room,
+                int64_t first_channel) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  if (!in || in->rank != kRank) return py::none();
+  check_length(numbers, 11);
+  kernels::Convolution given = geometry(*in, numbers, integer(numbers, 9) != 0);
+  given.out_channels = given.channels;
+  const int64_t kind = integer(numbers, 10);
+  if (kind < 0 || kind > static_cast<int64_t>(kernels::Pool::kMeanOfInside))
+    throw py::value_error("no such pool");
+  if (given.channel_stride != 1 && !is_empty(*in)) return py::none();
+  float* out = nullptr;
+  py::object result = place_for(tensors, given, room, first_channel, out);
+  if (given.images * given.out_channels * given.out_height * given.out_width > 0) {
+    const py::gil_scoped_release release;
+    kernels::pool(given, static_cast<kernels::Pool>(kind), in->data, out, tensors.num_threads());
+  }
+  return result;
+}
+
+/// x[..., in] to [..., out], dense; None where x is not dense or no plain tensor.
+py::object linear(const Tensors& tensors, const py::object& x, const py::object& packed,
+                  const py::tuple& numbers) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  if (!in) return py::none();
+  check_length(numbers, 4);
+  std::array<int64_t, kMostAxes> sizes{}, strides{};
+  const size_t last = in->rank - 1;
+  int64_t rows = 1, expected = 1, outputs = integer(numbers, 0), stride = outputs;
+  for (size_t i = in->rank; i-- > 0;) {
+    if (in->sizes[i] != 1 && in->strides[i] != expected && !is_empty(*in)) return py::none();
+    expected *= in->sizes[i];
+    sizes[i] = i == last ? outputs : in->sizes[i];
+    if (i == last) {
+      strides[i] = 1;
+      continue;
+    }
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+    rows *= sizes[i];
+  }
+  kernels::Convolution given{};
+  given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
+  given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
+  given.width = given.out_width = rows;
+  given.channels = given.pixel_stride = in->sizes[last];
+  given.out_channels = given.out_pixel_stride = outputs;
+  given.activation = activation_of(numbers, 1);
+  given.low = number(numbers, 2);
+  given.high = number(numbers, 3);
+  const float* const weight = tensors.data(packed.ptr());
+  float* out = nullptr;
+  py::object result = tensors.make(in->rank, sizes.data(), strides.data(), out);
+  if (rows * outputs > 0) {
+    const py::gil_scoped_release release;
+    kernels::convolve(given, in->data, weight, nullptr, out, tensors.num_threads());
   }
   return result;
 }
@@ -205,7 +296,13 @@ void bind_kernels(py::module_& m) {
           py::arg("num_taps"), py::arg("is_depthwise"), py::arg("packed"),
           "Write the packed form of contiguous tensors.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
-           "The result in channels_last; None where x or the summand does not lie so or is no plain tensor.");
+           py::arg("room") = py::none(), py::arg("first_channel") = 0,
+           "The result in channels_last, or the image into which it was written; None where x or the summand "
+           "does not lie so or is no plain tensor.")
+      .def("pool", &pool, py::arg("x"), py::arg("numbers"), py::arg("room") = py::none(),
+           py::arg("first_channel") = 0, "A pool, in the same way.")
+      .def("linear", &linear, py::arg("x"), py::arg("packed"), py::arg("numbers"),
+           "The product of the last axis; None where x is not dense or no plain tensor.");
 }
 
 }  // namespace rlopt

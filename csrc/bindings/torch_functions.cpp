@@ -29,6 +29,8 @@ const TorchFunctions& TorchFunctions::loaded() {
     find(torch, "aoti_torch_empty_strided", found.empty);
     find(torch, "aoti_torch_delete_tensor_object", found.forget);
     find(torch, "aoti_torch_dtype_float32", found.float32);
+    find(torch, "_ZN2at15get_num_threadsEv", found.num_threads);
+    find(torch, "_ZN2at18in_parallel_regionEv", found.is_in_parallel);
     find(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", found.wrap);
     return found;
   }();

@@ -28,6 +28,8 @@ struct TorchFunctions {
   int32_t (*forget)(void*) = nullptr;        // deletes it
   PyObject* (*wrap)(const void*) = nullptr;  // THPVariable_Wrap(const at::TensorBase&)
   int32_t (*float32)() = nullptr;
+  int (*num_threads)() = nullptr;      // at::get_num_threads()
+  bool (*is_in_parallel)() = nullptr;  // at::in_parallel_region()
 
   static const TorchFunctions& loaded();
   bool has_layout() const { return dim != nullptr && sizes != nullptr && strides != nullptr; }
@@ -35,7 +37,7 @@ struct TorchFunctions {
   bool has_facts() const { return has_layout() && requires_grad != nullptr; }
   bool has_new() const {
     return data_ptr != nullptr && has_layout() && empty != nullptr && forget != nullptr && wrap != nullptr &&
-           float32 != nullptr;
+           float32 != nullptr && num_threads != nullptr && is_in_parallel != nullptr;
   }
 };
 

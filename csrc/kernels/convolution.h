@@ -23,11 +23,12 @@ enum class Activation : int {
 };
 constexpr int kNumActivations = 8;
 
-/// Sizes in elements. The channels of a pixel are next to each other; images, rows and pixels lie anywhere.
+/// Strides are in elements.
 struct Convolution {
   int64_t images, height, width, channels;
-  int64_t image_stride, row_stride, pixel_stride;  // of the input
-  int64_t out_height, out_width, out_channels;     // the output is dense
+  int64_t image_stride, row_stride, pixel_stride, channel_stride;  // of the input
+  int64_t out_height, out_width, out_channels;
+  int64_t out_pixel_stride;  // from each output pixel to the next, also behind a row and an image
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   bool is_depthwise;
@@ -50,10 +51,30 @@ size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, 
 void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
           bool is_depthwise, float* packed);
 
+/// With fewer channels than this, and no dilation, the input may lie in any way. With more of them, the
+/// channels of a pixel have to be next to each other.
+constexpr int64_t kFewChannels = 8;
+
+inline bool takes_any_strides(const Convolution& given) {
+  return given.channels < kFewChannels && !given.is_depthwise && given.dilation_x == 1 &&
+         given.num_taps() > 1;
+}
+
 /// Computes out = activation(conv(in) + bias + summand).
 ///
-/// `summand` lies as `out` does, or is null. In up to `num_threads` threads of the OpenMP that is loaded.
+/// `summand` is a dense image in channels_last, or null. In up to `num_threads` threads of the OpenMP that is
+/// loaded. Throws std::bad_alloc.
 void convolve(const Convolution& given, const float* in, const float* packed, const float* summand,
               float* out, int num_threads);
+
+/// What a pool makes of the pixels under its window.
+enum class Pool : int {
+  kMax = 0,           // NaN where one is
+  kMean = 1,          // over the window, with what is padded
+  kMeanOfInside = 2,  // over the pixels of the image only
+};
+
+/// Computes the pool of an image. Of `given`, what belongs to weights and activations is not read.
+void pool(const Convolution& given, Pool kind, const float* in, float* out, int num_threads);
 
 }  // namespace rlopt::kernels

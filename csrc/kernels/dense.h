@@ -1,5 +1,11 @@
 // Dense convolutions. Included once for each instruction set, behind vectors.h.
 
+/// Whether each output pixel is made of one pixel, all in one row: a product of matrices.
+inline bool is_row(const Convolution& given) {
+  return given.out_height == 1 && given.num_taps() == 1 && given.out_width == given.width &&
+         given.pad_y == 0 && given.pad_x == 0;
+}
+
 /// Where the kernel lies over some output pixels that follow on each other.
 template <int kPixels>
 struct Windows {
@@ -7,6 +13,10 @@ struct Windows {
 
   /// The last pixel is repeated where there are fewer than kPixels.
   Windows(const Convolution& given, int64_t first, int64_t count) {
+    if (is_row(given)) {
+      for (int64_t i = 0; i < kPixels; ++i) y[i] = 0, x[i] = first + (i < count ? i : count - 1);
+      return;
+    }
     int64_t row = first / given.out_width, column = first % given.out_width;
     for (int64_t i = 0; i < kPixels; ++i) {
       y[i] = row * given.stride_y - given.pad_y;
@@ -53,17 +63,18 @@ void dense_tile(const Job& job, const float* image, const float* weight, const f
     }
   }
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t at = (place + i) * given.out_channels + channel;
+    float* const out = job.out + (place + i) * given.out_pixel_stride + channel;
+    const float* const summand = job.summand + (place + i) * given.out_channels + channel;
     for (int j = 0; j < kVectors; ++j) {
-      const int64_t left = given.out_channels - channel - j * kVector, begin = at + j * kVector;
+      const int64_t begin = j * kVector, left = given.out_channels - channel - begin;
       Vector sum = sums[i][j];
       if (job.summand != nullptr)
-        sum += left >= kVector ? load(job.summand + begin) : load_some(job.summand + begin, left);
+        sum += left >= kVector ? load(summand + begin) : load_some(summand + begin, left);
       sum = activate(sum, given.activation, given.low, given.high);
       if (left >= kVector)
-        store(job.out + begin, sum);
+        store(out + begin, sum);
       else
-        store_some(job.out + begin, sum, left);
+        store_some(out + begin, sum, left);
     }
   }
 }
@@ -83,18 +94,23 @@ void dense_panel(const Job& job, int64_t panel_begin, const float* weight, int64
 /// Output pixels of a tile, by the vectors of its panel: as many as the registers hold.
 constexpr int kTilePixels[] = {0, RLOPT_PIXELS};
 
+/// So many pixels are computed one by one: weights come from memory longer than a tile takes.
+constexpr int64_t kFewPixels = 2;
+
 void dense(const Job& job, int thread, int num_threads) {
   const Convolution& given = *job.given;
   const Panels panels(given.out_channels, kVector, kWidestPanel);
   const int64_t pixels = given.out_height * given.out_width;
   const int64_t terms = given.num_taps() * given.channels;
+  const bool is_few = pixels <= kFewPixels;
   const float* const weights = job.packed + panels.vectors * kVector;
   // The work is counted in output vectors, and cut between tiles.
   const Share share = share_of(given.images * panels.vectors * pixels, thread, num_threads);
   int64_t before = 0;
   for (int64_t image = 0; image < given.images; ++image) {
     for (int64_t panel = 0; panel < panels.count; ++panel) {
-      const int64_t width = panels.width(panel), size = width * pixels, tile = kTilePixels[width];
+      const int64_t width = panels.width(panel), size = width * pixels;
+      const int64_t tile = is_few ? 1 : kTilePixels[width];
       const auto cut = [&](int64_t at) {
         const int64_t inside = std::clamp<int64_t>(at - before, 0, size) / width;
         return inside == pixels ? (pixels + tile - 1) / tile : inside / tile;

@@ -14,6 +14,7 @@ struct Job {
   const float* summand;
   float* out;
   const float* zeros;  // kMaxChannels of them
+  Pool pool = Pool::kMax;
 };
 
 /// A range of equal pieces of work, of which each thread does some that follow on each other.
@@ -43,9 +44,13 @@ struct Kernels {
   int64_t widest_panel;  // vectors
   void (*dense)(const Job&, int thread, int num_threads);
   void (*depthwise)(const Job&, int thread, int num_threads);
+  void (*pool)(const Job&, int thread, int num_threads);
 };
 
 /// Those that this machine has; null where it has none.
 const Kernels* kernels();
+
+/// Those for images of so many channels, of which the others compute a vector at least.
+const Kernels* kernels_of(int64_t channels);
 
 }  // namespace rlopt::kernels

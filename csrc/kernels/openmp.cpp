@@ -13,13 +13,8 @@ struct OpenMp {
   void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
   int (*thread)() = nullptr;
   int (*count)() = nullptr;
-  int (*most)() = nullptr;
-  int (*is_parallel)() = nullptr;
 
-  bool is_loaded() const {
-    return parallel != nullptr && thread != nullptr && count != nullptr && most != nullptr &&
-           is_parallel != nullptr;
-  }
+  bool is_loaded() const { return parallel != nullptr && thread != nullptr && count != nullptr; }
 };
 
 template <class Function>
@@ -34,8 +29,6 @@ const OpenMp& loaded() {
     find("GOMP_parallel", names.parallel);
     find("omp_get_thread_num", names.thread);
     find("omp_get_num_threads", names.count);
-    find("omp_get_max_threads", names.most);
-    find("omp_in_parallel", names.is_parallel);
     return names;
   }();
   return found;
@@ -57,11 +50,6 @@ void in_parallel(int num_threads, void (*run)(void* data, int thread, int count)
         each.run(each.data, loaded().thread(), loaded().count());
       },
       &call, static_cast<unsigned>(num_threads), 0);
-}
-
-int num_threads() {
-  if (!loaded().is_loaded() || loaded().is_parallel() != 0) return 1;
-  return loaded().most();
 }
 
 }  // namespace rlopt::kernels

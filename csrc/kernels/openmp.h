@@ -8,7 +8,4 @@ namespace rlopt::kernels {
 /// loaded. Each sees the number of threads that there really are.
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data);
 
-/// As many threads as PyTorch uses for an operator: 1 inside of a parallel region.
-int num_threads();
-
 }  // namespace rlopt::kernels

@@ -10,15 +10,28 @@ constexpr int64_t kVector = RLOPT_VECTOR;
 inline Vector load(const float* from) { return *reinterpret_cast<const Loose*>(from); }
 inline void store(float* to, Vector value) { *reinterpret_cast<Loose*>(to) = value; }
 
-/// The first `count` lanes.
+#if RLOPT_VECTOR == 16
+inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1U << count) - 1U); }
+/// The first `count` lanes, which are not all.
 inline Vector load_some(const float* from, int64_t count) {
-  Vector value = {};
-  for (int64_t lane = 0; lane < count; ++lane) value[lane] = from[lane];
-  return value;
+  return reinterpret_cast<Vector>(_mm512_maskz_loadu_ps(first_lanes(count), from));
 }
 inline void store_some(float* to, Vector value, int64_t count) {
-  for (int64_t lane = 0; lane < count; ++lane) to[lane] = value[lane];
+  _mm512_mask_storeu_ps(to, first_lanes(count), reinterpret_cast<__m512>(value));
 }
+#else
+constexpr int32_t kLanes[2 * RLOPT_VECTOR] = {-1, -1, -1, -1, -1, -1, -1, -1};
+inline __m256i first_lanes(int64_t count) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kLanes + RLOPT_VECTOR - count));
+}
+/// The first `count` lanes, which are not all.
+inline Vector load_some(const float* from, int64_t count) {
+  return reinterpret_cast<Vector>(_mm256_maskload_ps(from, first_lanes(count)));
+}
+inline void store_some(float* to, Vector value, int64_t count) {
+  _mm256_maskstore_ps(to, first_lanes(count), reinterpret_cast<__m256>(value));
+}
+#endif
 
 /// Numbers stay numbers and NaN stays NaN.
 inline Vector at_least(Vector value, float bound) { return value < bound ? Vector{} + bound : value; }

@@ -3,11 +3,14 @@
 // Each set is compiled under a target of its own, behind all headers: what is inline in a header must not be
 // compiled for a processor that this one may not be.
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "kernels/job.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+
+#include <immintrin.h>
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
@@ -15,16 +18,19 @@ namespace rlopt::kernels {
 namespace avx512 {
 #define RLOPT_VECTOR 16
 #define RLOPT_PIXELS 14, 14, 8, 7
-#define RLOPT_DENSE_PANELS                                              \
-  if (width == 4) dense_panel<7, 4>(job, begin, weight, image, tiles);  \
-  if (width == 3) dense_panel<8, 3>(job, begin, weight, image, tiles);  \
-  if (width == 2) dense_panel<14, 2>(job, begin, weight, image, tiles); \
-  if (width == 1) dense_panel<14, 1>(job, begin, weight, image, tiles);
+#define RLOPT_DENSE(pixels, vectors) dense_panel<pixels, vectors>(job, begin, weight, image, tiles)
+#define RLOPT_DENSE_PANELS                                         \
+  if (width == 4) is_few ? RLOPT_DENSE(1, 4) : RLOPT_DENSE(7, 4);  \
+  if (width == 3) is_few ? RLOPT_DENSE(1, 3) : RLOPT_DENSE(8, 3);  \
+  if (width == 2) is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(14, 2); \
+  if (width == 1) is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(14, 1);
 constexpr int64_t kWidestPanel = 4;
 #include "kernels/vectors.h"
 // behind it:
 #include "kernels/dense.h"
 #include "kernels/depthwise.h"
+// and its loops:
+#include "kernels/pool.h"
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
 #undef RLOPT_DENSE_PANELS
@@ -38,14 +44,16 @@ namespace rlopt::kernels {
 namespace avx2 {
 #define RLOPT_VECTOR 8
 #define RLOPT_PIXELS 12, 6
-#define RLOPT_DENSE_PANELS                                             \
-  if (width == 2) dense_panel<6, 2>(job, begin, weight, image, tiles); \
-  if (width == 1) dense_panel<12, 1>(job, begin, weight, image, tiles);
+#define RLOPT_DENSE_PANELS                                        \
+  if (width == 2) is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(6, 2); \
+  if (width == 1) is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(12, 1);
 constexpr int64_t kWidestPanel = 2;
 #include "kernels/vectors.h"
 // behind it:
 #include "kernels/dense.h"
 #include "kernels/depthwise.h"
+// and its loops:
+#include "kernels/pool.h"
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
 #undef RLOPT_DENSE_PANELS
@@ -55,10 +63,15 @@ constexpr int64_t kWidestPanel = 2;
 
 namespace rlopt::kernels {
 
+namespace {
+
+constexpr Kernels kAvx512{"avx512",      avx512::kVector,   avx512::kWidestPanel,
+                          avx512::dense, avx512::depthwise, avx512::pool};
+constexpr Kernels kAvx2{"avx2", avx2::kVector, avx2::kWidestPanel, avx2::dense, avx2::depthwise, avx2::pool};
+
+}  // namespace
+
 const Kernels* kernels() {
-  static constexpr Kernels kAvx512{"avx512", avx512::kVector, avx512::kWidestPanel, avx512::dense,
-                                   avx512::depthwise};
-  static constexpr Kernels kAvx2{"avx2", avx2::kVector, avx2::kWidestPanel, avx2::dense, avx2::depthwise};
   static const Kernels* const chosen = []() -> const Kernels* {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
@@ -73,6 +86,10 @@ const Kernels* kernels() {
   return chosen;
 }
 
+const Kernels* kernels_of(int64_t channels) {
+  return kernels() != nullptr && channels < kernels()->vector_size ? &kAvx2 : kernels();
+}
+
 }  // namespace rlopt::kernels
 
 #else
@@ -80,6 +97,7 @@ const Kernels* kernels() {
 namespace rlopt::kernels {
 
 const Kernels* kernels() { return nullptr; }
+const Kernels* kernels_of(int64_t) { return nullptr; }
 
 }  // namespace rlopt::kernels
 

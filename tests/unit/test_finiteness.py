@@ -20,9 +20,12 @@ from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.options import Options
 
-pytestmark = pytest.mark.skipif(
-    not packing.can_pack(torch.ones(1)), reason="this build of PyTorch has no oneDNN kernels"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not packing.can_pack(torch.ones(1)), reason="this build of PyTorch has no oneDNN kernels"
+    ),
+    pytest.mark.usefixtures("without_own_kernels"),  # which are right for every operand
+]
 
 NAN, INF = float("nan"), float("inf")
 

@@ -34,7 +34,8 @@ _FRESH = frozenset(
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
         aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
         packing.TRANSPOSED, packing.LINEAR, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
-        linear_activation, cudnn.pixel_product, indirect.convolve,
+        linear_activation, cudnn.pixel_product, indirect.convolve, indirect.linear,
+        indirect.joined,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})

@@ -20,7 +20,7 @@ _PLAIN = {
     "matmul": "product", "scaled_dot_product_attention": "attention",
 }  # fmt: skip
 
-_ON_CUDA: dict[Any, str] = {
+_WITHOUT_EPILOGUE: dict[Any, str] = {
     cudnn.RELU: "convolution + relu",
     torch.cudnn_convolution_relu: "convolution + relu",
     cudnn.ADD_RELU: "convolution + sum + relu",
@@ -28,6 +28,7 @@ _ON_CUDA: dict[Any, str] = {
     cudnn.pixel_product: "convolution",
     pixels.max_pool: "max pool",
     pixels.pixel_mean: "mean",
+    indirect.pool: "pool",
 }
 
 
@@ -80,8 +81,8 @@ def inventory(graph: fx.Graph) -> Inventory:
 
 def _packed(node: fx.Node) -> str | None:
     """What a kernel of our choice computes; None for any other call."""
-    if node.target in _ON_CUDA:
-        return _ON_CUDA[node.target]
+    if node.target in _WITHOUT_EPILOGUE:
+        return _WITHOUT_EPILOGUE[node.target]
     if node.target is linear_activation:
         return "linear + gelu" if node.args[3] else "linear + relu"
     if node.target == packing.LINEAR:
@@ -90,6 +91,8 @@ def _packed(node: fx.Node) -> str | None:
         parts = ["convolution", node.args[7]]
     elif node.target == packing.CONVOLUTION_ADD:
         parts = ["convolution", "sum", node.args[10]]
+    elif node.target is indirect.linear:
+        parts = ["linear", indirect.activation_of(node.args[2])]
     elif node.target is indirect.convolve:
         parts = [
             "convolution",

@@ -133,7 +133,8 @@ class _Propagation:
     def _visit_packed(self, node: fx.Node) -> None:
         x = node.args[0]
         assert isinstance(x, fx.Node)
-        if self._of(x) is _Layout.ORIGINAL:
+        reads_any = node.target is indirect.convolve and not indirect.needs_channels_last(node)
+        if self._of(x) is _Layout.ORIGINAL and not reads_any:
             node.replace_input_with(x, self._to_channels_last(x))
         if node.target in _ADDED:
             other = node.args[_ADDED[node.target]]

@@ -24,6 +24,7 @@ from torchrlopt.executors.eager.kernels.convolution import select_convolutions
 from torchrlopt.executors.eager.kernels.cublas import select_cublas_linears
 from torchrlopt.executors.eager.kernels.cudnn import select_cudnn_convolutions
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
+from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
@@ -222,6 +223,7 @@ def _use_pixel_kernels(program: Program) -> None:
     graph = program.graph
     if program.channels_last:
         select_pixel_kernels(graph, static_nodes(graph, program.static), program.channels_last)
+        select_image_kernels(graph, program.channels_last)
 
 
 def _remove_unread(program: Program) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import packing
-from torchrlopt.executors.eager.kernels.epilogues import added_value, fused_activation
+from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
+    ORIGIN,
     arguments,
     dim_key,
     is_contiguous,
@@ -69,7 +70,10 @@ def select_linears(
     def rewrite(site: Site) -> fx.Node:
         return _rewrite(graph, site, static, packed, finite)
 
-    return select(graph, lambda node: site_of(node, static, packing.can_pack), _pays, rewrite)
+    def pays(site: Site) -> bool:
+        return _is_ours(site, static) or _pays(site)
+
+    return select(graph, lambda node: site_of(node, static, packing.can_pack), pays, rewrite)
 
 
 def site_of(
@@ -156,12 +160,24 @@ def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.N
     return list(product.users), unfolded
 
 
-def _pays(site: Site) -> bool:
+def _sizes(site: Site) -> tuple[int | None, int, int]:
+    """Rows, if they are known before the call, in features and out features."""
     shape, weight = static_shape(site.first), static_shape(site.weight)
     assert weight is not None
     rows = None if shape is None else math.prod(shape[:-1])
     in_features, out_features = reversed(weight) if site.is_transposed else weight
-    return packing.packed_linear_pays(rows, in_features, out_features, site.first.meta["val"].dtype)
+    return rows, in_features, out_features
+
+
+def _pays(site: Site) -> bool:
+    return packing.packed_linear_pays(*_sizes(site), site.first.meta["val"].dtype)
+
+
+def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
+    """Whether a kernel of our own computes the product quicker."""
+    if site.bias is not None and site.bias not in static:
+        return False
+    return indirect.are_for(tensor_of(site.first)) and indirect.takes_product(*_sizes(site))
 
 
 def _rewrite(
@@ -172,11 +188,37 @@ def _rewrite(
     finite: Collection[fx.Node],
 ) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
-    weight = _packed_weight(graph, site, static, packed)
     result, bias = joined(graph, site)
+    if _is_ours(site, static) and (bias is None or bias in static):
+        return _rewrite_to_indirect(graph, site, result, bias, static, packed)
+    weight = _packed_weight(graph, site, static, packed)
     last, epilogue = fused_activation(result, result in finite)
     args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
     return replace(graph, site.first, last, packing.LINEAR, args)
+
+
+def _rewrite_to_indirect(
+    graph: fx.Graph,
+    site: Site,
+    result: fx.Node,
+    bias: fx.Node | None,
+    static: Collection[fx.Node],
+    packed: dict[Any, fx.Node],
+) -> fx.Node:
+    """The same with a kernel of our own."""
+    weight = rows_of(graph, site, static, packed)
+    key = (indirect.pack, weight, bias)
+    if key not in packed:
+        with graph.inserting_before(site.first):
+            packed[key] = graph.call_function(indirect.pack, (weight, bias, 1))
+        packed[key].meta["val"] = weight.meta["val"]
+        if ORIGIN in weight.meta:
+            packed[key].meta[ORIGIN] = weight.meta[ORIGIN]
+    last, epilogue = fused_activation(result, is_finite=True)
+    if not indirect.has_activation(epilogue):
+        last, epilogue = result, NONE
+    numbers = (_sizes(site)[2], *indirect.numbers_of_activation(epilogue))
+    return replace(graph, site.first, last, indirect.linear, (site.x, packed[key], numbers))
 
 
 def joined(graph: fx.Graph, site: Site) -> tuple[fx.Node, fx.Node | None]:

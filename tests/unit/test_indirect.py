@@ -1,0 +1,248 @@
+"""Our own kernels for images: against float64, whatever the window, the layout, and the instructions."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.unit.kernel_cases import check, prepare
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+}
+
+
+def rand(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def weight(*shape: int) -> Tensor:
+    return rand(*shape) / (shape[1] * shape[2] * shape[3]) ** 0.5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_window(seed: int) -> None:
+    draw = random.Random(seed)
+    is_depthwise = draw.random() < 0.4
+    channels = draw.choice([8, 9, 15, 16, 17, 31, 40, 72]) if is_depthwise else draw.choice([1, 3, 8, 13, 40])
+    outputs = channels if is_depthwise else draw.choice([8, 15, 16, 24, 33, 64, 72, 130])
+    kernel, stride, dilation = (
+        [draw.randint(1, most), draw.randint(1, most)] for most in (5, 3, 1 if channels < 8 else 2)
+    )
+    padding = [draw.randint(0, 2), draw.randint(0, 2)]
+    size = [d * (k - 1) + 1 + draw.randint(0, 12) for k, d in zip(kernel, dilation, strict=True)]
+    groups = channels if is_depthwise else 1
+    has_bias, has_summand = draw.random() < 0.7, draw.random() < 0.4
+    activation = ACTIVATIONS[draw.choice(list(ACTIVATIONS))]
+
+    def function(x: Tensor, w: Tensor, b: Tensor, other: Tensor) -> Tensor:
+        y = F.conv2d(x, w, b if has_bias else None, stride, padding, dilation, groups)
+        return activation(y + other if has_summand else y)
+
+    x, w = rand(draw.randint(1, 3), channels, *size), weight(outputs, channels // groups, *kernel)
+    other = rand(*F.conv2d(x, w, None, stride, padding, dilation, groups).shape, seed=1)
+    prepared = check(function, [x, w, rand(outputs), other], static=[1, 2])
+    is_ours = max(kernel) > 1 or channels >= 8
+    assert prepared.count("convolve") == int(is_ours)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("groups", [1, 16])
+def test_an_activation_is_fused_and_right_for_every_operand(name: str, groups: int) -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return ACTIVATIONS[name](F.conv2d(x, w, groups=groups))
+
+    unit = torch.eye(16)[:, :, None, None] if groups == 1 else torch.ones(16, 1, 1, 1)
+    x = torch.cat([torch.linspace(-110, 110, 16 * 900), rand(16 * 900)]).reshape(2, 16, 30, 30)
+    prepared = check(function, [x, unit], static=[1])
+    assert [name.split()[1] for name in prepared.targets if "convolve" in name] == ["convolve"]
+    assert prepared.count("aten") == prepared.count("contiguous")
+    if groups == 16:  # others see a NaN through every product with zero
+        x[0, :, 0, 0], x[0, :, 0, 1], x[0, :, 0, 2] = torch.inf, -torch.inf, torch.nan
+        got, expected = prepared.run(x, unit)[0], function(x, unit)
+        assert torch.equal(got.isnan(), expected.isnan())
+        torch.testing.assert_close(got, expected, rtol=2e-6, atol=1e-6, equal_nan=True)
+
+
+def test_the_exponential_is_right_to_the_last_digits() -> None:
+    x = torch.linspace(-100, 88, 16 * 40_000).reshape(1, 16, 400, 100)
+    packed = indirect.pack(torch.ones(16, 1, 1, 1), None, 16)
+    numbers = (16, 1, 1, 1, 1, 0, 0, 1, 1, 1, indirect._ACTIVATIONS.index("sigmoid"), 0.0, 0.0)
+    image = x.contiguous(memory_format=torch.channels_last)
+    got, reference = indirect.convolve(image, packed, None, numbers), torch.sigmoid(x.double())
+    assert ((got - reference).abs() <= 4e-7 * reference + 1e-37).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 8, 1, 1), (5, 24, 1, 1), (2, 200, 7, 7), (1, 16, 1, 9), (3, 3, 40, 9)])
+def test_any_number_of_threads(threads: int, shape: tuple[int, ...]) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        kernel = 3 if shape[1] == 3 else 1
+        x, w = rand(*shape), weight(1000, shape[1], kernel, kernel)
+        check(lambda x, w: F.relu(F.conv2d(x, w, padding=kernel // 2)), [x, w], static=[1])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_sizes_may_vary() -> None:
+    def function(x: Tensor, w: Tensor, b: Tensor, v: Tensor) -> Tensor:
+        return F.relu(F.conv2d(F.relu(F.conv2d(x, w, b, padding=1)), v, stride=2))
+
+    args = [rand(2, 3, 12, 14), weight(24, 3, 3, 3), rand(24), weight(16, 24, 1, 1)]
+    prepared = prepare(function, args, static=[1, 2, 3], dynamic=True)
+    assert prepared.count("convolve") == 2
+    for shape in ((2, 3, 12, 14), (5, 3, 9, 20), (0, 3, 8, 8)):  # with none the strides say nothing
+        x = rand(*shape)
+        torch.testing.assert_close(
+            prepared.run(x, *args[1:])[0], function(x, *args[1:]), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_some_channels_of_an_image_are_read_where_they_lie() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        left, right = F.conv2d(x, a).split(24, dim=1)
+        return F.conv2d(right, b, padding=1) * F.conv2d(left, c, padding=1, groups=24)
+
+    shapes = ((48, 8, 1, 1), (24, 24, 3, 3), (24, 1, 3, 3))
+    prepared = check(function, [rand(2, 8, 9, 7), *(weight(*shape) for shape in shapes)], static=[1, 2, 3])
+    assert prepared.count("convolve") == 3
+    assert prepared.count("contiguous") == 1  # the input
+
+
+def test_an_input_may_be_a_parameter_or_lie_anyhow() -> None:
+    w = weight(16, 16, 3, 3)
+    prepared = prepare(lambda x, w: F.conv2d(x, w), [rand(1, 16, 8, 8), w], static=[1])
+    x = torch.nn.Parameter(rand(1, 8, 8, 16).permute(0, 3, 1, 2))
+    for given in (x, x.detach().flip(3), x.detach().transpose(2, 3), rand(1, 16, 16, 16)[:, :, ::2, ::2]):
+        torch.testing.assert_close(prepared.run(given, w)[0], F.conv2d(given, w), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_pool(seed: int) -> None:
+    draw = random.Random(seed)
+    kernel = [draw.randint(1, 4), draw.randint(1, 4)]
+    stride = [draw.randint(1, 3), draw.randint(1, 3)]
+    padding = [draw.randint(0, each // 2) for each in kernel]
+    ceil, inside, is_max = draw.random() < 0.5, draw.random() < 0.5, draw.random() < 0.5
+    dilation = draw.randint(1, 2) if is_max else 1
+    channels = draw.choice([8, 11, 16, 40, 70])
+    size = [dilation * (k - 1) + 1 + draw.randint(0, 9) for k in kernel]
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        y = F.conv2d(x, w)
+        if is_max:
+            return F.max_pool2d(y, kernel, stride, padding, dilation, ceil_mode=ceil).relu()
+        return F.avg_pool2d(y, kernel, stride, padding, ceil_mode=ceil, count_include_pad=not inside).relu()
+
+    x, w = rand(draw.randint(1, 2), 8, *size), weight(channels, 8, 1, 1)
+    prepared = check(function, [x, w], static=[1])
+    assert prepared.count("indirect.pool") + prepared.count("function pool") == 1
+    x[0, 0, 0, 0] = torch.nan
+    torch.testing.assert_close(prepared.run(x, w)[0], function(x, w), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_places_of_a_max_pool_stay() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return F.max_pool2d(F.conv2d(x, w), 2, return_indices=True)
+
+    prepared = check(function, [rand(1, 8, 6, 6), weight(8, 8, 1, 1)], static=[1])
+    assert prepared.count("function pool") == 0
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_a_mean_over_the_pixels(keepdim: bool) -> None:
+    prepared = check(
+        lambda x, w: F.conv2d(x, w).mean((2, 3), keepdim=keepdim) * 2,
+        [rand(2, 8, 6, 5), weight(24, 8, 1, 1)],
+        static=[1],
+    )
+    assert prepared.count("function pool") == int(keepdim)
+
+
+def test_joined_channels_are_written_where_they_belong() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.relu(F.conv2d(x, a))
+        shared = F.conv2d(y, c)
+        parts = [F.conv2d(y, b, padding=1).relu(), shared, F.max_pool2d(y, 3, 1, 1), y.sin()]
+        return torch.cat(parts, 1).relu(), shared.exp()
+
+    shapes = ((24, 8, 1, 1), (13, 24, 3, 3), (9, 24, 1, 1))
+    prepared = check(function, [rand(2, 8, 9, 7), *(weight(*shape) for shape in shapes)], static=[1, 2, 3])
+    assert prepared.count("aten.cat") == 0
+    assert prepared.count("function fill") == 2  # what others read too, and what no kernel of ours makes
+    assert prepared.count("function joined") == 1
+
+
+def test_a_part_that_is_joined_twice_is_copied() -> None:
+    def function(x: Tensor, a: Tensor) -> Tensor:
+        y = F.conv2d(x, a)
+        return torch.cat([y, y], 1)
+
+    assert check(function, [rand(2, 8, 9, 7), weight(9, 8, 1, 1)], static=[1]).count("aten.cat") == 1
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(1, 40), (2, 40), (7, 40), (2, 3, 40), (0, 40), (3, 0, 40), (40,)])
+def test_products_of_few_rows(name: str, shape: tuple[int, ...]) -> None:
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return ACTIVATIONS[name](F.linear(x, w, b))
+
+    prepared = check(function, [rand(*shape), rand(72, 40) / 6, rand(72)], static=[1, 2])
+    assert prepared.count("function linear") == 1
+    assert len(prepared.targets) == 1
+
+
+def test_large_products_stay_with_onednn() -> None:
+    prepared = check(lambda x, w: F.linear(x, w), [rand(256, 256), rand(512, 256) / 16], static=[1])
+    assert prepared.count("_linear_pointwise") == 1
+
+
+@pytest.mark.parametrize("instructions", ["avx2", "none"])
+def test_with_other_instructions(instructions: str) -> None:
+    if _C.kernel_instructions() == instructions:
+        pytest.skip("these are what all other tests use")
+    environment = os.environ | {"TORCHRLOPT_INSTRUCTIONS": instructions}
+    program = (
+        "import torch\n"
+        "from torchrlopt import _C\n"
+        "from tests.unit import test_indirect as t\n"
+        f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
+        "if _C.kernel_instructions():\n"
+        "    for seed in range(15): t.test_any_window(seed); t.test_any_pool(seed)\n"
+        "    for name in t.ACTIVATIONS: t.test_an_activation_is_fused_and_right_for_every_operand(name, 16)\n"
+        "    t.test_the_exponential_is_right_to_the_last_digits()\n"
+        "else:\n"
+        "    args = [t.rand(1, 16, 9, 9), t.weight(16, 16, 3, 3)]\n"
+        "    prepared = t.check(lambda x, w: torch.nn.functional.conv2d(x, w).relu(), args, [1])\n"
+        "    assert prepared.count('convolve') == 0\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

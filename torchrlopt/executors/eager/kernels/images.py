@@ -1,0 +1,132 @@
+"""Pools, means over pixels, and joined channels of images in channels_last on the CPU, in float32.
+
+A pool becomes a call of our kernel. Where images are joined along their channels, those that our kernels make
+are written where they belong, so that nothing is copied.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.selection import replace
+from torchrlopt.executors.lowering.fx_values import arguments, ints, only_user, static_shape, tensor_of
+
+aten = torch.ops.aten
+
+_MIN_CHANNELS = 8
+_MAX, _MEAN, _MEAN_OF_INSIDE = range(len(indirect.POOLS))
+
+
+def select_image_kernels(graph: fx.Graph, channels_last: Collection[fx.Node]) -> None:
+    """Replace such calls, in place.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
+        channels_last: the nodes whose values lie in channels_last when the graph runs.
+    """
+    images = set(channels_last)
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not node.args:
+            continue
+        if node.target is aten.cat.default:
+            _join(graph, node, images)
+        elif node.args[0] in images and _is_wide(node.args[0]):
+            _pool(graph, node, images)
+
+
+def _is_wide(node: Any) -> bool:
+    shape = static_shape(node)
+    return shape is not None and len(shape) == 4 and shape[1] >= _MIN_CHANNELS and _are_for(node)
+
+
+def _are_for(node: fx.Node) -> bool:
+    return indirect.are_for(tensor_of(node))
+
+
+def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
+    """Call our kernel at this node, if it is a pool that we have."""
+    numbers = None
+    if node.target is aten.max_pool2d_with_indices.default:
+        last: fx.Node | None = only_user(node)
+        if last is None or last.target is not operator.getitem or last.args[1] != 0:
+            return  # somebody reads the places
+        numbers = _window(node, _MAX)
+    elif node.target is aten.avg_pool2d.default:
+        last, named = node, arguments(node)
+        if named["divisor_override"] is None:
+            numbers = _window(node, _MEAN if named["count_include_pad"] else _MEAN_OF_INSIDE)
+    elif node.target is aten.mean.dim:
+        last, named = node, arguments(node)
+        axes = sorted(axis % 4 for axis in named["dim"] or ())
+        if axes == [2, 3] and named["keepdim"] and named["dtype"] in (None, torch.float32):
+            numbers = _whole_image(node)
+    if numbers is None or last is None:
+        return
+    images.add(replace(graph, node, last, indirect.pool, (node.args[0], numbers)))
+
+
+def _window(node: fx.Node, kind: int) -> tuple[int, ...] | None:
+    """The numbers of a pool; None where one is symbolic, or where a kernel sees nothing but padding."""
+    named = arguments(node)
+    shape = static_shape(node.args[0])
+    kernel = named["kernel_size"]
+    lists = (kernel, named["stride"] or kernel, named["padding"], named.get("dilation", [1]))
+    sizes = [ints(each) for each in lists]
+    if shape is None or any(each is None for each in sizes):
+        return None
+    pairs = [each * (2 // len(each)) for each in sizes if each is not None]
+    return (shape[1], *(size for pair in pairs for size in pair), int(bool(named["ceil_mode"])), kind)
+
+
+def _whole_image(node: fx.Node) -> tuple[int, ...] | None:
+    shape = static_shape(node.args[0])
+    if shape is None or 0 in shape:
+        return None
+    return (shape[1], *shape[2:], 1, 1, 0, 0, 1, 1, 0, _MEAN_OF_INSIDE)
+
+
+def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
+    """Have the parts written where they belong, if one of them at least is made by our kernels."""
+    named = arguments(node)
+    shape, parts = static_shape(node), named["tensors"]
+    if shape is None or len(shape) != 4 or named["dim"] % 4 != 1 or not _are_for(node) or 0 in shape:
+        return
+    if len(set(parts)) < len(parts) or not images.issuperset(parts) or not all(map(_are_for, parts)):
+        return
+    writers = [part for part in parts if _can_write(part, node)]
+    if not writers:
+        return
+    first = next(each for each in graph.nodes if each in set(writers))
+    with graph.inserting_before(first):
+        room = graph.call_function(indirect.room_for, (shape,))
+    room.meta["val"] = node.meta["val"]
+    channel = 0
+    written = []
+    for part in parts:
+        width = (static_shape(part) or ())[1]
+        if part in writers:
+            part.args = (*part.args, room, channel)
+            written.append(part)
+        else:
+            with graph.inserting_before(node):
+                written.append(graph.call_function(indirect.fill, (part, room, channel)))
+            written[-1].meta["val"] = node.meta["val"]
+        channel += width
+    with graph.inserting_before(node):
+        whole = graph.call_function(indirect.joined, (room, *written))
+    whole.meta.update(node.meta)
+    node.replace_all_uses_with(whole)
+    graph.erase_node(node)
+    images.add(whole)
+
+
+def _can_write(part: fx.Node, reader: fx.Node) -> bool:
+    """Whether a part is made by our kernels for this reader alone."""
+    is_free = len(part.args) == {indirect.convolve: 4, indirect.pool: 2}.get(part.target)  # type: ignore[arg-type]
+    return is_free and only_user(part) is reader
