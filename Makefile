@@ -51,7 +51,7 @@ lint: build
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	find csrc -name '*.h' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 
 # The C++ core under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer.
 sanitize: build
@@ -70,7 +70,7 @@ soak: build
 format: build
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
-	find csrc -name '*.h' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format -i
+	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format -i
 
 clean:
 	rm -rf build dist *.egg-info torchrlopt/*.so

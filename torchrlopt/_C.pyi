@@ -234,14 +234,14 @@ class BoundCall:
     def end(self) -> None: ...
 
 MOST_KERNEL_CHANNELS: int
+FEW_KERNEL_CHANNELS: int
+LEAST_KERNEL_CHANNELS: int
 
 def kernel_instructions() -> str: ...
-def packed_convolution_size(
-    out_channels: int, in_channels: int, num_taps: int, is_depthwise: bool
-) -> int: ...
 
 class ImageKernels:
     def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
+    def packed_size(self, out_channels: int, in_channels: int, num_taps: int, is_depthwise: bool) -> int: ...
     def pack(
         self,
         weight: torch.Tensor,

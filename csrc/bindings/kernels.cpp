@@ -1,7 +1,8 @@
-// Convolutions of csrc/kernels for tensors. A call takes tensor objects and gives a new one.
+// Convolutions, products and pools of csrc/kernels for tensors: a call takes tensor objects and gives one.
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 
 #include "bindings/bind.h"
 #include "bindings/torch_functions.h"
@@ -22,12 +23,18 @@ struct View {
   float* data;
 };
 
+/// Whether it has no element: then its strides say nothing.
+bool is_empty(const View& tensor) {
+  return std::any_of(tensor.sizes, tensor.sizes + tensor.rank, [](int64_t size) { return size == 0; });
+}
+
 /// Reads plain tensors of float32 on the CPU, and makes new ones.
 class Tensors {
  public:
   /// The example is such a tensor; ValueError where this PyTorch cannot be read.
   Tensors(PyObject* example, uintptr_t implementation)
       : type_(Py_TYPE(example)), offset_(tensor_offset(example, implementation)) {
+    if (!kernels::has_kernels()) throw py::value_error("there are no kernels here");
     if (!torch_.has_new()) throw py::value_error("this PyTorch cannot be read from C++");
   }
 
@@ -45,15 +52,20 @@ class Tensors {
       return std::nullopt;
     found.rank = static_cast<size_t>(rank);
     found.data = static_cast<float*>(data);
+    if (data == nullptr && !is_empty(found)) return std::nullopt;  // zeros that are nowhere
     return found;
   }
 
-  float* data(PyObject* object) const {
-    void* data = nullptr;
-    if (Py_TYPE(object) != type_ ||
-        torch_.data_ptr(tensor_at(object, offset_), static_cast<void*>(&data)) != 0)
-      throw py::type_error("a plain tensor is expected");
-    return static_cast<float*>(data);
+  /// The elements of a contiguous tensor, of which there have to be so many.
+  float* data(PyObject* object, size_t count) const {
+    const std::optional<View> found = view(object);
+    if (!found) throw py::type_error("a plain tensor is expected");
+    size_t elements = 1;
+    for (size_t i = 0; i < found->rank; ++i) elements *= static_cast<size_t>(found->sizes[i]);
+    if (elements != count)
+      throw py::value_error("a tensor of " + std::to_string(count) + " elements is expected, not of " +
+                            std::to_string(elements));
+    return found->data;
   }
 
   /// As many as an operator of PyTorch would use here.
@@ -97,11 +109,6 @@ Sizes channels_last(const Sizes& sizes) {
   return {sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
 }
 
-/// Whether it has no element: then its strides say nothing.
-bool is_empty(const View& tensor) {
-  return std::any_of(tensor.sizes, tensor.sizes + tensor.rank, [](int64_t size) { return size == 0; });
-}
-
 /// Whether a tensor has these sizes, and its pixels follow on each other as many elements apart.
 bool has_pixels(const View& image, const Sizes& sizes, int64_t pixel_stride) {
   const Sizes strides{sizes[2] * sizes[3] * pixel_stride, 1, sizes[3] * pixel_stride, pixel_stride};
@@ -115,11 +122,10 @@ bool has_pixels(const View& image, const Sizes& sizes, int64_t pixel_stride) {
 /// Number of windows along an axis. A pool may end with one that is not whole, as ATen has it.
 int64_t windows_of(int64_t size, int64_t padding, int64_t dilation, int64_t kernel, int64_t stride,
                    bool is_ceiled) {
-  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
-  if (room < 0) return 0;
-  const int64_t whole = room / stride + 1;
-  const bool is_started = is_ceiled && room % stride != 0 && whole * stride < size + padding;
-  return whole + (is_started ? 1 : 0);
+  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
+  int64_t count = (room >= 0 ? room / stride : -((stride - 1 - room) / stride)) + 1;
+  if (is_ceiled && (count - 1) * stride >= size + padding) --count;  // begins inside, or before the image
+  return std::max<int64_t>(count, 0);
 }
 
 /// The input and the windows over it, from out channels, kernel, stride, padding, dilation (two each).
@@ -142,6 +148,11 @@ kernels::Convolution geometry(const View& in, const py::tuple& numbers, bool is_
   given.pad_x = integer(numbers, 6);
   given.dilation_y = integer(numbers, 7);
   given.dilation_x = integer(numbers, 8);
+  if (std::min({given.out_channels, given.kernel_height, given.kernel_width, given.stride_y, given.stride_x,
+                given.dilation_y, given.dilation_x}) < 1 ||
+      std::min(given.pad_y, given.pad_x) < 0)
+    throw py::value_error("no such window");
+  if (given.channels > kernels::kMaxChannels) throw py::value_error("too many channels");
   given.out_height =
       windows_of(given.height, given.pad_y, given.dilation_y, given.kernel_height, given.stride_y, is_ceiled);
   given.out_width =
@@ -156,7 +167,15 @@ kernels::Activation activation_of(const py::tuple& numbers, Py_ssize_t at) {
 }
 
 void check_length(const py::tuple& numbers, Py_ssize_t length) {
-  if (PyTuple_GET_SIZE(numbers.ptr()) != length) throw py::value_error("another number of numbers");
+  const Py_ssize_t given = PyTuple_GET_SIZE(numbers.ptr());
+  if (given != length)
+    throw py::value_error(std::to_string(length) + " numbers are expected, not " + std::to_string(given));
+}
+
+/// The packed weight of such a convolution.
+const float* weight_of(const Tensors& tensors, const py::object& packed, const kernels::Convolution& given) {
+  return tensors.data(packed.ptr(), kernels::packed_size(given.out_channels, given.channels, given.num_taps(),
+                                                         given.is_depthwise));
 }
 
 /// A new image for the result, or the channels of `room` from `first_channel` on.
@@ -188,6 +207,8 @@ py::object convolve(const Tensors& tensors, const py::object& x, const py::objec
   check_length(numbers, 13);
   kernels::Convolution given = geometry(*in, numbers, false);
   given.is_depthwise = integer(numbers, 9) != 0;
+  if (given.is_depthwise && (given.channels != given.out_channels || given.channels < kernels::kMinChannels))
+    throw py::value_error("no such depthwise convolution");
   given.activation = activation_of(numbers, 10);
   given.low = number(numbers, 11);
   given.high = number(numbers, 12);
@@ -199,7 +220,7 @@ py::object convolve(const Tensors& tensors, const py::object& x, const py::objec
     if (!other || !has_pixels(*other, sizes, given.out_channels)) return py::none();
     added = other->data;
   }
-  const float* const weight = tensors.data(packed.ptr());
+  const float* const weight = weight_of(tensors, packed, given);
   float* out = nullptr;
   py::object result = place_for(tensors, given, room, first_channel, out);
   if (given.images * given.out_channels * given.out_height * given.out_width > 0) {
@@ -217,6 +238,7 @@ py::object pool(const Tensors& tensors, const py::object& x, const py::tuple& nu
   check_length(numbers, 11);
   kernels::Convolution given = geometry(*in, numbers, integer(numbers, 9) != 0);
   given.out_channels = given.channels;
+  if (given.channels < kernels::kMinChannels) throw py::value_error("too few channels");
   const int64_t kind = integer(numbers, 10);
   if (kind < 0 || kind > static_cast<int64_t>(kernels::Pool::kMeanOfInside))
     throw py::value_error("no such pool");
@@ -256,11 +278,12 @@ py::object linear(const Tensors& tensors, const py::object& x, const py::object&
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
   given.width = given.out_width = rows;
   given.channels = given.pixel_stride = in->sizes[last];
+  if (outputs < 1) throw py::value_error("no such product");
   given.out_channels = given.out_pixel_stride = outputs;
   given.activation = activation_of(numbers, 1);
   given.low = number(numbers, 2);
   given.high = number(numbers, 3);
-  const float* const weight = tensors.data(packed.ptr());
+  const float* const weight = weight_of(tensors, packed, given);
   float* out = nullptr;
   py::object result = tensors.make(in->rank, sizes.data(), strides.data(), out);
   if (rows * outputs > 0) {
@@ -275,9 +298,9 @@ py::object linear(const Tensors& tensors, const py::object& x, const py::object&
 void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
         "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
-  m.def("packed_convolution_size", &kernels::packed_size, py::arg("out_channels"), py::arg("in_channels"),
-        py::arg("num_taps"), py::arg("is_depthwise"), "Number of floats of a packed weight.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
+  m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
+  m.attr("LEAST_KERNEL_CHANNELS") = kernels::kMinChannels;
   py::class_<Tensors>(m, "ImageKernels",
                       "Kernels for plain float32 tensors on the CPU; ValueError where this PyTorch cannot be "
                       "read.")
@@ -286,11 +309,24 @@ void bind_kernels(py::module_& m) {
            }),
            py::arg("example"), py::arg("implementation"))
       .def(
+          "packed_size",
+          [](const Tensors&, int64_t out_channels, int64_t in_channels, int64_t num_taps, bool is_depthwise) {
+            return kernels::packed_size(out_channels, in_channels, num_taps, is_depthwise);
+          },
+          py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("is_depthwise"),
+          "Number of floats of a packed weight.")
+      .def(
           "pack",
           [](const Tensors& tensors, const py::object& weight, const py::object& bias, int64_t out_channels,
              int64_t in_channels, int64_t num_taps, bool is_depthwise, const py::object& packed) {
-            kernels::pack(tensors.data(weight.ptr()), bias.is_none() ? nullptr : tensors.data(bias.ptr()),
-                          out_channels, in_channels, num_taps, is_depthwise, tensors.data(packed.ptr()));
+            const auto outputs = static_cast<size_t>(out_channels);
+            const size_t terms =
+                static_cast<size_t>(is_depthwise ? 1 : in_channels) * static_cast<size_t>(num_taps);
+            kernels::pack(tensors.data(weight.ptr(), outputs * terms),
+                          bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), out_channels,
+                          in_channels, num_taps, is_depthwise,
+                          tensors.data(packed.ptr(), kernels::packed_size(out_channels, in_channels, num_taps,
+                                                                          is_depthwise)));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
           py::arg("num_taps"), py::arg("is_depthwise"), py::arg("packed"),

@@ -25,6 +25,8 @@ struct Parallel {
 
 const char* instructions() { return kernels() == nullptr ? "" : kernels()->name; }
 
+bool has_kernels() { return kernels() != nullptr && has_openmp(); }
+
 size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, bool is_depthwise) {
   if (is_depthwise) return static_cast<size_t>(out_channels * (1 + num_taps));
   const Kernels& ours = *kernels();

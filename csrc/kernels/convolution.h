@@ -1,8 +1,12 @@
-// Convolutions of images in channels_last, in float32: dense ones and depthwise ones.
+// Convolutions, products and pools of images in channels_last, in float32.
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Weights are packed once, in panels as
-// wide as some vector registers. Bias, a summand and an activation are applied before a result is written.
+// wide as some vector registers. Bias, a summand and an activation are applied before a result is written. A
+// product is a convolution of pixels.
+//
+// Beyond the border of an image there are zeros, which are multiplied as others are: with an infinite weight
+// that gives NaN, as it does in some of ATen's kernels and not in others.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +14,7 @@
 
 namespace rlopt::kernels {
 
-/// What follows a sum; each treats NaN and infinities as ATen does.
+/// What follows a sum. NaN stays NaN, and infinities give what ATen gives.
 enum class Activation : int {
   kNone = 0,
   kRelu = 1,
@@ -20,8 +24,11 @@ enum class Activation : int {
   kHardsigmoid = 5,
   kSigmoid = 6,
   kSilu = 7,
+  kTanh = 8,
+  kGelu = 9,
+  kGeluTanh = 10,
 };
-constexpr int kNumActivations = 8;
+constexpr int kNumActivations = 11;
 
 /// Strides are in elements.
 struct Convolution {
@@ -40,6 +47,12 @@ struct Convolution {
 
 /// Which instructions the kernels use on this machine: "avx512", "avx2", or "" where there are none.
 const char* instructions();
+
+/// The kernels must not be called where this is false.
+bool has_kernels();
+
+/// Depthwise convolutions and pools compute so many channels at least.
+constexpr int64_t kMinChannels = 8;
 
 /// More channels than this have no kernel: a pixel of zeros stands for what lies outside of the image.
 constexpr int64_t kMaxChannels = 1 << 14;

@@ -50,7 +50,8 @@ struct Kernels {
 /// Those that this machine has; null where it has none.
 const Kernels* kernels();
 
-/// Those for images of so many channels, of which the others compute a vector at least.
+/// Those for depthwise convolutions and pools of so many channels, at least kMinChannels: a kernel computes a
+/// whole vector of them.
 const Kernels* kernels_of(int64_t channels);
 
 }  // namespace rlopt::kernels

@@ -18,17 +18,19 @@ struct OpenMp {
 };
 
 template <class Function>
-void find(const char* name, Function*& function) {
-  void* symbol = dlsym(RTLD_DEFAULT, name);
+void find(void* library, const char* name, Function*& function) {
+  void* symbol = library == nullptr ? nullptr : dlsym(library, name);
   std::memcpy(&function, &symbol, sizeof(symbol));
 }
 
 const OpenMp& loaded() {
   static const OpenMp found = [] {
     OpenMp names;
-    find("GOMP_parallel", names.parallel);
-    find("omp_get_thread_num", names.thread);
-    find("omp_get_num_threads", names.count);
+    // What it was linked against is searched too, and nothing else: another OpenMP may be loaded as well.
+    void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    find(torch, "GOMP_parallel", names.parallel);
+    find(torch, "omp_get_thread_num", names.thread);
+    find(torch, "omp_get_num_threads", names.count);
     return names;
   }();
   return found;
@@ -41,8 +43,10 @@ struct Call {
 
 }  // namespace
 
+bool has_openmp() { return loaded().is_loaded(); }
+
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data) {
-  if (num_threads <= 1 || !loaded().is_loaded()) return run(data, 0, 1);
+  if (num_threads <= 1 || !has_openmp()) return run(data, 0, 1);
   Call call{run, data};
   loaded().parallel(
       [](void* given) {

@@ -8,4 +8,7 @@ namespace rlopt::kernels {
 /// loaded. Each sees the number of threads that there really are.
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data);
 
+/// Whether PyTorch's OpenMP is found.
+bool has_openmp();
+
 }  // namespace rlopt::kernels

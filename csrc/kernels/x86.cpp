@@ -12,25 +12,36 @@
 
 #include <immintrin.h>
 
+// Pixels times vectors of a tile: as many sums as there are registers, less those of a row of weights.
+#define RLOPT_DENSE(pixels, vectors) dense_panel<pixels, vectors>(job, begin, weight, image, tiles)
+
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
 namespace rlopt::kernels {
 namespace avx512 {
 #define RLOPT_VECTOR 16
 #define RLOPT_PIXELS 14, 14, 8, 7
-#define RLOPT_DENSE(pixels, vectors) dense_panel<pixels, vectors>(job, begin, weight, image, tiles)
-#define RLOPT_DENSE_PANELS                                         \
-  if (width == 4) is_few ? RLOPT_DENSE(1, 4) : RLOPT_DENSE(7, 4);  \
-  if (width == 3) is_few ? RLOPT_DENSE(1, 3) : RLOPT_DENSE(8, 3);  \
-  if (width == 2) is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(14, 2); \
-  if (width == 1) is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(14, 1);
+#define RLOPT_DENSE_PANELS                             \
+  switch (width) {                                     \
+    case 4:                                            \
+      is_few ? RLOPT_DENSE(1, 4) : RLOPT_DENSE(7, 4);  \
+      break;                                           \
+    case 3:                                            \
+      is_few ? RLOPT_DENSE(1, 3) : RLOPT_DENSE(8, 3);  \
+      break;                                           \
+    case 2:                                            \
+      is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(14, 2); \
+      break;                                           \
+    default:                                           \
+      is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(14, 1); \
+  }
 constexpr int64_t kWidestPanel = 4;
-#include "kernels/vectors.h"
-// behind it:
-#include "kernels/dense.h"
-#include "kernels/depthwise.h"
-// and its loops:
-#include "kernels/pool.h"
+// clang-format off: each builds on those before it
+#include "kernels/vectors.inc"
+#include "kernels/dense.inc"
+#include "kernels/depthwise.inc"
+#include "kernels/pool.inc"
+// clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
 #undef RLOPT_DENSE_PANELS
@@ -44,22 +55,26 @@ namespace rlopt::kernels {
 namespace avx2 {
 #define RLOPT_VECTOR 8
 #define RLOPT_PIXELS 12, 6
-#define RLOPT_DENSE_PANELS                                        \
-  if (width == 2) is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(6, 2); \
-  if (width == 1) is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(12, 1);
+#define RLOPT_DENSE_PANELS                          \
+  if (width == 2)                                   \
+    is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(6, 2); \
+  else                                              \
+    is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(12, 1);
 constexpr int64_t kWidestPanel = 2;
-#include "kernels/vectors.h"
-// behind it:
-#include "kernels/dense.h"
-#include "kernels/depthwise.h"
-// and its loops:
-#include "kernels/pool.h"
+// clang-format off: each builds on those before it
+#include "kernels/vectors.inc"
+#include "kernels/dense.inc"
+#include "kernels/depthwise.inc"
+#include "kernels/pool.inc"
+// clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
 #undef RLOPT_DENSE_PANELS
 }  // namespace avx2
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
+
+#undef RLOPT_DENSE
 
 namespace rlopt::kernels {
 

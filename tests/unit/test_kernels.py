@@ -20,6 +20,9 @@ LINEAR = "_linear_pointwise"
 IMAGE = (2, 16, 14, 14)
 
 
+pytestmark = pytest.mark.usefixtures("without_own_kernels")  # test_indirect.py is about these
+
+
 def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     generator = torch.Generator().manual_seed(sum(shape) + len(shape))
     return torch.randn(*shape, generator=generator).to(dtype)

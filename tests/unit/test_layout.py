@@ -11,10 +11,20 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from torch import Tensor
 
-from tests.unit.kernel_cases import check, prepare
+from tests.unit.kernel_cases import Prepared, check, prepare
 from tests.unit.test_kernels import IMAGE, conv_args, rand, weight
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
+
+
+@pytest.fixture(autouse=True, params=["ours", "oneDNN's"])
+def _whose_kernels(request: pytest.FixtureRequest) -> None:
+    if request.param != "ours":
+        request.getfixturevalue("without_own_kernels")
+
+
+def packed(prepared: Prepared) -> int:
+    return prepared.count("_convolution_pointwise") + prepared.count("function convolve")
 
 
 def conversions(prepared_targets: list[str]) -> int:
@@ -29,7 +39,7 @@ def test_no_conversion_between_convolutions() -> None:
         return F.relu(y) + F.interpolate(F.adaptive_avg_pool2d(y, 7), scale_factor=2)
 
     prepared = check(block, conv_args(out=16), static=[1, 2])
-    assert prepared.count("_convolution_pointwise") == 2
+    assert packed(prepared) == 2
     assert conversions(prepared.targets) == 2  # the input's and the output's
 
 
@@ -84,14 +94,14 @@ OUTPUTS: dict[str, Callable[[Tensor], object]] = {
 def test_outputs_keep_their_strides(name: str) -> None:
     read = OUTPUTS[name]
     prepared = check(lambda x, w, b: read(F.conv2d(x, w, b)), conv_args(), static=[1, 2])
-    assert prepared.count("_convolution_pointwise") == 1
+    assert packed(prepared) == 1
 
 
 @pytest.mark.parametrize("name", ["itself", "tokens", "reductions", "slice", "twice"])
 def test_outputs_keep_their_strides_at_symbolic_sizes(name: str) -> None:
     read = OUTPUTS[name]
     prepared = check(lambda x, w, b: read(F.conv2d(x, w, b)), conv_args(), static=[1, 2], dynamic=True)
-    assert prepared.count("_convolution_pointwise") == 1
+    assert packed(prepared) == 1
 
 
 def test_outputs_of_one_memory_share_it() -> None:

@@ -127,6 +127,7 @@ def arguments() -> list[Tensor]:
 
 
 @pytest.mark.skipif(not packing.can_pack(torch.ones(1)), reason="this build of PyTorch has no oneDNN kernels")
+@pytest.mark.usefixtures("without_own_kernels")  # which guard nothing
 def test_facts_hold_as_long_as_they_are_said_to() -> None:
     args, fakes = arguments(), FakeTensorMode()
     with torch.no_grad(), fakes:

@@ -28,14 +28,15 @@ from torchrlopt.executors.lowering.fx_values import (
 
 aten = torch.ops.aten
 
-# Their result is always memory of its own, and nothing else refers to it.
+# Their result is always memory of its own, and nothing else refers to it. Where one of ours writes into a
+# room, `joined` alone reads it.
 _FRESH = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
         aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
         packing.TRANSPOSED, packing.LINEAR, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
         linear_activation, cudnn.pixel_product, indirect.convolve, indirect.linear,
-        indirect.joined,
+        indirect.joined, indirect.pool,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})

@@ -219,6 +219,8 @@ class _Propagation:
 
 def _name(node: fx.Node) -> str:
     """The operator's name without namespace and overload; `getitem` for a projection; else empty."""
+    if node.target is indirect.linear:
+        return "_linear_pointwise"
     if node.target is aten.view.dtype:
         return ""  # re-reads the bytes, which does depend on where they lie
     if isinstance(node.target, torch._ops.OpOverload):

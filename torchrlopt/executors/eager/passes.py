@@ -43,7 +43,7 @@ class Fact(enum.Enum):
 
     VALUES = "placeholders and calls carry in meta['val'] the tensor of the original program"
     OVERLOADS = "calls name ATen overloads"
-    FUNCTIONAL = "no call that a pass put in writes to its operands"
+    FUNCTIONAL = "no call that a pass put in writes to an operand, but into room that was made for it"
     WHOLE = "expressions over weights stand in the graph that runs at every call"
     PLAIN_WEIGHTS = "no weight is packed"
     FLAT = "convolutions of one pixel are products"

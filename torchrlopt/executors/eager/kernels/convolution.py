@@ -15,7 +15,7 @@ from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.eager.kernels.sites import Site, site_of
-from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
 
 
 def select_convolutions(
@@ -39,9 +39,9 @@ def select_convolutions(
         return _rewrite(graph, site, packed, finite)
 
     def pays(site: Site) -> bool:
-        return _is_ours(site, static) or _pays(site)
+        return _is_ours(site, static) or (packing.can_pack(tensor_of(site.node)) and _pays(site))
 
-    return select(graph, lambda node: site_of(node, static, packing.can_pack), pays, rewrite)
+    return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
 
 
 def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
@@ -51,22 +51,11 @@ def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
 
 def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]) -> fx.Node:
     """Put a call of our kernel where the last fused node was; returns it."""
-    key = (indirect.pack, site.weight, site.bias, site.groups > 1)
-    if key not in packed:
-        with graph.inserting_before(site.node):
-            packed[key] = graph.call_function(indirect.pack, (site.weight, site.bias, site.groups))
-        packed[key].meta["val"] = site.weight.meta["val"]
-        if ORIGIN in site.weight.meta:
-            packed[key].meta[ORIGIN] = site.weight.meta[ORIGIN]
-    last, epilogue, summand = site.node, NONE, None
-    residual = _residual(site)
-    if residual is not None:
-        last, summand = residual
-    user, found = fused_activation(last, is_finite=True)
-    if indirect.has_activation(found):
-        last, epilogue = user, found
-    args = (site.x, packed[key], summand, indirect.numbers_of(site, epilogue))
-    return replace(graph, site.node, last, indirect.convolve, args)
+    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, packed)
+    last, summand = _residual(site) or (site.node, None)
+    last, epilogue = indirect.with_epilogue(last)
+    numbers = indirect.window_of(site).of_convolution(site.groups > 1, epilogue)
+    return replace(graph, site.node, last, indirect.convolve, (site.x, weight, summand, numbers))
 
 
 def _pays(site: Site) -> bool:
@@ -110,7 +99,7 @@ def _residual(site: Site) -> tuple[fx.Node, fx.Node] | None:
         return None
     total, other = added
     value, of_conv = tensor_of(other), tensor_of(site.node)
-    if value is None or of_conv is None or value.dtype != of_conv.dtype or not packing.can_pack(value):
+    if value is None or of_conv is None or value.dtype != of_conv.dtype or value.device != of_conv.device:
         return None
     return added if shape_key(other) == shape_key(site.node) == shape_key(total) else None
 

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.selection import replace
 from torchrlopt.executors.lowering.fx_values import arguments, ints, only_user, static_shape, tensor_of
 
 aten = torch.ops.aten
 
-_MIN_CHANNELS = 8
-_MAX, _MEAN, _MEAN_OF_INSIDE = range(len(indirect.POOLS))
+# Our kernel adds up the pixels of each row one by one, and then the rows; ATen adds in a cascade.
+_MAX_SUMMED = 512
 
 
 def select_image_kernels(graph: fx.Graph, channels_last: Collection[fx.Node]) -> None:
@@ -42,11 +43,9 @@ def select_image_kernels(graph: fx.Graph, channels_last: Collection[fx.Node]) ->
 
 def _is_wide(node: Any) -> bool:
     shape = static_shape(node)
-    return shape is not None and len(shape) == 4 and shape[1] >= _MIN_CHANNELS and _are_for(node)
-
-
-def _are_for(node: fx.Node) -> bool:
-    return indirect.are_for(tensor_of(node))
+    if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
+        return False
+    return bool(_C.LEAST_KERNEL_CHANNELS <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
 
 
 def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
@@ -56,11 +55,11 @@ def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
         last: fx.Node | None = only_user(node)
         if last is None or last.target is not operator.getitem or last.args[1] != 0:
             return  # somebody reads the places
-        numbers = _window(node, _MAX)
+        numbers = _window(node, "max")
     elif node.target is aten.avg_pool2d.default:
         last, named = node, arguments(node)
         if named["divisor_override"] is None:
-            numbers = _window(node, _MEAN if named["count_include_pad"] else _MEAN_OF_INSIDE)
+            numbers = _window(node, "mean" if named["count_include_pad"] else "mean of inside")
     elif node.target is aten.mean.dim:
         last, named = node, arguments(node)
         axes = sorted(axis % 4 for axis in named["dim"] or ())
@@ -71,8 +70,8 @@ def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     images.add(replace(graph, node, last, indirect.pool, (node.args[0], numbers)))
 
 
-def _window(node: fx.Node, kind: int) -> tuple[int, ...] | None:
-    """The numbers of a pool; None where one is symbolic, or where a kernel sees nothing but padding."""
+def _window(node: fx.Node, kind: str) -> tuple[int, ...] | None:
+    """The numbers of a pool; None where one is symbolic."""
     named = arguments(node)
     shape = static_shape(node.args[0])
     kernel = named["kernel_size"]
@@ -81,23 +80,31 @@ def _window(node: fx.Node, kind: int) -> tuple[int, ...] | None:
     if shape is None or any(each is None for each in sizes):
         return None
     pairs = [each * (2 // len(each)) for each in sizes if each is not None]
-    return (shape[1], *(size for pair in pairs for size in pair), int(bool(named["ceil_mode"])), kind)
+    return indirect.Window(shape[1], *pairs).of_pool(kind, bool(named["ceil_mode"]))
 
 
 def _whole_image(node: fx.Node) -> tuple[int, ...] | None:
     shape = static_shape(node.args[0])
-    if shape is None or 0 in shape:
+    if shape is None or 0 in shape or max(shape[2:]) > _MAX_SUMMED:
         return None
-    return (shape[1], *shape[2:], 1, 1, 0, 0, 1, 1, 0, _MEAN_OF_INSIDE)
+    return indirect.Window(shape[1], shape[2:], (1, 1), (0, 0), (1, 1)).of_pool("mean")
 
 
 def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     """Have the parts written where they belong, if one of them at least is made by our kernels."""
     named = arguments(node)
     shape, parts = static_shape(node), named["tensors"]
-    if shape is None or len(shape) != 4 or named["dim"] % 4 != 1 or not _are_for(node) or 0 in shape:
+    if (
+        shape is None
+        or len(shape) != 4
+        or named["dim"] % 4 != 1
+        or not indirect.are_for(tensor_of(node))
+        or 0 in shape
+    ):
         return
-    if len(set(parts)) < len(parts) or not images.issuperset(parts) or not all(map(_are_for, parts)):
+    if len(set(parts)) < len(parts) or not images.issuperset(parts):
+        return
+    if not all(indirect.are_for(tensor_of(part)) for part in parts):
         return
     writers = [part for part in parts if _can_write(part, node)]
     if not writers:

@@ -1,41 +1,84 @@
 """Convolutions, products and pools in float32 on the CPU by the kernels of `csrc/kernels`.
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
-cost 2. Where a convolution is large, both come near what the processor can do. Ours apply bias, a summand and
-an activation before they write, treat NaN and infinities as ATen does, read images whose pixels lie apart,
-such as some channels of a larger one, and write into such.
+cost 2 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution is large,
+both come near what the processor can do. Ours apply bias, a summand and an activation before they write, also
+for operands that are not finite, read images whose pixels lie apart, such as some channels of a larger one,
+and write into such. What they do not do as every kernel of ATen does: a weight that is infinite gives NaN at
+the border of a padded image.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue, fused_activation
+from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.eager.kernels.sites import Site
-from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
 
-# Fewer leave most of a vector unused.
-_MIN_CHANNELS = 8
-# Beyond this oneDNN's linear is as quick. On 2 cores of an AMD EPYC, 2 threads, microseconds, the quicker of
-# ATen and oneDNN, and ours: 1 x 960 x 240 19 and 8, 32 x 256 x 256 38 and 26, 16 x 512 x 512 58 and 53,
-# 128 x 768 x 768 674 and 690.
+# Beyond this oneDNN's linear is as quick (`python -m baselines.cpu_kernels`: 128 x 768 x 768 is).
 _MAX_PRODUCT_FLOP = 2.0e7
-_LARGE_WEIGHT = 1 << 17
+# The same where the number of rows is not known before the call.
+_MAX_PRODUCT_WEIGHT = 1 << 17
 
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
 
-# In the order of `Activation` in csrc/kernels/convolution.h.
-_ACTIVATIONS = (
-    "none", "relu", "hardtanh", "leaky_relu", "hardswish", "hardsigmoid", "sigmoid", "swish",
+EPILOGUES = (
+    "none", "relu", "hardtanh", "leaky_relu", "hardswish", "hardsigmoid", "sigmoid", "swish", "tanh",
+    "gelu", "gelu tanh",
 )  # fmt: skip
+"""By oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
+
+
+# Where it stands among the numbers of `convolve`.
+_IS_DEPTHWISE = 9
+
+
+@dataclass(frozen=True)
+class Window:
+    """A kernel over an image, the last argument of whose calls is a tuple of numbers that C++ reads.
+
+    Attributes:
+        out_channels: of the result.
+        kernel: height and width, as the next three.
+        stride: between windows.
+        padding: on each side.
+        dilation: between the pixels that a window sees.
+    """
+
+    out_channels: int
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+
+    def of_convolution(self, is_depthwise: bool, epilogue: Epilogue) -> tuple[float, ...]:
+        """The numbers for `convolve`."""
+        return (*self._numbers(), int(is_depthwise), *numbers_of(epilogue))
+
+    def of_pool(self, kind: str, is_ceiled: bool = False) -> tuple[int, ...]:
+        """The numbers for `pool`.
+
+        Args:
+            kind: of `POOLS`.
+            is_ceiled: whether the last window may end outside.
+        """
+        return (*self._numbers(), int(is_ceiled), POOLS.index(kind))
+
+    def _numbers(self) -> tuple[int, ...]:
+        return (self.out_channels, *self.kernel, *self.stride, *self.padding, *self.dilation)
 
 
 @functools.cache
@@ -43,7 +86,7 @@ def kernels() -> _C.ImageKernels | None:
     """The kernels; None where the processor, the compiler or this PyTorch gives none."""
     if not _C.kernel_instructions():
         return None
-    example = torch.empty(1)
+    example = torch.empty(1, device="cpu")
     try:
         return _C.ImageKernels(example, example._cdata)
     except ValueError:
@@ -58,13 +101,12 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int) -> torch.
         bias: [out]; None for zeros.
         groups: 1, or as many as there are channels.
     """
-    ours = kernels()
-    assert ours is not None
+    ours = _present()
     weight = _plain(weight).contiguous()
     bias = None if bias is None else _plain(bias).contiguous()
     outputs, inputs, *window = weight.shape  # the product of nothing is one
     sizes = (outputs, inputs, math.prod(window), groups > 1)
-    packed = torch.empty(_C.packed_convolution_size(*sizes))
+    packed = torch.empty(ours.packed_size(*sizes), dtype=torch.float32, device="cpu")
     ours.pack(weight, bias, *sizes, packed)
     return packed
 
@@ -86,19 +128,16 @@ def convolve(
         x: [batch, channels, height, width], quickest where a pixel's channels are next to each other.
         packed: what `pack` gave.
         summand: as large as the result.
-        numbers: out channels, kernel, stride, padding and dilation (two each), whether it is depthwise, the
-            number of the activation, and two numbers of it.
+        numbers: what `Window.of_convolution` gives.
         room: an image into some of whose channels the result is written; it is what is returned then.
         first_channel: of these.
     """
-    ours = kernels()
-    assert ours is not None
-    result = _run(ours.convolve, x, packed, summand, numbers, room, first_channel)
+    ours = _present()
+    result = _run(ours.convolve, _resolved(x), packed, summand, numbers, room, first_channel)
     if result is None:
         summand = None if summand is None else _image(summand)
         result = _run(ours.convolve, _image(x), packed, summand, numbers, room, first_channel)
-    assert result is not None
-    return result
+    return _made(result, x)
 
 
 def pool(
@@ -108,18 +147,15 @@ def pool(
 
     Args:
         x: as for `convolve`.
-        numbers: as for `convolve` up to the dilation, then whether a window may end outside, and the number
-            of the kind (`POOLS`).
+        numbers: what `Window.of_pool` gives.
         room: as for `convolve`.
         first_channel: as for `convolve`.
     """
-    ours = kernels()
-    assert ours is not None
-    result = _run(ours.pool, x, numbers, room, first_channel)
+    ours = _present()
+    result = _run(ours.pool, _resolved(x), numbers, room, first_channel)
     if result is None:
         result = _run(ours.pool, _image(x), numbers, room, first_channel)
-    assert result is not None
-    return result
+    return _made(result, x)
 
 
 def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) -> torch.Tensor:
@@ -128,20 +164,20 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
     Args:
         x: [..., in].
         packed: what `pack` gave.
-        numbers: out features, the number of the activation, and two numbers of it.
+        numbers: out features, and `numbers_of` the activation.
     """
-    ours = kernels()
-    assert ours is not None
-    result = _run(ours.linear, x, packed, numbers)
-    if result is None:
-        result = _run(ours.linear, _plain(x).contiguous(), packed, numbers)
-    assert result is not None
+    ours = _present()
+    result = _run(ours.linear, _resolved(x), packed, numbers)
+    if result is None:  # also where there are more axes than the kernel takes
+        rows = _plain(x).reshape(-1, x.shape[-1]).contiguous()
+        result = _made(_run(ours.linear, rows, packed, numbers), x).view(*x.shape[:-1], int(numbers[0]))
     return result
 
 
 def room_for(sizes: tuple[int, int, int, int]) -> torch.Tensor:
     """An image in channels_last for results that others write."""
-    return torch.empty(sizes, memory_format=torch.channels_last)
+    kind = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
+    return torch.empty(sizes, memory_format=torch.channels_last, **kind)  # type: ignore[call-overload, no-any-return]
 
 
 def fill(x: torch.Tensor, room: torch.Tensor, first_channel: int) -> torch.Tensor:
@@ -155,8 +191,26 @@ def joined(room: torch.Tensor, *written: torch.Tensor) -> torch.Tensor:
     return room
 
 
-# See `sharing.gives_new_memory`.
+# See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
 convolve.gives_new_memory = pool.gives_new_memory = linear.gives_new_memory = True  # type: ignore[attr-defined]
+
+
+def _present() -> _C.ImageKernels:
+    ours = kernels()
+    if ours is None:
+        raise LoweringError("there are no kernels for images here", got=_C.kernel_instructions() or "none")
+    return ours
+
+
+def _made(result: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+    if result is None:
+        raise LoweringError("a kernel cannot read its operand", got=f"{type(x).__name__} {tuple(x.shape)}")
+    return result
+
+
+def _resolved(x: torch.Tensor) -> torch.Tensor:
+    """The numbers themselves, where a view says that they are to be negated."""
+    return x.resolve_neg() if x.is_neg() else x
 
 
 def _run(call: Callable[..., torch.Tensor | None], *args: Any) -> torch.Tensor | None:
@@ -168,7 +222,8 @@ def _run(call: Callable[..., torch.Tensor | None], *args: Any) -> torch.Tensor |
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:
-    """The tensor itself in place of a parameter."""
+    """The tensor itself in place of a parameter, or of a view that negates."""
+    x = _resolved(x)
     return x if type(x) is torch.Tensor else x.detach().as_subclass(torch.Tensor)
 
 
@@ -180,6 +235,11 @@ def are_for(value: torch.Tensor | None) -> bool:
     """Whether there are kernels for the dtype and device of a tensor."""
     is_plain = value is not None and value.dtype is torch.float32 and value.device.type == "cpu"
     return is_plain and kernels() is not None
+
+
+def are_for_or_packed(value: torch.Tensor | None) -> bool:
+    """Whether there are such kernels, or packed ones of oneDNN."""
+    return are_for(value) or packing.can_pack(value)
 
 
 def takes(site: Site) -> bool:
@@ -196,22 +256,22 @@ def takes(site: Site) -> bool:
     if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS:
         return False
     if site.groups > 1:
-        return site.groups == inputs == outputs >= _MIN_CHANNELS
-    return outputs >= _MIN_CHANNELS and (inputs >= _MIN_CHANNELS or _reads_any_strides(site, inputs))
-
-
-def _reads_any_strides(site: Site, inputs: int) -> bool:
-    """Whether the kernel makes a copy of its own, with all that lies under a row of the window together."""
-    num_taps = math.prod((static_shape(site.weight) or ())[2:])
-    return inputs < _MIN_CHANNELS and num_taps > 1 and site.dilation[1] == 1 and site.groups == 1
+        return site.groups == inputs == outputs >= _C.LEAST_KERNEL_CHANNELS
+    # With few channels what lies under a row of the window is read together, from a copy.
+    is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or (math.prod(shape[2:]) > 1 and site.dilation[1] == 1)
+    return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
 
 
 def needs_channels_last(call: fx.Node) -> bool:
-    """Whether a call of `convolve` reads its input in channels_last only."""
-    numbers: Any = call.args[3]
-    shape = shape_key(call.args[0])
-    is_small = shape is not None and isinstance(shape[1], int) and shape[1] < _MIN_CHANNELS
-    return not (is_small and numbers[1] * numbers[2] > 1 and numbers[8] == 1 and not numbers[9])
+    """Whether a call of `convolve` reads its input in channels_last only.
+
+    With few channels the kernel makes a copy of its own (`takes_any_strides` in csrc/kernels/convolution.h;
+    `takes` refuses what that excludes).
+    """
+    shape, numbers = shape_key(call.args[0]), call.args[3]
+    is_depthwise = bool(numbers[_IS_DEPTHWISE])  # type: ignore[index]
+    channels = None if shape is None else shape[1]
+    return is_depthwise or not isinstance(channels, int) or channels >= _C.FEW_KERNEL_CHANNELS
 
 
 def takes_product(rows: int | None, in_features: int, out_features: int) -> bool:
@@ -219,29 +279,51 @@ def takes_product(rows: int | None, in_features: int, out_features: int) -> bool
     if in_features > _C.MOST_KERNEL_CHANNELS:
         return False
     if rows is None:
-        return in_features * out_features < _LARGE_WEIGHT
+        return in_features * out_features < _MAX_PRODUCT_WEIGHT
     return 2.0 * rows * in_features * out_features < _MAX_PRODUCT_FLOP
 
 
-def has_activation(epilogue: Epilogue) -> bool:
-    """Whether the kernels have it."""
-    return epilogue.attr in _ACTIVATIONS
+def with_epilogue(value: fx.Node) -> tuple[fx.Node, Epilogue]:
+    """`fused_activation`, without what the kernels do not have. Ours agree with ATen for every operand."""
+    last, epilogue = fused_activation(value, is_finite=True)
+    is_had = _name_of(epilogue) in EPILOGUES and all(map(math.isfinite, epilogue.scalars))
+    return (last, epilogue) if is_had else (value, NONE)
 
 
-def numbers_of(site: Site, epilogue: Epilogue) -> tuple[float, ...]:
-    """The last argument of `convolve`."""
-    shape = static_shape(site.weight)
-    assert shape is not None
-    window = (*shape[2:], *site.stride, *site.padding, *site.dilation)
-    return (shape[0], *window, int(site.groups > 1), *numbers_of_activation(epilogue))
+def _name_of(epilogue: Epilogue) -> str:
+    return "gelu tanh" if epilogue.attr == "gelu" and epilogue.algorithm == "tanh" else epilogue.attr
 
 
-def numbers_of_activation(epilogue: Epilogue) -> tuple[int, float, float]:
-    """Its number, and its two numbers."""
+def numbers_of(epilogue: Epilogue) -> tuple[int, float, float]:
+    """The number of an activation of `EPILOGUES`, and two numbers that it may have."""
     low, high = (*epilogue.scalars, 0.0, 0.0)[:2]
-    return (_ACTIVATIONS.index(epilogue.attr), low, high)
+    return (EPILOGUES.index(_name_of(epilogue)), low, high)
 
 
 def activation_of(numbers: Any) -> str:
-    """The activation in the last argument of `convolve` or `linear`, by oneDNN's name."""
-    return _ACTIVATIONS[numbers[-3]]
+    """The activation in the numbers of `convolve` or `linear`, by its name in `EPILOGUES`."""
+    return EPILOGUES[numbers[-3]]
+
+
+def window_of(site: Site) -> Window:
+    """Where a convolution reads."""
+    shape = static_shape(site.weight)
+    assert shape is not None  # as `takes` has seen
+    return Window(shape[0], shape[2:], site.stride, site.padding, site.dilation)
+
+
+def packed_weight(
+    graph: fx.Graph, weight: fx.Node, bias: fx.Node | None, groups: int, made: dict[Any, fx.Node]
+) -> fx.Node:
+    """The call of `pack` for a weight and a bias, made once, as soon as both are there.
+
+    Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak of.
+    """
+    key = (pack, weight, bias, groups > 1)
+    if key not in made:
+        last = weight if bias is None else max(weight, bias)  # nodes are ordered as they stand in the graph
+        made[key] = insert_after(graph, last, pack, (weight, bias, groups))
+        made[key].meta["val"] = weight.meta["val"]
+        if ORIGIN in weight.meta:
+            made[key].meta[ORIGIN] = weight.meta[ORIGIN]
+    return made[key]

@@ -1,4 +1,4 @@
-"""Products with a weight that is ready before the call become oneDNN's packed, fused linear.
+"""Products with a weight that is ready before the call become a packed, fused linear: our own or oneDNN's.
 
 The packed call takes an input of any rank, so the reshapes that wrap a 2-D product go; a bias that is added
 behind it and an activation come along.
@@ -15,10 +15,9 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import indirect, packing
-from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.epilogues import added_value, fused_activation
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
-    ORIGIN,
     arguments,
     dim_key,
     is_contiguous,
@@ -71,9 +70,9 @@ def select_linears(
         return _rewrite(graph, site, static, packed, finite)
 
     def pays(site: Site) -> bool:
-        return _is_ours(site, static) or _pays(site)
+        return _is_ours(site, static) or (packing.can_pack(tensor_of(site.first)) and _pays(site))
 
-    return select(graph, lambda node: site_of(node, static, packing.can_pack), pays, rewrite)
+    return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
 
 
 def site_of(
@@ -188,37 +187,27 @@ def _rewrite(
     finite: Collection[fx.Node],
 ) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
-    result, bias = joined(graph, site)
-    if _is_ours(site, static) and (bias is None or bias in static):
-        return _rewrite_to_indirect(graph, site, result, bias, static, packed)
+    if _is_ours(site, static):
+        return _rewrite_to_indirect(graph, site, static, packed)
     weight = _packed_weight(graph, site, static, packed)
+    result, bias = joined(graph, site)
     last, epilogue = fused_activation(result, result in finite)
     args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
     return replace(graph, site.first, last, packing.LINEAR, args)
 
 
 def _rewrite_to_indirect(
-    graph: fx.Graph,
-    site: Site,
-    result: fx.Node,
-    bias: fx.Node | None,
-    static: Collection[fx.Node],
-    packed: dict[Any, fx.Node],
+    graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
-    """The same with a kernel of our own."""
-    weight = rows_of(graph, site, static, packed)
-    key = (indirect.pack, weight, bias)
-    if key not in packed:
-        with graph.inserting_before(site.first):
-            packed[key] = graph.call_function(indirect.pack, (weight, bias, 1))
-        packed[key].meta["val"] = weight.meta["val"]
-        if ORIGIN in weight.meta:
-            packed[key].meta[ORIGIN] = weight.meta[ORIGIN]
-    last, epilogue = fused_activation(result, is_finite=True)
-    if not indirect.has_activation(epilogue):
-        last, epilogue = result, NONE
-    numbers = (_sizes(site)[2], *indirect.numbers_of_activation(epilogue))
-    return replace(graph, site.first, last, indirect.linear, (site.x, packed[key], numbers))
+    """The same with a kernel of our own; what is added behind it stays a call if it varies."""
+    result, bias = joined(graph, site)
+    if bias is not None and bias not in static:
+        result, bias = site.results[0], site.bias
+    rows = rows_of(graph, site, static, packed)
+    weight = indirect.packed_weight(graph, rows, bias, 1, packed)
+    last, epilogue = indirect.with_epilogue(result)
+    numbers = (_sizes(site)[2], *indirect.numbers_of(epilogue))
+    return replace(graph, site.first, last, indirect.linear, (site.x, weight, numbers))
 
 
 def joined(graph: fx.Graph, site: Site) -> tuple[fx.Node, fx.Node | None]:

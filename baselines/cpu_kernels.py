@@ -1,0 +1,161 @@
+"""Our kernels for the CPU beside ATen's and oneDNN's: `python -m baselines.cpu_kernels --help`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+import typer
+from rich.table import Table
+
+from baselines.shared import csv_files, terminal
+from baselines.shared.arguments import CsvFile
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+
+CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int]] = {
+    "3 to 16, 3 x 3 / 2, 224 x 224": (3, 16, 224, 3, 2, 1),
+    "3 to 64, 7 x 7 / 2, 224 x 224": (3, 64, 224, 7, 2, 1),
+    "64 to 64, 3 x 3, 56 x 56": (64, 64, 56, 3, 1, 1),
+    "512 to 512, 3 x 3, 7 x 7": (512, 512, 7, 3, 1, 1),
+    "16 to 64, 3 x 3, 55 x 55": (16, 64, 55, 3, 1, 1),
+    "16 to 64, 1 x 1, 112 x 112": (16, 64, 112, 1, 1, 1),
+    "24 to 72, 1 x 1, 56 x 56": (24, 72, 56, 1, 1, 1),
+    "120 to 40, 1 x 1, 28 x 28": (120, 40, 28, 1, 1, 1),
+    "80 to 200, 1 x 1, 14 x 14": (80, 200, 14, 1, 1, 1),
+    "960 to 160, 1 x 1, 7 x 7": (960, 160, 7, 1, 1, 1),
+    "256 to 1024, 1 x 1, 14 x 14": (256, 1024, 14, 1, 1, 1),
+    "72, 5 x 5 / 2, 56 x 56, depthwise": (72, 72, 56, 5, 2, 72),
+    "240, 3 x 3 / 2, 14 x 14, depthwise": (240, 240, 14, 3, 2, 240),
+    "672, 5 x 5, 14 x 14, depthwise": (672, 672, 14, 5, 1, 672),
+}
+"""Channels in and out, height and width, kernel, stride, groups."""
+
+PRODUCTS: dict[str, tuple[int, int, int]] = {
+    "1 x 240 x 64": (1, 240, 64),
+    "1 x 960 x 1280": (1, 960, 1280),
+    "8 x 128 x 512": (8, 128, 512),
+    "32 x 256 x 256": (32, 256, 256),
+    "128 x 768 x 768": (128, 768, 768),
+}
+"""Rows, features in and out."""
+
+POOLS: dict[str, tuple[int, int]] = {"64, 111 x 111": (64, 111), "256, 27 x 27": (256, 27)}
+"""Channels, height and width."""
+
+CSV_COLUMNS = ("what", "threads", "aten_us", "onednn_us", "ours_us")
+
+Call = Callable[[], torch.Tensor]
+
+
+def main(
+    threads: Annotated[int, typer.Option(min=1, help="Of PyTorch.")] = 2,
+    calls: Annotated[int, typer.Option(min=1, help="Of each; the least counts.")] = 100,
+    csv: CsvFile = None,
+) -> None:
+    """Time float32 convolutions with bias and relu, products with bias, and 3 x 3 / 2 max pools, one image.
+
+    Microseconds for a call, the least of all, in turns. Images are in channels_last, weights packed before.
+
+    Example: python -m baselines.cpu_kernels --threads 1 --csv kernels.csv
+    """
+    if indirect.kernels() is None:
+        raise typer.BadParameter("there are no kernels for this processor")
+    torch.set_num_threads(threads)
+    rows = []
+    with torch.no_grad():
+        for what, ways in cases():
+            rows.append(
+                [what, str(threads), *("" if us is None else f"{us:.1f}" for us in least(ways, calls))]
+            )
+    table = Table(*CSV_COLUMNS)
+    for row in rows:
+        table.add_row(*row)
+    console = terminal.console()
+    console.print(f"{terminal.machine()}; {_C.kernel_instructions()}", highlight=False)
+    console.print(table)
+    if csv is not None:
+        csv_files.write(csv, CSV_COLUMNS, rows)
+
+
+def cases() -> Iterator[tuple[str, list[Call | None]]]:
+    """Each call by ATen, by oneDNN's packed form, and by our kernel."""
+    for what, shape in CONVOLUTIONS.items():
+        yield what, convolution(*shape)
+    for what, (rows, inside, outside) in PRODUCTS.items():
+        yield what, product(rows, inside, outside)
+    for what, (channels, size) in POOLS.items():
+        yield f"max pool, {what}", max_pool(channels, size)
+
+
+def convolution(
+    inside: int, outside: int, size: int, kernel: int, stride: int, groups: int
+) -> list[Call | None]:
+    """With bias and relu."""
+    x = torch.randn(1, inside, size, size).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(outside, inside // groups, kernel, kernel) / math.sqrt(inside // groups * kernel**2)
+    bias, pad = torch.randn(outside), kernel // 2
+    window = ([pad, pad], [stride, stride], [1, 1], groups)
+    theirs = packing.PACK_CONVOLUTION(weight, *window, list(x.shape)) if packing.can_pack(x) else None
+    ours = indirect.pack(weight, bias, groups)
+    shape = indirect.Window(outside, (kernel, kernel), (stride, stride), (pad, pad), (1, 1))
+    numbers = shape.of_convolution(groups > 1, Epilogue("relu"))
+
+    def onednn() -> torch.Tensor:
+        result: torch.Tensor = packing.CONVOLUTION(x, theirs, bias, *window, "relu", [], "")
+        return result
+
+    return [
+        lambda: F.conv2d(x, weight, bias, stride, pad, 1, groups).relu_(),
+        None if theirs is None else onednn,
+        lambda: indirect.convolve(x, ours, None, numbers),
+    ]
+
+
+def product(rows: int, inside: int, outside: int) -> list[Call | None]:
+    """With bias."""
+    x, weight, bias = (
+        torch.randn(rows, inside),
+        torch.randn(outside, inside) / math.sqrt(inside),
+        torch.randn(outside),
+    )
+    theirs = packing.PACK_LINEAR(weight, rows) if packing.can_pack(x) else None
+    ours = indirect.pack(weight, bias, 1)
+
+    def onednn() -> torch.Tensor:
+        result: torch.Tensor = packing.LINEAR(x, theirs, bias, "none", [], "")
+        return result
+
+    return [
+        lambda: F.linear(x, weight, bias),
+        None if theirs is None else onednn,
+        lambda: indirect.linear(x, ours, (outside, *indirect.numbers_of(NONE))),
+    ]
+
+
+def max_pool(channels: int, size: int) -> list[Call | None]:
+    """3 x 3, stride 2."""
+    x = torch.randn(1, channels, size, size).contiguous(memory_format=torch.channels_last)
+    numbers = indirect.Window(channels, (3, 3), (2, 2), (0, 0), (1, 1)).of_pool("max")
+    return [lambda: F.max_pool2d(x, 3, 2), None, lambda: indirect.pool(x, numbers)]
+
+
+def least(ways: list[Call | None], calls: int) -> list[float | None]:
+    """Microseconds of the quickest call of each."""
+    found: list[float | None] = [None if way is None else math.inf for way in ways]
+    for _ in range(calls):
+        for at, way in enumerate(ways):
+            if way is not None:
+                start = time.perf_counter()
+                way()
+                found[at] = min(found[at] or math.inf, (time.perf_counter() - start) * 1e6)
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

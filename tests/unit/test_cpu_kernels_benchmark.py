@@ -1,0 +1,31 @@
+"""`python -m baselines.cpu_kernels`: what is timed beside each other computes the same."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from baselines import cpu_kernels
+from torchrlopt.executors.eager.kernels import indirect
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+
+def test_all_ways_compute_the_same() -> None:
+    with torch.no_grad():
+        for what, ways in cpu_kernels.cases():
+            results = [way() for way in ways if way is not None]
+            assert len(results) >= 2, what
+            for result in results[1:]:
+                torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_file_has_a_row_for_each(tmp_path: Path) -> None:
+    cpu_kernels.main(threads=torch.get_num_threads(), calls=1, csv=tmp_path / "kernels.csv")
+    with (tmp_path / "kernels.csv").open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["what"] for row in rows] == [what for what, _ in cpu_kernels.cases()]
+    assert all(float(row["ours_us"]) > 0 and float(row["aten_us"]) > 0 for row in rows)
