@@ -37,8 +37,8 @@ class Inventory:
     """Calls of one graph, counted.
 
     Attributes:
-        packed: kernels of our choice by what they compute ("convolution + relu"): with pre-packed weights, or
-            of cuDNN and cuBLAS.
+        packed: calls of kernels of our choice by what they compute ("convolution + relu"): our own, oneDNN's
+            with pre-packed weights, cuDNN's and cuBLAS's.
         plain: convolutions, linears, products and attentions that run as ATen has them.
         others: all other calls that run at every call of the graph.
         to_channels_last: copies that give a value the layout of the packed convolutions.

@@ -1,1 +1,1 @@
-"""Kernels of oneDNN with packed weights in the place of ATen calls."""
+"""Kernels in the place of ATen calls: our own, and packed or fused ones of oneDNN, cuDNN and cuBLAS."""

@@ -1,4 +1,6 @@
-"""Activations that a packed convolution or linear of oneDNN applies before it writes its result.
+"""Activations that a packed convolution or linear applies before it writes its result.
+
+Our own kernels (indirect.py) agree with ATen for every operand; what follows is about oneDNN's.
 
 oneDNN computes sigmoid, tanh, silu, hardswish, leaky relu and the tanh form of gelu as ATen does, for every
 operand. It differs from ATen in four: its relu, hardtanh and hardsigmoid make a number of NaN, and its exact

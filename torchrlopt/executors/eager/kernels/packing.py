@@ -3,7 +3,7 @@
 Packing re-orders a weight once into the blocked layout the kernel reads; the packed tensor is opaque, holds
 for any input size, and is made in the prologue. The limits below were measured on 2 cores (Zen 4, AVX-512):
 a packed call costs 14 us (linear) or 27 us (convolution) before it computes anything, against 3 to 9 us of
-the plain one, so small problems stay with the plain kernels.
+the plain one, so small problems stay with the plain kernels, or go to our own (indirect.py).
 """
 
 from __future__ import annotations
