@@ -13,7 +13,7 @@
 #include <immintrin.h>
 
 // Pixels times vectors of a tile: as many sums as there are registers, less those of a row of weights.
-#define RLOPT_DENSE(pixels, vectors) dense_panel<pixels, vectors>(job, begin, weight, image, tiles)
+#define RLOPT_DENSE(pixels, vectors) dense_panel<pixels, vectors>(job, begin, weight, part)
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
@@ -21,6 +21,7 @@ namespace rlopt::kernels {
 namespace avx512 {
 #define RLOPT_VECTOR 16
 #define RLOPT_PIXELS 14, 14, 8, 7
+#define RLOPT_UNIT 56
 #define RLOPT_DENSE_PANELS                             \
   switch (width) {                                     \
     case 4:                                            \
@@ -44,6 +45,7 @@ constexpr int64_t kWidestPanel = 4;
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
+#undef RLOPT_UNIT
 #undef RLOPT_DENSE_PANELS
 }  // namespace avx512
 }  // namespace rlopt::kernels
@@ -55,6 +57,7 @@ namespace rlopt::kernels {
 namespace avx2 {
 #define RLOPT_VECTOR 8
 #define RLOPT_PIXELS 12, 6
+#define RLOPT_UNIT 48
 #define RLOPT_DENSE_PANELS                          \
   if (width == 2)                                   \
     is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(6, 2); \
@@ -69,6 +72,7 @@ constexpr int64_t kWidestPanel = 2;
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
+#undef RLOPT_UNIT
 #undef RLOPT_DENSE_PANELS
 }  // namespace avx2
 }  // namespace rlopt::kernels
