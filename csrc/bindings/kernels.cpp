@@ -252,7 +252,7 @@ py::object pool(const Tensors& tensors, const py::object& x, const py::tuple& nu
   return result;
 }
 
-/// x[..., in] to [..., out], dense; None where x is not dense or no plain tensor.
+/// x[..., in] to [..., out], dense; None where rows of x are not equally far apart, or it is no plain tensor.
 py::object linear(const Tensors& tensors, const py::object& x, const py::object& packed,
                   const py::tuple& numbers) {
   const std::optional<View> in = tensors.view(x.ptr());
@@ -260,24 +260,26 @@ py::object linear(const Tensors& tensors, const py::object& x, const py::object&
   check_length(numbers, 4);
   std::array<int64_t, kMostAxes> sizes{}, strides{};
   const size_t last = in->rank - 1;
-  int64_t rows = 1, expected = 1, outputs = integer(numbers, 0), stride = outputs;
-  for (size_t i = in->rank; i-- > 0;) {
-    if (in->sizes[i] != 1 && in->strides[i] != expected && !is_empty(*in)) return py::none();
-    expected *= in->sizes[i];
-    sizes[i] = i == last ? outputs : in->sizes[i];
-    if (i == last) {
-      strides[i] = 1;
-      continue;
-    }
+  const int64_t outputs = integer(numbers, 0);
+  if (in->sizes[last] > 1 && in->strides[last] != 1 && !is_empty(*in)) return py::none();
+  sizes[last] = outputs;
+  strides[last] = 1;
+  int64_t rows = 1, step = in->sizes[last], stride = outputs;  // from each row of the input to the next
+  for (size_t i = last; i-- > 0;) {
+    sizes[i] = in->sizes[i];
     strides[i] = stride;
     stride *= std::max<int64_t>(sizes[i], 1);
+    if (sizes[i] == 1) continue;
+    if (rows == 1) step = in->strides[i];
+    if (in->strides[i] != rows * step && !is_empty(*in)) return py::none();
     rows *= sizes[i];
   }
   kernels::Convolution given{};
   given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
   given.width = given.out_width = rows;
-  given.channels = given.pixel_stride = in->sizes[last];
+  given.channels = in->sizes[last];
+  given.pixel_stride = step;
   if (outputs < 1) throw py::value_error("no such product");
   given.out_channels = given.out_pixel_stride = outputs;
   given.activation = activation_of(numbers, 1);
@@ -338,7 +340,8 @@ void bind_kernels(py::module_& m) {
       .def("pool", &pool, py::arg("x"), py::arg("numbers"), py::arg("room") = py::none(),
            py::arg("first_channel") = 0, "A pool, in the same way.")
       .def("linear", &linear, py::arg("x"), py::arg("packed"), py::arg("numbers"),
-           "The product of the last axis; None where x is not dense or no plain tensor.");
+           "The product of the last axis; None where rows are not equally far apart, or x is no plain "
+           "tensor.");
 }
 
 }  // namespace rlopt

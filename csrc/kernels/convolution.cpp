@@ -81,6 +81,15 @@ double outputs_of(const Convolution& given, int64_t channels) {
   return static_cast<double>(given.images * given.out_height * given.out_width * channels);
 }
 
+/// Writes the channels of a row next to each other; kChannels of them, or any number where that is 0.
+template <int kChannels>
+void interleave(const Convolution& given, const float* from, float* to) {
+  const int64_t channels = kChannels == 0 ? given.channels : kChannels;
+  for (int64_t x = 0; x < given.width; ++x)
+    for (int64_t channel = 0; channel < channels; ++channel)
+      to[x * channels + channel] = from[x * given.pixel_stride + channel * given.channel_stride];
+}
+
 /// Copies some rows of a padded image.
 void pad(const Job& job, int thread, int num_threads) {
   const Convolution& given = *job.given;
@@ -97,10 +106,11 @@ void pad(const Job& job, int thread, int num_threads) {
     const float* const from = job.in + row / height * given.image_stride + y * given.row_stride;
     std::fill_n(to, given.pad_x * channels, 0.0F);
     std::fill_n(to + (given.pad_x + given.width) * channels, given.pad_x * channels, 0.0F);
-    for (int64_t channel = 0; channel < channels; ++channel)
-      for (int64_t x = 0; x < given.width; ++x)
-        to[(given.pad_x + x) * channels + channel] =
-            from[x * given.pixel_stride + channel * given.channel_stride];
+    float* const inside = to + given.pad_x * channels;
+    if (channels == 3)
+      interleave<3>(given, from, inside);
+    else
+      interleave<0>(given, from, inside);
   }
 }
 

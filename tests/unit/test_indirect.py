@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.unit.image_cases import rand, weight
 from tests.unit.kernel_cases import check, prepare
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
@@ -36,14 +37,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
-
-
-def weight(*shape: int) -> Tensor:
-    return rand(*shape) / (shape[1] * shape[2] * shape[3]) ** 0.5
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -148,62 +141,6 @@ def test_an_input_may_be_a_parameter_or_lie_anyhow() -> None:
         torch.testing.assert_close(prepared.run(given, w)[0], F.conv2d(given, w), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_any_pool(seed: int) -> None:
-    draw = random.Random(seed)
-    kernel = [draw.randint(1, 4), draw.randint(1, 4)]
-    stride = [draw.randint(1, 3), draw.randint(1, 3)]
-    padding = [draw.randint(0, each // 2) for each in kernel]
-    ceil, inside, is_max = draw.random() < 0.5, draw.random() < 0.5, draw.random() < 0.5
-    dilation = draw.randint(1, 2) if is_max else 1
-    channels = draw.choice([8, 11, 16, 40, 70])
-    size = [dilation * (k - 1) + 1 + draw.randint(0, 9) for k in kernel]
-
-    def function(x: Tensor, w: Tensor) -> Tensor:
-        y = F.conv2d(x, w)
-        if is_max:
-            return F.max_pool2d(y, kernel, stride, padding, dilation, ceil_mode=ceil).relu()
-        return F.avg_pool2d(y, kernel, stride, padding, ceil_mode=ceil, count_include_pad=not inside).relu()
-
-    x, w = rand(draw.randint(1, 2), 8, *size), weight(channels, 8, 1, 1)
-    prepared = check(function, [x, w], static=[1])
-    assert prepared.count("function pool") == 1
-    x[0, 0, 0, 0] = torch.nan
-    torch.testing.assert_close(prepared.run(x, w)[0], function(x, w), rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
-@pytest.mark.parametrize("is_max", [True, False])
-def test_a_window_larger_than_the_image(is_max: bool) -> None:
-    pool = F.max_pool2d if is_max else F.avg_pool2d
-    args = [rand(1, 8, 2, 2), weight(16, 8, 1, 1)]
-    prepared = check(lambda x, w: pool(F.conv2d(x, w), 3, 2, ceil_mode=True), args, static=[1])
-    assert prepared.count("function pool") == 1
-    args = [rand(1, 8, 3, 14), weight(16, 8, 1, 1)]
-    check(
-        lambda x, w: F.max_pool2d(F.conv2d(x, w), (5, 3), (3, 1), (2, 0), (2, 1), ceil_mode=True),
-        args,
-        static=[1],
-    )
-
-
-@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
-def test_defaults_of_the_user_change_nothing(default: torch.dtype) -> None:
-    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        y = F.conv2d(x, a)
-        return torch.cat([F.max_pool2d(y, 3, 1, 1), F.conv2d(y, b, padding=1).relu()], 1)
-
-    args = [rand(1, 8, 9, 9), weight(16, 8, 3, 3), weight(16, 16, 3, 3)]
-    torch.set_default_dtype(default)
-    try:
-        prepared = check(function, args, static=[1, 2])
-        with torch.device("meta"):
-            got = prepared.run(*args)[0]
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert prepared.count("function joined") == 1
-    torch.testing.assert_close(got, function(*args), rtol=1e-4, atol=1e-5)
-
-
 def test_a_bias_that_is_computed_behind_the_product() -> None:
     def function(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         one, two = torch.mm(x, w), torch.mm(y, w)
@@ -222,46 +159,6 @@ def test_bounds_that_are_no_finite_numbers(bound: float) -> None:
     check(lambda x, w: F.leaky_relu(F.conv2d(x, w), bound), args, static=[1])
 
 
-def test_places_of_a_max_pool_stay() -> None:
-    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        return F.max_pool2d(F.conv2d(x, w), 2, return_indices=True)
-
-    prepared = check(function, [rand(1, 8, 6, 6), weight(8, 8, 1, 1)], static=[1])
-    assert prepared.count("function pool") == 0
-
-
-@pytest.mark.parametrize("keepdim", [True, False])
-def test_a_mean_over_the_pixels(keepdim: bool) -> None:
-    prepared = check(
-        lambda x, w: F.conv2d(x, w).mean((2, 3), keepdim=keepdim) * 2,
-        [rand(2, 8, 6, 5), weight(24, 8, 1, 1)],
-        static=[1],
-    )
-    assert prepared.count("function pool") == int(keepdim)
-
-
-def test_joined_channels_are_written_where_they_belong() -> None:
-    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        y = F.relu(F.conv2d(x, a))
-        shared = F.conv2d(y, c)
-        parts = [F.conv2d(y, b, padding=1).relu(), shared, F.max_pool2d(y, 3, 1, 1), y.sin()]
-        return torch.cat(parts, 1).relu(), shared.exp()
-
-    shapes = ((24, 8, 1, 1), (13, 24, 3, 3), (9, 24, 1, 1))
-    prepared = check(function, [rand(2, 8, 9, 7), *(weight(*shape) for shape in shapes)], static=[1, 2, 3])
-    assert prepared.count("aten.cat") == 0
-    assert prepared.count("function fill") == 2  # what others read too, and what no kernel of ours makes
-    assert prepared.count("function joined") == 1
-
-
-def test_a_part_that_is_joined_twice_is_copied() -> None:
-    def function(x: Tensor, a: Tensor) -> Tensor:
-        y = F.conv2d(x, a)
-        return torch.cat([y, y], 1)
-
-    assert check(function, [rand(2, 8, 9, 7), weight(9, 8, 1, 1)], static=[1]).count("aten.cat") == 1
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("shape", [(1, 40), (2, 40), (7, 40), (2, 3, 40), (0, 40), (3, 0, 40), (40,)])
 def test_products_of_few_rows(name: str, shape: tuple[int, ...]) -> None:
@@ -271,6 +168,32 @@ def test_products_of_few_rows(name: str, shape: tuple[int, ...]) -> None:
     prepared = check(function, [rand(*shape), rand(72, 40) / 6, rand(72)], static=[1, 2])
     assert prepared.count("function linear") == 1
     assert len(prepared.targets) == 1
+
+
+def test_rows_are_read_where_they_lie() -> None:
+    w, whole = rand(24, 16) / 4, rand(3, 5, 48)
+    prepared = prepare(F.linear, [whole[..., :16], w], static=[1])
+    ours, packed = indirect.kernels(), indirect.pack(w, None, 1)
+    assert ours is not None
+    numbers = (24, *indirect.numbers_of(Epilogue()))
+    for rows in (
+        whole[..., 16:32],
+        whole[1:, :1, 3:19],
+        whole[::2, 2:3, :16],
+        whole[:, 1, :16],
+        whole[0, 0, 8:24],
+    ):
+        expected = F.linear(rows, w)
+        torch.testing.assert_close(ours.linear(rows, packed, numbers), expected, rtol=1e-4, atol=1e-5)
+        assert indirect.linear(rows, packed, numbers).stride() == expected.stride()
+    for rows in (
+        whole[:, 1:3, :16],
+        whole[..., ::3],
+        whole[:, :1, :16].expand(3, 4, 16),
+        whole[:1].mT[:, :16],
+    ):
+        if rows.shape[-1] == 16:
+            torch.testing.assert_close(prepared.run(rows, w)[0], F.linear(rows, w), rtol=1e-4, atol=1e-5)
 
 
 def test_a_product_of_many_axes() -> None:
@@ -304,14 +227,6 @@ def test_a_view_that_negates(channels: int) -> None:
     row, matrix = torch._neg_view(rand(2, 40)), rand(72, 40) / 6
     product = prepare(F.linear, [rand(2, 40), matrix], static=[1])
     torch.testing.assert_close(product.run(row, matrix)[0], F.linear(row, matrix), rtol=1e-4, atol=1e-5)
-
-
-def test_a_mean_over_many_pixels_keeps_its_digits() -> None:
-    x, unit = torch.rand(1, 8, 512, 512) + 1, torch.eye(8)[:, :, None, None]
-    prepared = prepare(lambda x, w: F.conv2d(x, w).mean((2, 3), keepdim=True), [x, unit], static=[1])
-    assert prepared.count("function pool") == 1
-    reference = x.double().mean((2, 3), keepdim=True)
-    assert ((prepared.run(x, unit)[0] - reference).abs() / reference).max() < 2e-6
 
 
 def test_the_profiler_tells_of_the_kernels() -> None:
@@ -381,10 +296,11 @@ def test_with_other_instructions(instructions: str) -> None:
     program = (
         "import torch\n"
         "from torchrlopt import _C\n"
+        "from tests.unit import test_images\n"
         "from tests.unit import test_indirect as t\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
-        "    for seed in range(15): t.test_any_window(seed); t.test_any_pool(seed)\n"
+        "    for seed in range(15): t.test_any_window(seed); test_images.test_any_pool(seed)\n"
         "    for name in t.ACTIVATIONS: t.test_an_activation_is_fused_and_right_for_every_operand(name, 16)\n"
         "    t.test_the_exponential_is_right_to_the_last_digits()\n"
         "else:\n"
