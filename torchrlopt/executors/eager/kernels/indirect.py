@@ -1,11 +1,11 @@
 """Convolutions, products and pools in float32 on the CPU by the kernels of `csrc/kernels`.
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
-cost 2 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution is large,
-both come near what the processor can do. Ours apply bias, a summand and an activation before they write, also
-for operands that are not finite, read images whose pixels lie apart, such as some channels of a larger one,
-and write into such. What they do not do as every kernel of ATen does: a weight that is infinite gives NaN at
-the border of a padded image.
+cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution
+is large, both come near what the processor can do. Ours apply bias, a summand and an activation before they
+write, also for operands that are not finite, read images whose pixels lie apart, such as some channels of a
+larger one, and write into such. What they do not do as every kernel of ATen does: a weight that is infinite
+gives NaN at the border of a padded image.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
 
 def room_for(sizes: tuple[int, int, int, int]) -> torch.Tensor:
     """An image in channels_last for results that others write."""
-    kind = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
-    return torch.empty(sizes, memory_format=torch.channels_last, **kind)  # type: ignore[call-overload, no-any-return]
+    # Whatever the user's defaults are.
+    return torch.empty(sizes, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
 
 
 def fill(x: torch.Tensor, room: torch.Tensor, first_channel: int) -> torch.Tensor:
@@ -268,8 +268,9 @@ def needs_channels_last(call: fx.Node) -> bool:
     With few channels the kernel makes a copy of its own (`takes_any_strides` in csrc/kernels/convolution.h;
     `takes` refuses what that excludes).
     """
-    shape, numbers = shape_key(call.args[0]), call.args[3]
-    is_depthwise = bool(numbers[_IS_DEPTHWISE])  # type: ignore[index]
+    shape = shape_key(call.args[0])
+    numbers: Any = call.args[3]
+    is_depthwise = bool(numbers[_IS_DEPTHWISE])
     channels = None if shape is None else shape[1]
     return is_depthwise or not isinstance(channels, int) or channels >= _C.FEW_KERNEL_CHANNELS
 
