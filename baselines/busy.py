@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +22,10 @@ from baselines.shared.arguments import CsvFile, Models, choose
 from baselines.shared.disturbance import CONDITIONS, Command
 from torchrlopt import executor_table
 
-CSV_COLUMNS = ("model", "condition", "run", "chosen", "loss", "before_ms", "after_ms", "spread")
+CSV_COLUMNS = (
+    "model", "condition", "executor", "threads", "run", "chosen", "loss",
+    "before_ms", "after_ms", "spread", "ratios",
+)  # fmt: skip
 
 #: A choice that costs no more than this, as a share of the best time, counts as right.
 TOLERANCE = 0.05
@@ -61,7 +66,10 @@ def main(
 
     The neighbour takes a core for 0.3 s and sleeps for 0.3 s; the quota allows 1.5 cores. Every choice is
     made by a process of its own without a cache. What a choice is worth is its time on the quiet machine: the
-    least of the quiet runs, relative to the best choice there. "Right" is what loses at most 5 %.
+    median of the quiet runs, relative to the best choice there. "Right" is what loses at most 5 %.
+
+    Runs take turns: each model once under each condition, then once more. With --csv a run goes on where the
+    file ends; give it more --runs, or other models, and only those that are missing are made.
 
     Example: python -m baselines.busy --models resnet18,moe_loop --executor auto --runs 3
     """
@@ -72,19 +80,21 @@ def main(
     wanted = ["quiet", *(name for name in wanted if name != "quiet")]
     console = terminal.console()
     console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
-    answers: list[Answer] = []
+    answers = saved(csv, executor, threads) if csv is not None and csv.exists() else []
+    made = Counter((each.model, each.condition) for each in answers)
+    todo = [(run, condition) for run in range(runs) for condition in wanted]
     with terminal.progress(console) as progress:
-        task = progress.add_task("", total=len(wanted) * len(chosen) * runs)
-        for condition in wanted:
+        task = progress.add_task("", total=len(todo) * len(chosen))
+        for run, condition in todo:
             try:
                 with CONDITIONS[condition]() as under:
                     for model in chosen:
-                        for _ in range(runs):
-                            progress.update(task, description=f"{condition}: {model}")
+                        progress.update(task, description=f"{condition}: {model}")
+                        if made[model, condition] <= run:
                             answers.append(ask(under, model, condition, executor, threads))
-                            progress.advance(task)
                             if csv is not None:
-                                csv_files.write(csv, CSV_COLUMNS, rows(answers))
+                                csv_files.write(csv, CSV_COLUMNS, rows(answers, executor, threads))
+                        progress.advance(task)
             except OSError as error:
                 progress.console.print(f"{condition}: left out, {error}", style="yellow", highlight=False)
     console.print(render(answers))
@@ -106,32 +116,56 @@ def ask(under: Command, model: str, condition: str, executor: str, threads: int)
 
 def losses(answers: Sequence[Answer]) -> list[float | None]:
     """How much longer than the best choice each takes, on the quiet machine; None where that is not known."""
-    quiet: dict[str, dict[str, float]] = {}
+    quiet: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for each in answers:
         if each.condition == "quiet":
-            known = quiet.setdefault(each.model, {"original": 1.0})
             for name, ratio in each.ratios.items():
-                known[name] = min(ratio, known.get(name, ratio))
+                quiet[each.model][name].append(ratio)
+    known = {
+        model: {name: statistics.median(ratios) for name, ratios in of.items()} for model, of in quiet.items()
+    }
     found = []
     for each in answers:
-        known = quiet.get(each.model, {})
-        ratio = known.get(each.chosen)
-        found.append(None if ratio is None else ratio / min(known.values()) - 1)
+        times = known.get(each.model, {}) | {"original": 1.0}
+        ratio = times.get(each.chosen)
+        found.append(None if ratio is None or each.model not in known else ratio / min(times.values()) - 1)
     return found
 
 
-def rows(answers: Sequence[Answer]) -> list[list[str]]:
+def rows(answers: Sequence[Answer], executor: str, threads: int) -> list[list[str]]:
     """The cells of the CSV file."""
     counts: Counter[tuple[str, str]] = Counter()
     table = []
     for each, loss in zip(answers, losses(answers), strict=True):
         counts[each.model, each.condition] += 1
+        run = str(counts[each.model, each.condition])
         figures = (loss, each.before_ms, each.after_ms, each.spread)
         cells = ["" if figure is None else f"{figure:.4f}" for figure in figures]
-        table.append(
-            [each.model, each.condition, str(counts[each.model, each.condition]), each.chosen, *cells]
-        )
+        ratios = json.dumps({name: round(ratio, 4) for name, ratio in each.ratios.items()})
+        table.append([each.model, each.condition, executor, str(threads), run, each.chosen, *cells, ratios])
     return table
+
+
+def saved(csv: Path, executor: str, threads: int) -> list[Answer]:
+    """What a file of `rows` holds.
+
+    Raises:
+        typer.BadParameter: it is another table, or of another executor or number of threads.
+    """
+    answers = []
+    for row in csv_files.read(csv, CSV_COLUMNS):
+        if (row["executor"], row["threads"]) != (executor, str(threads)):
+            raise typer.BadParameter(
+                f"{csv} is of executor {row['executor']} and {row['threads']} threads; name another file"
+            )
+        before_ms, after_ms, spread = (
+            float(row[name]) if row[name] else None for name in ("before_ms", "after_ms", "spread")
+        )
+        ratios = json.loads(row["ratios"])
+        answers.append(
+            Answer(row["model"], row["condition"], row["chosen"], ratios, before_ms, after_ms, spread)
+        )
+    return answers
 
 
 def render(answers: Sequence[Answer]) -> Table:

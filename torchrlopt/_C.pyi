@@ -271,3 +271,13 @@ class ImageKernels:
     def linear(
         self, x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]
     ) -> torch.Tensor | None: ...
+
+class KernelSequence:
+    def __init__(
+        self,
+        kernels: ImageKernels,
+        num_inputs: int,
+        instructions: list[tuple[Any, ...]],
+        outputs: list[int],
+    ) -> None: ...
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...] | None: ...

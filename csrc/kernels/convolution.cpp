@@ -16,11 +16,6 @@ alignas(64) float zeros[kMaxChannels];
 /// Below this many multiplications for each thread, waking it takes longer than its part.
 constexpr double kLeastOfThread = 5e4;
 
-struct Parallel {
-  Job job;
-  void (*run)(const Job&, int, int);
-};
-
 }  // namespace
 
 const char* instructions() { return kernels() == nullptr ? "" : kernels()->name; }
@@ -63,71 +58,13 @@ void pack(const float* weight, const float* bias, int64_t out_channels, int64_t 
 
 namespace {
 
-/// Calls `run` in as many threads as pay for so many multiplications.
-void run(const Job& job, void (*kernel)(const Job&, int, int), double multiplications, int num_threads) {
-  Parallel work{job, kernel};
+int threads_for(double multiplications, int num_threads) {
   const double most = multiplications / kLeastOfThread;
-  const int wanted = most < num_threads ? static_cast<int>(most) : num_threads;
-  in_parallel(
-      wanted,
-      [](void* data, int thread, int count) {
-        const Parallel& shared = *static_cast<const Parallel*>(data);
-        shared.run(shared.job, thread, count);
-      },
-      &work);
+  return most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
 }
 
 double outputs_of(const Convolution& given, int64_t channels) {
   return static_cast<double>(given.images * given.out_height * given.out_width * channels);
-}
-
-/// Writes the channels of a row next to each other; kChannels of them, or any number where that is 0.
-template <int kChannels>
-void interleave(const Convolution& given, const float* from, float* to) {
-  const int64_t channels = kChannels == 0 ? given.channels : kChannels;
-  for (int64_t x = 0; x < given.width; ++x)
-    for (int64_t channel = 0; channel < channels; ++channel)
-      to[x * channels + channel] = from[x * given.pixel_stride + channel * given.channel_stride];
-}
-
-/// Copies some rows of a padded image.
-void pad(const Job& job, int thread, int num_threads) {
-  const Convolution& given = *job.given;
-  const int64_t width = given.width + 2 * given.pad_x, height = given.height + 2 * given.pad_y;
-  const int64_t channels = given.channels;
-  const Share rows = share_of(given.images * height, thread, num_threads);
-  for (int64_t row = rows.first; row < rows.last; ++row) {
-    float* const to = job.out + row * width * channels;
-    const int64_t y = row % height - given.pad_y;
-    if (y < 0 || y >= given.height) {
-      std::fill_n(to, width * channels, 0.0F);
-      continue;
-    }
-    const float* const from = job.in + row / height * given.image_stride + y * given.row_stride;
-    std::fill_n(to, given.pad_x * channels, 0.0F);
-    std::fill_n(to + (given.pad_x + given.width) * channels, given.pad_x * channels, 0.0F);
-    float* const inside = to + given.pad_x * channels;
-    if (channels == 3)
-      interleave<3>(given, from, inside);
-    else
-      interleave<0>(given, from, inside);
-  }
-}
-
-/// The same convolution of a padded copy in channels_last, in which the pixels under a row of the kernel are
-/// next to each other: they count as the channels of one pixel.
-Convolution of_padded(const Convolution& given) {
-  Convolution padded = given;
-  padded.height = given.height + 2 * given.pad_y;
-  padded.width = given.width + 2 * given.pad_x;
-  padded.pad_y = padded.pad_x = 0;
-  padded.pixel_stride = given.channels;
-  padded.row_stride = padded.width * given.channels;
-  padded.image_stride = padded.height * padded.row_stride;
-  padded.channel_stride = 1;
-  padded.channels = given.kernel_width * given.channels;
-  padded.kernel_width = 1;
-  return padded;
 }
 
 /// Where each output pixel reads one pixel, and all of them lie in one row: the images as one image.
@@ -154,31 +91,69 @@ Convolution of_one_row(const Convolution& given) {
 
 }  // namespace
 
-void convolve(const Convolution& given, const float* in, const float* packed, const float* summand,
-              float* out, int num_threads) {
-  std::unique_ptr<float[]> copy;
-  Convolution wanted = of_one_row(given);
-  if (takes_any_strides(given)) {
-    const Convolution padded = of_padded(given);
-    copy.reset(new float[static_cast<size_t>(given.images * padded.image_stride)]);
-    const Job copying{&given, in, nullptr, nullptr, copy.get(), zeros};
-    run(copying, pad, static_cast<double>(given.images * padded.image_stride) * 4.0, num_threads);
-    in = copy.get();
-    wanted = padded;
-  }
+bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0; }
+
+Work convolution_work(const Convolution& given, int num_threads) {
   const Kernels& ours = *(given.is_depthwise ? kernels_of(given.channels) : kernels());
-  const Job job{&wanted, in, packed, summand, out, zeros};
-  // A depthwise kernel waits for memory.
-  const int64_t terms = wanted.num_taps() * (given.is_depthwise ? 4 : wanted.channels);
-  run(job, given.is_depthwise ? ours.depthwise : ours.dense,
-      outputs_of(given, given.out_channels) * static_cast<double>(terms), num_threads);
+  const double outputs = outputs_of(given, given.out_channels);
+  Work work;
+  work.given = of_one_row(given);
+  if (given.is_depthwise) {
+    work.kernel = ours.depthwise;  // waits for memory
+    work.num_threads = threads_for(outputs * static_cast<double>(given.num_taps()) * 4.0, num_threads);
+    return work;
+  }
+  work.kernel = ours.dense;
+  work.num_threads =
+      threads_for(outputs * static_cast<double>(given.num_taps() * given.channels), num_threads);
+  if (takes_any_strides(given)) {
+    work.kernel = ours.few_channels;
+    const int64_t columns =
+        (ours.most_pixels - 1) * given.stride_x + (given.kernel_width - 1) * given.dilation_x + 1;
+    work.scratch_of_thread = columns * given.channels;
+  }
+  return work;
 }
 
-void pool(const Convolution& given, Pool kind, const float* in, float* out, int num_threads) {
-  const Kernels& ours = *kernels_of(given.channels);
-  const Job job{&given, in, nullptr, nullptr, out, zeros, kind};
-  run(job, ours.pool, outputs_of(given, given.channels) * static_cast<double>(given.num_taps()) * 4.0,
-      num_threads);
+Work pool_work(const Convolution& given, Pool kind, int num_threads) {
+  Work work;
+  work.given = given;
+  work.given.out_channels = given.channels;
+  work.kernel = kernels_of(given.channels)->pool;
+  work.pool = kind;
+  const double outputs = outputs_of(given, given.channels);
+  work.num_threads = threads_for(outputs * static_cast<double>(given.num_taps()) * 4.0, num_threads);
+  return work;
+}
+
+Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
+  Work work;
+  work.given = given;
+  work.kernel = kernels()->pointwise;
+  work.pointwise = kind;
+  work.num_threads = threads_for(outputs_of(given, given.channels) * 4.0, num_threads);
+  return work;
+}
+
+void run_share(const Work& work, const Operands& operands, int thread, int count) {
+  const Job job{&work.given, operands.in, operands.packed, operands.other,   operands.out,
+                zeros,       work.pool,   work.pointwise,  operands.scratch, work.scratch_of_thread};
+  work.kernel(job, thread, count);
+}
+
+void run(const Work& work, Operands operands) {
+  if (work.is_empty()) return;
+  const int64_t size = work.scratch_of_thread * work.num_threads;
+  const std::unique_ptr<float[]> scratch(size > 0 ? new float[static_cast<size_t>(size)] : nullptr);
+  operands.scratch = scratch.get();
+  const std::pair<const Work&, const Operands&> given(work, operands);
+  in_parallel(
+      work.num_threads,
+      [](void* data, int thread, int count) {
+        const auto& [shared, at] = *static_cast<const std::pair<const Work&, const Operands&>*>(data);
+        run_share(shared, at, thread, count);
+      },
+      const_cast<void*>(static_cast<const void*>(&given)));
 }
 
 }  // namespace rlopt::kernels

@@ -1,4 +1,4 @@
-// Convolutions, products and pools of images in channels_last, in float32.
+// Convolutions, products, pools and what is pointwise, of images in channels_last, in float32.
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Weights are packed once, in panels as
@@ -35,7 +35,8 @@ struct Convolution {
   int64_t images, height, width, channels;
   int64_t image_stride, row_stride, pixel_stride, channel_stride;  // of the input
   int64_t out_height, out_width, out_channels;
-  int64_t out_pixel_stride;  // from each output pixel to the next, also behind a row and an image
+  int64_t out_pixel_stride;      // from each output pixel to the next, also behind a row and an image
+  int64_t summand_pixel_stride;  // the same of what is added, or of another second operand
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   bool is_depthwise;
@@ -64,21 +65,13 @@ size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, 
 void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
           bool is_depthwise, float* packed);
 
-/// With fewer channels than this, and no dilation, the input may lie in any way. With more of them, the
-/// channels of a pixel have to be next to each other.
+/// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
+/// the channels of a pixel have to be next to each other.
 constexpr int64_t kFewChannels = 8;
 
 inline bool takes_any_strides(const Convolution& given) {
-  return given.channels < kFewChannels && !given.is_depthwise && given.dilation_x == 1 &&
-         given.num_taps() > 1;
+  return given.channels < kFewChannels && !given.is_depthwise && given.num_taps() > 1;
 }
-
-/// Computes out = activation(conv(in) + bias + summand).
-///
-/// `summand` is a dense image in channels_last, or null. In up to `num_threads` threads of the OpenMP that is
-/// loaded. Throws std::bad_alloc.
-void convolve(const Convolution& given, const float* in, const float* packed, const float* summand,
-              float* out, int num_threads);
 
 /// What a pool makes of the pixels under its window.
 enum class Pool : int {
@@ -87,7 +80,51 @@ enum class Pool : int {
   kMeanOfInside = 2,  // over the pixels of the image only
 };
 
-/// Computes the pool of an image. Of `given`, what belongs to weights and activations is not read.
-void pool(const Convolution& given, Pool kind, const float* in, float* out, int num_threads);
+/// What is done to each element of an image, before the activation.
+enum class Pointwise : int {
+  kActivate = 0,
+  kAdd = 1,       // another image
+  kMultiply = 2,  // by another such image
+  kScale = 3,     // each channel by a number; as many of them for each image
+};
+constexpr int kNumPointwise = 4;
+
+struct Job;
+
+/// One call of a kernel: what is known of it before its operands are there.
+struct Work {
+  Convolution given{};
+  void (*kernel)(const Job&, int thread, int num_threads) = nullptr;
+  int num_threads = 1;            // as many as pay
+  int64_t scratch_of_thread = 0;  // floats
+  Pool pool = Pool::kMax;
+  Pointwise pointwise = Pointwise::kActivate;
+
+  /// Whether there is anything to compute.
+  bool is_empty() const;
+};
+
+/// Where the operands of a call begin; null where there is none.
+struct Operands {
+  const float* in = nullptr;
+  const float* packed = nullptr;
+  const float* other = nullptr;  // added to a convolution, or the second operand of what is pointwise
+  float* out = nullptr;
+  float* scratch = nullptr;  // `scratch_of_thread` for each thread
+};
+
+/// out = activation(conv(in) + bias + other). In up to `num_threads` threads.
+Work convolution_work(const Convolution& given, int num_threads);
+
+/// Of `given`, what belongs to weights and activations is not read.
+Work pool_work(const Convolution& given, Pool kind, int num_threads);
+
+Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads);
+
+/// The share of one of `count` threads, which all have to call this.
+void run_share(const Work& work, const Operands& operands, int thread, int count);
+
+/// All of it, in threads of the OpenMP that is loaded, and with scratch of its own. Throws std::bad_alloc.
+void run(const Work& work, Operands operands);
 
 }  // namespace rlopt::kernels

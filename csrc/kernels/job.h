@@ -15,6 +15,9 @@ struct Job {
   float* out;
   const float* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
+  Pointwise pointwise = Pointwise::kActivate;
+  float* scratch = nullptr;  // so much for each thread, where there are few channels
+  int64_t scratch_of_thread = 0;
 };
 
 /// A range of equal pieces of work, of which each thread does some that follow on each other.
@@ -42,9 +45,12 @@ struct Kernels {
   const char* name;
   int64_t vector_size;   // floats
   int64_t widest_panel;  // vectors
+  int64_t most_pixels;   // of a tile
   void (*dense)(const Job&, int thread, int num_threads);
+  void (*few_channels)(const Job&, int thread, int num_threads);
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);
+  void (*pointwise)(const Job&, int thread, int num_threads);
 };
 
 /// Those that this machine has; null where it has none.

@@ -13,8 +13,11 @@ struct OpenMp {
   void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
   int (*thread)() = nullptr;
   int (*count)() = nullptr;
+  void (*barrier)() = nullptr;
 
-  bool is_loaded() const { return parallel != nullptr && thread != nullptr && count != nullptr; }
+  bool is_loaded() const {
+    return parallel != nullptr && thread != nullptr && count != nullptr && barrier != nullptr;
+  }
 };
 
 template <class Function>
@@ -31,6 +34,7 @@ const OpenMp& loaded() {
     find(torch, "GOMP_parallel", names.parallel);
     find(torch, "omp_get_thread_num", names.thread);
     find(torch, "omp_get_num_threads", names.count);
+    find(torch, "GOMP_barrier", names.barrier);
     return names;
   }();
   return found;
@@ -44,6 +48,8 @@ struct Call {
 }  // namespace
 
 bool has_openmp() { return loaded().is_loaded(); }
+
+void barrier() { loaded().barrier(); }
 
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data) {
   if (num_threads <= 1 || !has_openmp()) return run(data, 0, 1);

@@ -8,6 +8,9 @@ namespace rlopt::kernels {
 /// loaded. Each sees the number of threads that there really are.
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data);
 
+/// Waits for the other threads. Only in a call by `in_parallel` of more threads than one.
+void barrier();
+
 /// Whether PyTorch's OpenMP is found.
 bool has_openmp();
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <string_view>
+#include <type_traits>
 
 #include "kernels/job.h"
 
@@ -12,8 +13,10 @@
 
 #include <immintrin.h>
 
-// Pixels times vectors of a tile: as many sums as there are registers, less those of a row of weights.
-#define RLOPT_DENSE(pixels, vectors) dense_panel<pixels, vectors>(job, begin, weight, part)
+// RLOPT_BY_WIDTH calls a function with the pixels and the vectors of a tile, for panels of so many vectors:
+// as many sums as there are registers, less those of a row of weights.
+template <int kNumber>
+using Constant = std::integral_constant<int, kNumber>;
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
@@ -22,31 +25,33 @@ namespace avx512 {
 #define RLOPT_VECTOR 16
 #define RLOPT_PIXELS 14, 14, 8, 7
 #define RLOPT_UNIT 56
-#define RLOPT_DENSE_PANELS                             \
-  switch (width) {                                     \
-    case 4:                                            \
-      is_few ? RLOPT_DENSE(1, 4) : RLOPT_DENSE(7, 4);  \
-      break;                                           \
-    case 3:                                            \
-      is_few ? RLOPT_DENSE(1, 3) : RLOPT_DENSE(8, 3);  \
-      break;                                           \
-    case 2:                                            \
-      is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(14, 2); \
-      break;                                           \
-    default:                                           \
-      is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(14, 1); \
+#define RLOPT_BY_WIDTH(width, function)        \
+  switch (width) {                             \
+    case 4:                                    \
+      function(Constant<7>{}, Constant<4>{});  \
+      break;                                   \
+    case 3:                                    \
+      function(Constant<8>{}, Constant<3>{});  \
+      break;                                   \
+    case 2:                                    \
+      function(Constant<14>{}, Constant<2>{}); \
+      break;                                   \
+    default:                                   \
+      function(Constant<14>{}, Constant<1>{}); \
   }
 constexpr int64_t kWidestPanel = 4;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
 #include "kernels/dense.inc"
+#include "kernels/few_channels.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
+#include "kernels/pointwise.inc"
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
-#undef RLOPT_DENSE_PANELS
+#undef RLOPT_BY_WIDTH
 }  // namespace avx512
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
@@ -58,35 +63,38 @@ namespace avx2 {
 #define RLOPT_VECTOR 8
 #define RLOPT_PIXELS 12, 6
 #define RLOPT_UNIT 48
-#define RLOPT_DENSE_PANELS                          \
-  if (width == 2)                                   \
-    is_few ? RLOPT_DENSE(1, 2) : RLOPT_DENSE(6, 2); \
-  else                                              \
-    is_few ? RLOPT_DENSE(1, 1) : RLOPT_DENSE(12, 1);
+#define RLOPT_BY_WIDTH(width, function)     \
+  if ((width) == 2)                         \
+    function(Constant<6>{}, Constant<2>{}); \
+  else                                      \
+    function(Constant<12>{}, Constant<1>{});
 constexpr int64_t kWidestPanel = 2;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
 #include "kernels/dense.inc"
+#include "kernels/few_channels.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
+#include "kernels/pointwise.inc"
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
-#undef RLOPT_DENSE_PANELS
+#undef RLOPT_BY_WIDTH
 }  // namespace avx2
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
-
-#undef RLOPT_DENSE
 
 namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kAvx512{"avx512",      avx512::kVector,   avx512::kWidestPanel,
-                          avx512::dense, avx512::depthwise, avx512::pool};
-constexpr Kernels kAvx2{"avx2", avx2::kVector, avx2::kWidestPanel, avx2::dense, avx2::depthwise, avx2::pool};
+constexpr Kernels kAvx512{"avx512",         avx512::kVector,      avx512::kWidestPanel, avx512::kMostPixels,
+                          avx512::dense,    avx512::few_channels, avx512::depthwise,    avx512::pool,
+                          avx512::pointwise};
+constexpr Kernels kAvx2{"avx2",         avx2::kVector,      avx2::kWidestPanel, avx2::kMostPixels,
+                        avx2::dense,    avx2::few_channels, avx2::depthwise,    avx2::pool,
+                        avx2::pointwise};
 
 }  // namespace
 

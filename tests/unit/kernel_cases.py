@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.inplace import reuse_memory
+from torchrlopt.executors.eager.kernels.sequences import with_sequences
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.weights.split_fx import Split
 
@@ -31,11 +32,13 @@ class Prepared:
         split: prologue and main part, before in-place forms and builtins.
         targets: names of the operators of the main part, in order.
         run: takes all arguments, returns the tuple of outputs.
+        gathered: the main part with sequences of kernels; None where there are none. `run` runs both.
     """
 
     split: Split
     targets: list[str]
     run: Callable[..., tuple[Any, ...]]
+    gathered: fx.GraphModule | None = None
 
     def count(self, name: str) -> int:
         return sum(name in target for target in self.targets)
@@ -60,19 +63,33 @@ def prepare(
     names = [each.name for each in PASSES]
     run_passes(program, PASSES[: names.index("split_weights") + 1])
     split = program.parts
+    gathered = with_sequences(split.main)
     targets = [str(node.target) for node in split.main.graph.nodes if node.op == "call_function"]
     main = fx.GraphModule(split.main, fx.Graph())
     main.graph.output(main.graph.graph_copy(split.main.graph, {}))
-    reuse_memory(main)
-    use_builtins(main)
+    for each in (main, gathered):
+        if each is not None:
+            reuse_memory(each)
+            use_builtins(each)
 
     def run(*given: Any) -> tuple[Any, ...]:
         with torch.no_grad():
             ready = split.prologue(*[given[position] for position in split.weights])
-            result = main(*[given[position] for position in split.inputs], *ready)
-        return result if isinstance(result, tuple | list) else (result,)
+            inputs = [given[position] for position in split.inputs]
+            result = as_tuple(main(*inputs, *ready))
+            if gathered is not None:
+                _same(as_tuple(gathered(*inputs, *ready)), result)
+        return result
 
-    return Prepared(split, targets, run)
+    return Prepared(split, targets, run, gathered)
+
+
+def _same(got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    """Gathered calls give what single ones give, with the same strides."""
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+        assert ours.stride() == theirs.stride()
 
 
 def as_tuple(result: Any) -> tuple[Any, ...]:

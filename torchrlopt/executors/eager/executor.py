@@ -71,7 +71,7 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     cache = PrologueCache(
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )
-    main = on_heap(forward_of(split.main), program.num_bytes)
+    main = on_heap(forward_of(program.gathered or split.main), program.num_bytes)
     is_recorded = options.records("cuda" if program.is_on_cuda else "cpu")
     run = GraphedCall(main, is_fixed) if is_recorded else main
     return EagerCallable(split.main, cache, split.weights, split.inputs, program.origins, guard, run)

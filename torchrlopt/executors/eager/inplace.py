@@ -7,6 +7,8 @@ again, so nothing may be written over them.
 
 from __future__ import annotations
 
+import operator
+import types
 from typing import Any
 
 import torch
@@ -82,7 +84,7 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
     """True when `node` alone reads the operand and its result fits into the operand's memory."""
     if not isinstance(operand, fx.Node) or only_user(operand) is not node or operand.op != "call_function":
         return False
-    if operand.target not in _FRESH and not _writes_new_memory(operand.target):
+    if not _is_fresh(operand):
         return False
     before, after = tensor_of(operand), tensor_of(node)
     if before is None or after is None or before.dtype != after.dtype or before.device != after.device:
@@ -93,6 +95,14 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
         return is_contiguous(node)
     stride = static_stride(operand)
     return stride is not None and stride == static_stride(node)
+
+
+def _is_fresh(operand: fx.Node) -> bool:
+    # Each result of a sequence of kernels has memory of its own.
+    source: Any = operand.args[0] if operand.target is operator.getitem else operand
+    if isinstance(source.target, types.FunctionType) and getattr(source.target, "gives_new_memory", False):
+        return True
+    return operand.target in _FRESH or _writes_new_memory(operand.target)
 
 
 def _writes_new_memory(target: Any) -> bool:

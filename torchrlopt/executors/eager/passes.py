@@ -27,6 +27,7 @@ from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
+from torchrlopt.executors.eager.kernels.sequences import with_sequences
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.kept_heap import peak_bytes
@@ -72,6 +73,7 @@ class Program:
         needs_finite: names of the inputs that have to be finite, and the sum that is finite if all weights
             are; None where every kernel is right for every operand.
         split: prologue and main part.
+        gathered: the main part with calls of our kernels gathered; None where there are none to gather.
         guard: when the main part is right; None: always.
         num_bytes: memory that the intermediates of the main part take at a time.
         is_on_cuda: whether an argument of the main part is on a CUDA device.
@@ -86,6 +88,7 @@ class Program:
     channels_last: frozenset[fx.Node] = frozenset()
     needs_finite: tuple[frozenset[str], fx.Node | None] | None = None
     split: Split | None = None
+    gathered: fx.GraphModule | None = None
     guard: Guard | None = None
     num_bytes: int = 0
     is_on_cuda: bool = False
@@ -101,6 +104,11 @@ class Program:
         """The two parts; asked for after the split only."""
         assert self.split is not None, "the program is still in one piece"
         return self.split
+
+    @property
+    def mains(self) -> tuple[fx.GraphModule, ...]:
+        """The main part in each of its forms, after the split."""
+        return (self.parts.main,) if self.gathered is None else (self.parts.main, self.gathered)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,8 +264,13 @@ def _split_weights(program: Program) -> None:
         program.guard = guard_of(program.split, watched, total)
 
 
+def _gather_kernels(program: Program) -> None:
+    program.gathered = with_sequences(program.parts.main)
+
+
 def _reuse_memory(program: Program) -> None:
-    reuse_memory(program.parts.main)
+    for main in program.mains:
+        reuse_memory(main)
 
 
 def _measure_main(program: Program) -> None:
@@ -266,13 +279,14 @@ def _measure_main(program: Program) -> None:
 
 
 def _use_builtins(program: Program) -> None:
-    use_builtins(program.parts.main)
+    for main in program.mains:
+        use_builtins(main)
 
 
 def _forget_values(program: Program) -> None:
     """Drop what nodes carry: fake values keep all that the program was traced with alive."""
     program.origins = {node.name: node.meta.get(ORIGIN, ()) for node in program.graph.nodes}
-    for part in (program.parts.main, program.parts.prologue):
+    for part in (*program.mains, program.parts.prologue):
         for node in part.graph.nodes:
             node.meta = {}
 
@@ -344,6 +358,12 @@ PASSES = checked_order(
             _GRAPH | {Fact.STRIDES, Fact.ALL_READ, Fact.GUARDED},
             gives=frozenset({Fact.APART}),
             ends=frozenset({Fact.WHOLE}),
+        ),
+        # A call that writes over an operand is none that can be gathered.
+        Pass(
+            "gather_kernels",
+            _gather_kernels,
+            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.ALL_READ, Fact.APART}),
         ),
         # A result of the prologue is kept for later calls: nothing may be written over it.
         Pass(

@@ -72,16 +72,29 @@ def fused_activation(value: fx.Node, is_finite: bool = False) -> tuple[fx.Node, 
     if swish is not None:
         return swish, Epilogue("swish")
     user = only_user(value)
-    if user is None or not isinstance(user.target, torch._ops.OpOverload) or user.args[:1] != (value,):
+    if user is None or user.args[:1] != (value,):
         return value, NONE
-    epilogue = _PLAIN.get(user.target) or (_if_finite(user) if is_finite else None)
+    epilogue = activation_of_call(user, is_finite)
+    return (value, NONE) if epilogue is None else (user, epilogue)
+
+
+def activation_of_call(call: fx.Node, is_finite: bool = True) -> Epilogue | None:
+    """The activation that a call is; None for what is none that can be fused.
+
+    Args:
+        call: any node.
+        is_finite: whether activations count on which oneDNN agrees with ATen for finite operands only.
+    """
+    if not isinstance(call.target, torch._ops.OpOverload):
+        return None
+    epilogue = _PLAIN.get(call.target) or (_if_finite(call) if is_finite else None)
     if epilogue is not None:
-        return user, epilogue
-    if user.target is aten.leaky_relu.default:
-        return user, Epilogue("leaky_relu", (float(arguments(user)["negative_slope"]),))
-    if user.target is aten.gelu.default and arguments(user)["approximate"] == "tanh":
-        return user, Epilogue("gelu", (), "tanh")
-    return value, NONE
+        return epilogue
+    if call.target is aten.leaky_relu.default:
+        return Epilogue("leaky_relu", (float(arguments(call)["negative_slope"]),))
+    if call.target is aten.gelu.default and arguments(call)["approximate"] == "tanh":
+        return Epilogue("gelu", (), "tanh")
+    return None
 
 
 def _if_finite(user: fx.Node) -> Epilogue | None:

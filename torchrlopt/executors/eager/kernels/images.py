@@ -20,9 +20,6 @@ from torchrlopt.executors.lowering.fx_values import arguments, ints, only_user, 
 
 aten = torch.ops.aten
 
-# Of calls that write into no room yet.
-_NUM_ARGS: dict[Any, int] = {indirect.convolve: 4, indirect.pool: 2}
-
 # Our kernel adds up the pixels of each row one by one, and then the rows; ATen adds in a cascade.
 _MAX_SUMMED = 512
 
@@ -138,4 +135,4 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
 
 def _can_write(part: fx.Node, reader: fx.Node) -> bool:
     """Whether a part is made by our kernels for this reader alone."""
-    return len(part.args) == _NUM_ARGS.get(part.target) and only_user(part) is reader
+    return len(part.args) == indirect.NUM_ARGS.get(part.target) and only_user(part) is reader

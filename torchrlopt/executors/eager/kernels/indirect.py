@@ -22,7 +22,12 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.eager.kernels import packing
-from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue, fused_activation
+from torchrlopt.executors.eager.kernels.epilogues import (
+    NONE,
+    Epilogue,
+    activation_of_call,
+    fused_activation,
+)
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.eager.kernels.sites import Site
 from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
@@ -191,6 +196,9 @@ def joined(room: torch.Tensor, *written: torch.Tensor) -> torch.Tensor:
     return room
 
 
+NUM_ARGS: dict[Any, int] = {convolve: 4, pool: 2}
+"""Of calls that write into no room."""
+
 # See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
 convolve.gives_new_memory = pool.gives_new_memory = linear.gives_new_memory = True  # type: ignore[attr-defined]
 
@@ -257,15 +265,15 @@ def takes(site: Site) -> bool:
         return False
     if site.groups > 1:
         return site.groups == inputs == outputs >= _C.LEAST_KERNEL_CHANNELS
-    # With few channels what lies under a row of the window is read together, from a copy.
-    is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or (math.prod(shape[2:]) > 1 and site.dilation[1] == 1)
+    # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
+    is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
     return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
 
 
 def needs_channels_last(call: fx.Node) -> bool:
     """Whether a call of `convolve` reads its input in channels_last only.
 
-    With few channels the kernel makes a copy of its own (`takes_any_strides` in csrc/kernels/convolution.h;
+    With few channels the kernel reads it as it lies (`takes_any_strides` in csrc/kernels/convolution.h;
     `takes` refuses what that excludes).
     """
     shape = shape_key(call.args[0])
@@ -289,6 +297,13 @@ def with_epilogue(value: fx.Node) -> tuple[fx.Node, Epilogue]:
     last, epilogue = fused_activation(value, is_finite=True)
     is_had = _name_of(epilogue) in EPILOGUES and all(map(math.isfinite, epilogue.scalars))
     return (last, epilogue) if is_had else (value, NONE)
+
+
+def activation_at(node: fx.Node) -> Epilogue | None:
+    """The activation that a call is, if it is one that the kernels have."""
+    epilogue = activation_of_call(node)
+    is_had = epilogue is not None and _name_of(epilogue) in EPILOGUES
+    return epilogue if is_had and epilogue is not None and all(map(math.isfinite, epilogue.scalars)) else None
 
 
 def _name_of(epilogue: Epilogue) -> str:

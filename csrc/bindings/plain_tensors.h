@@ -1,0 +1,138 @@
+// Plain tensors of float32 on the CPU, read and made without Python's attributes.
+#pragma once
+
+#include <new>
+#include <optional>
+#include <string>
+
+#include "bindings/bind.h"
+#include "bindings/torch_functions.h"
+#include "kernels/shapes.h"
+
+namespace rlopt {
+
+/// Sizes and strides of a tensor, and where it lies.
+struct View {
+  kernels::Shape shape;
+  float* data;
+};
+
+/// Reads plain tensors of float32 on the CPU, and makes new ones.
+class PlainTensors {
+ public:
+  /// The example is such a tensor; ValueError where this PyTorch cannot be read.
+  PlainTensors(PyObject* example, uintptr_t implementation)
+      : type_(Py_TYPE(example)), offset_(tensor_offset(example, implementation)) {
+    if (!kernels::has_kernels()) throw py::value_error("there are no kernels here");
+    if (!torch_.has_new()) throw py::value_error("this PyTorch cannot be read from C++");
+  }
+
+  /// Nothing for what is no plain tensor. Its type of numbers is what the caller says.
+  std::optional<View> view(PyObject* object) const {
+    if (Py_TYPE(object) != type_) return std::nullopt;
+    const void* tensor = tensor_at(object, offset_);
+    int64_t rank = -1;
+    const int64_t *sizes = nullptr, *strides = nullptr;
+    void* data = nullptr;
+    if (torch_.dim(tensor, &rank) != 0 || rank < 1 || rank > static_cast<int64_t>(kernels::kMostAxes) ||
+        torch_.sizes(tensor, static_cast<void*>(&sizes)) != 0 ||
+        torch_.strides(tensor, static_cast<void*>(&strides)) != 0 ||
+        torch_.data_ptr(tensor, static_cast<void*>(&data)) != 0)
+      return std::nullopt;
+    View found{};
+    found.shape.rank = static_cast<size_t>(rank);
+    std::copy(sizes, sizes + rank, found.shape.sizes.begin());
+    std::copy(strides, strides + rank, found.shape.strides.begin());
+    found.data = static_cast<float*>(data);
+    if (data == nullptr && !found.shape.is_empty()) return std::nullopt;  // zeros that are nowhere
+    return found;
+  }
+
+  /// The elements of a contiguous tensor, of which there have to be so many.
+  float* data(PyObject* object, size_t count) const {
+    const std::optional<View> found = view(object);
+    if (!found) throw py::type_error("a plain tensor is expected");
+    size_t elements = 1;
+    for (size_t i = 0; i < found->shape.rank; ++i) elements *= static_cast<size_t>(found->shape.sizes[i]);
+    if (elements != count)
+      throw py::value_error("a tensor of " + std::to_string(count) + " elements is expected, not of " +
+                            std::to_string(elements));
+    return found->data;
+  }
+
+  /// As many as an operator of PyTorch would use here.
+  int num_threads() const { return torch_.is_in_parallel() ? 1 : torch_.num_threads(); }
+
+  /// A new tensor with these sizes and strides.
+  py::object make(const kernels::Shape& shape, float*& data) const {
+    void* made = nullptr;
+    void* place = nullptr;
+    constexpr int32_t kCpu = 0;
+    if (torch_.empty(static_cast<int64_t>(shape.rank), shape.sizes.data(), shape.strides.data(),
+                     torch_.float32(), kCpu, 0, &made) != 0)
+      throw std::bad_alloc();
+    auto object = py::reinterpret_steal<py::object>(torch_.wrap(made));
+    const bool is_read = torch_.data_ptr(made, static_cast<void*>(&place)) == 0;
+    torch_.forget(made);
+    if (!object) throw py::error_already_set();
+    if (!is_read) throw py::value_error("this PyTorch cannot be read from C++");
+    data = static_cast<float*>(place);
+    return object;
+  }
+
+ private:
+  const TorchFunctions& torch_ = TorchFunctions::loaded();
+  PyTypeObject* type_;
+  size_t offset_;
+};
+
+/// What the numbers of a call say, of which there have to be so many: of a convolution thirteen, of a pool
+/// eleven, of a product four. See torchrlopt/executors/eager/kernels/indirect.py.
+class Numbers {
+ public:
+  Numbers(const py::tuple& items, Py_ssize_t length) : items_(items) {
+    const Py_ssize_t given = PyTuple_GET_SIZE(items.ptr());
+    if (given != length)
+      throw py::value_error(std::to_string(length) + " numbers are expected, not " + std::to_string(given));
+  }
+
+  int64_t integer(Py_ssize_t at) const {
+    const int64_t value = PyLong_AsLongLong(PyTuple_GET_ITEM(items_.ptr(), at));
+    if (value == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return value;
+  }
+
+  float number(Py_ssize_t at) const {
+    const double value = PyFloat_AsDouble(PyTuple_GET_ITEM(items_.ptr(), at));
+    if (value == -1.0 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return static_cast<float>(value);
+  }
+
+  /// The first nine.
+  kernels::Window window() const {
+    return {integer(0), integer(1), integer(2), integer(3), integer(4),
+            integer(5), integer(6), integer(7), integer(8)};
+  }
+
+  kernels::Epilogue epilogue(Py_ssize_t at) const {
+    const int64_t activation = integer(at);
+    if (activation < 0 || activation >= kernels::kNumActivations) throw py::value_error("no such activation");
+    return {static_cast<kernels::Activation>(activation), number(at + 1), number(at + 2)};
+  }
+
+  kernels::Pool pool(Py_ssize_t at) const {
+    const int64_t kind = integer(at);
+    if (kind < 0 || kind > static_cast<int64_t>(kernels::Pool::kMeanOfInside))
+      throw py::value_error("no such pool");
+    return static_cast<kernels::Pool>(kind);
+  }
+
+ private:
+  const py::tuple& items_;
+};
+
+constexpr Py_ssize_t kConvolutionNumbers = 13, kPoolNumbers = 11, kLinearNumbers = 4;
+
+void bind_sequence(py::module_& m);
+
+}  // namespace rlopt

@@ -1,0 +1,145 @@
+// Sequences of csrc/kernels for tensors: a call takes tensor objects and gives some.
+#include "kernels/sequence.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/plain_tensors.h"
+
+namespace rlopt {
+
+namespace {
+
+/// A sequence with the plan for the inputs that it had last.
+class KernelSequence {
+ public:
+  /// Instructions are tuples; see torchrlopt/executors/eager/kernels/sequences.py.
+  KernelSequence(const PlainTensors& tensors, int num_inputs, const py::list& instructions,
+                 std::vector<int> outputs)
+      : tensors_(tensors), sequence_(num_inputs, read(instructions), std::move(outputs)) {}
+
+  /// The outputs, one tensor where there is one; None where an input does not lie as it is read, or is no
+  /// plain tensor.
+  py::object call(const py::args& inputs) {
+    const size_t count = inputs.size();
+    std::vector<kernels::Shape> shapes;
+    std::vector<float*> memory;
+    shapes.reserve(count);
+    memory.reserve(count + sequence_.num_outputs() + 1);
+    for (size_t i = 0; i < count; ++i) {
+      const std::optional<View> view =
+          tensors_.view(PyTuple_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i)));
+      if (!view) return py::none();
+      shapes.push_back(view->shape);
+      memory.push_back(view->data);
+    }
+    const int num_threads = tensors_.num_threads();
+    if (plan_ == nullptr || num_threads != num_threads_ || shapes != shapes_) {
+      plan_ = sequence_.plan(shapes, num_threads);
+      shapes_ = std::move(shapes);
+      num_threads_ = num_threads;
+    }
+    // Held here: another thread of Python may come with other inputs meanwhile.
+    const std::shared_ptr<const kernels::Plan> plan = plan_;
+    if (plan == nullptr) return py::none();
+    py::tuple outputs(plan->outputs().size());
+    for (size_t i = 0; i < plan->outputs().size(); ++i) {
+      float* data = nullptr;
+      outputs[i] = tensors_.make(plan->outputs()[i], data);
+      memory.push_back(data);
+    }
+    float* arena = nullptr;
+    const py::object held = tensors_.make(kernels::contiguous({plan->arena()}), arena);
+    memory.push_back(arena);
+    {
+      const py::gil_scoped_release release;
+      plan->run(memory.data());
+    }
+    return outputs.size() == 1 ? py::object(outputs[0]) : py::object(std::move(outputs));
+  }
+
+ private:
+  /// (operation, in, packed, other, room, first channel, numbers): numbers as the call of it takes them; of
+  /// what is pointwise its kind and the three of an activation; of a room or a view the sizes, of
+  /// a slice the number of channels.
+  static std::vector<kernels::Instruction> read(const py::list& instructions) {
+    std::vector<kernels::Instruction> found;
+    for (const py::handle& item : instructions) {
+      const auto fields = py::cast<py::tuple>(item);
+      if (fields.size() != 7) throw py::value_error("an instruction has seven fields");
+      const auto operation = py::cast<int>(fields[0]);
+      if (operation < 0 || operation >= kernels::kNumOperations) throw py::value_error("no such operation");
+      kernels::Instruction each;
+      each.operation = static_cast<kernels::Operation>(operation);
+      each.in = py::cast<int>(fields[1]);
+      each.packed = py::cast<int>(fields[2]);
+      each.other = py::cast<int>(fields[3]);
+      each.room = py::cast<int>(fields[4]);
+      each.first_channel = py::cast<int64_t>(fields[5]);
+      const auto items = py::cast<py::tuple>(fields[6]);
+      fill(each, items);
+      found.push_back(std::move(each));
+    }
+    return found;
+  }
+
+  static void fill(kernels::Instruction& each, const py::tuple& items) {
+    switch (each.operation) {
+      case kernels::Operation::kConvolve: {
+        const Numbers numbers(items, kConvolutionNumbers);
+        each.window = numbers.window();
+        each.is_depthwise = numbers.integer(9) != 0;
+        each.epilogue = numbers.epilogue(10);
+        return;
+      }
+      case kernels::Operation::kPool: {
+        const Numbers numbers(items, kPoolNumbers);
+        each.window = numbers.window();
+        each.is_ceiled = numbers.integer(9) != 0;
+        each.pool = numbers.pool(10);
+        return;
+      }
+      case kernels::Operation::kLinear: {
+        const Numbers numbers(items, kLinearNumbers);
+        each.window.out_channels = numbers.integer(0);
+        each.epilogue = numbers.epilogue(1);
+        return;
+      }
+      case kernels::Operation::kPointwise: {
+        const Numbers numbers(items, 4);
+        const int64_t kind = numbers.integer(0);
+        if (kind < 0 || kind >= kernels::kNumPointwise) throw py::value_error("no such pointwise operation");
+        each.pointwise = static_cast<kernels::Pointwise>(kind);
+        each.epilogue = numbers.epilogue(1);
+        return;
+      }
+      case kernels::Operation::kRoom:
+      case kernels::Operation::kView:
+      case kernels::Operation::kSlice:
+        each.sizes = py::cast<std::vector<int64_t>>(items);
+        return;
+      case kernels::Operation::kWhole:
+        return;
+    }
+  }
+
+  PlainTensors tensors_;
+  kernels::Sequence sequence_;
+  std::vector<kernels::Shape> shapes_;
+  int num_threads_ = 0;
+  std::shared_ptr<const kernels::Plan> plan_;
+};
+
+}  // namespace
+
+void bind_sequence(py::module_& m) {
+  py::class_<KernelSequence>(
+      m, "KernelSequence", "Calls of kernels that follow on each other, as one call in one parallel region.")
+      .def(py::init<const PlainTensors&, int, const py::list&, std::vector<int>>(), py::arg("kernels"),
+           py::arg("num_inputs"), py::arg("instructions"), py::arg("outputs"))
+      .def("__call__", &KernelSequence::call,
+           "The outputs, one tensor where there is one; None where an input does not lie as it is read.");
+}
+
+}  // namespace rlopt

@@ -1,0 +1,303 @@
+#include "kernels/sequence.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/openmp.h"
+
+namespace rlopt::kernels {
+
+namespace {
+
+/// Blocks of the arena begin at cache lines, in floats.
+constexpr int64_t kLine = 16;
+
+/// Hands out parts of the arena, the lowest that is free.
+class Arena {
+ public:
+  int64_t take(int64_t size) {
+    size = (size + kLine - 1) / kLine * kLine;
+    int64_t at = kLine;
+    for (const auto& [begin, end] : taken_) {
+      if (begin - at >= size) break;
+      at = end;
+    }
+    taken_[at] = at + size;
+    most_ = std::max(most_, at + size);
+    return at;
+  }
+  void give_back(int64_t at) { taken_.erase(at); }
+  int64_t most() const { return most_ + kLine; }
+
+ private:
+  std::map<int64_t, int64_t> taken_;  // from where to where
+  int64_t most_ = 0;
+};
+
+int64_t floats(const Shape& shape) {
+  return std::accumulate(shape.sizes.begin(), shape.sizes.begin() + static_cast<int64_t>(shape.rank),
+                         int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+/// Goes through the instructions of a sequence for inputs of some shapes.
+class Planner {
+ public:
+  Planner(const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
+          const std::vector<Shape>& inputs, int num_threads)
+      : instructions_(instructions),
+        outputs_(outputs),
+        num_inputs_(static_cast<int>(inputs.size())),
+        num_threads_(num_threads) {
+    for (const Shape& shape : inputs) {
+      values_.push_back({shape, static_cast<int>(storages_.size()), 0});
+      storages_.push_back({0, static_cast<int>(storages_.size())});
+    }
+  }
+
+  std::shared_ptr<const Plan> plan() {
+    for (const Instruction& each : instructions_)
+      if (!add(each)) return nullptr;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const Value& value = values_[static_cast<size_t>(outputs_[i])];
+      Storage& storage = storages_[static_cast<size_t>(value.storage)];
+      if (storage.memory >= 0 || value.offset != 0 || floats(value.shape) != storage.size)
+        throw std::invalid_argument("outputs of a sequence have memory of their own");
+      storage.memory = num_inputs_ + static_cast<int>(i);
+      plan_->outputs_.push_back(value.shape);
+    }
+    share_out();
+    return plan_;
+  }
+
+ private:
+  struct Value {
+    Shape shape;
+    int storage;
+    int64_t offset;  // where it begins there
+  };
+  struct Storage {
+    int64_t size;
+    int memory;      // of the caller; -1: of the arena
+    int64_t at = 0;  // where in the arena
+    int last = -1;   // task that uses it
+  };
+
+  const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
+
+  /// A place in a storage, until all are shared out.
+  Plan::Place place(int value, int64_t further = 0) const {
+    if (value < 0) return {};
+    const Value& of = values_[static_cast<size_t>(value)];
+    return {of.storage, of.offset + further};
+  }
+
+  void alias(int value, const Shape& shape) {
+    const Value& of = values_[static_cast<size_t>(value)];
+    values_.push_back({shape, of.storage, of.offset});
+  }
+
+  void fresh(const Shape& shape) {
+    values_.push_back({shape, static_cast<int>(storages_.size()), 0});
+    storages_.push_back({floats(shape), -1});
+  }
+
+  /// Whether its operands lie as they are read.
+  bool add(const Instruction& given) {
+    const Shape* const other = given.other < 0 ? nullptr : &shape(given.other);
+    std::optional<Call> call;
+    Work work;
+    switch (given.operation) {
+      case Operation::kRoom: {
+        if (given.sizes.size() != kImageRank) throw std::invalid_argument("a room is an image");
+        fresh(channels_last(given.sizes[0], given.sizes[1], given.sizes[2], given.sizes[3]));
+        return true;
+      }
+      case Operation::kWhole:
+        alias(given.in, shape(given.in));
+        return true;
+      case Operation::kView:
+        return view(given);
+      case Operation::kSlice:
+        slice(given);
+        return true;
+      case Operation::kConvolve:
+        call = convolution_of(shape(given.in), other, given.window, given.is_depthwise, given.epilogue);
+        if (call) work = convolution_work(call->given, num_threads_);
+        break;
+      case Operation::kLinear:
+        call = linear_of(shape(given.in), given.window.out_channels, given.epilogue);
+        if (call) work = convolution_work(call->given, num_threads_);
+        break;
+      case Operation::kPool:
+        call = pool_of(shape(given.in), given.window, given.is_ceiled);
+        if (call) work = pool_work(call->given, given.pool, num_threads_);
+        break;
+      case Operation::kPointwise:
+        call = pointwise_of(shape(given.in), other, given.pointwise, given.epilogue);
+        if (call) work = pointwise_work(call->given, given.pointwise, num_threads_);
+        break;
+    }
+    if (!call) return false;
+    if (given.packed >= 0) {
+      const Convolution& of = call->given;
+      const size_t size = packed_size(of.out_channels, of.channels, of.num_taps(), of.is_depthwise);
+      if (!shape(given.packed).is_contiguous() || floats(shape(given.packed)) != static_cast<int64_t>(size))
+        throw std::invalid_argument("the packed weight has another size");
+    }
+    Plan::Task task;
+    if (given.room >= 0) {
+      const int64_t first = write_into(*call, shape(given.room), given.first_channel);
+      task.out = place(given.room, first);
+      work.given.out_pixel_stride = call->given.out_pixel_stride;
+      alias(given.room, shape(given.room));
+    } else {
+      fresh(call->result);
+      task.out = place(static_cast<int>(values_.size()) - 1);
+    }
+    if (work.is_empty()) return true;
+    task.work = work;
+    task.in = place(given.in);
+    task.packed = place(given.packed);
+    task.other = place(given.other);
+    if (work.scratch_of_thread > 0) {
+      task.scratch = {static_cast<int>(storages_.size()), 0};
+      storages_.push_back({work.scratch_of_thread * work.num_threads, -1});
+    }
+    plan_->tasks_.push_back(task);
+    return true;
+  }
+
+  void slice(const Instruction& given) {
+    Value part = values_[static_cast<size_t>(given.in)];
+    const int64_t count = given.sizes.size() == 1 ? given.sizes[0] : -1;
+    if (part.shape.rank != kImageRank || count < 0 || given.first_channel < 0 ||
+        given.first_channel + count > part.shape.sizes[1])
+      throw std::invalid_argument("an image has no such channels");
+    part.shape.sizes[1] = count;
+    part.offset += given.first_channel * part.shape.strides[1];
+    values_.push_back(part);
+  }
+
+  bool view(const Instruction& given) {
+    const Shape& from = shape(given.in);
+    Shape to;
+    to.rank = given.sizes.size();
+    if (to.rank > kMostAxes) throw std::invalid_argument("too many axes");
+    int64_t known = 1, stride = 1;
+    for (const int64_t size : given.sizes) known *= size < 0 ? 1 : size;
+    for (size_t i = to.rank; i-- > 0;) {
+      to.sizes[i] = given.sizes[i] < 0 ? floats(from) / std::max<int64_t>(known, 1) : given.sizes[i];
+      to.strides[i] = stride;
+      stride *= std::max<int64_t>(to.sizes[i], 1);
+    }
+    if (floats(to) != floats(from)) throw std::invalid_argument("a view has as many elements");
+    if (!from.is_contiguous() && !from.is_empty()) return false;
+    alias(given.in, to);
+    return true;
+  }
+
+  /// Gives every storage its memory, such that those that live at different times may share it.
+  void share_out() {
+    std::vector<Plan::Task>& tasks = plan_->tasks_;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      Plan::Task& task = tasks[i];
+      for (const Plan::Place* each : places(task))
+        if (each->memory >= 0) storages_[static_cast<size_t>(each->memory)].last = static_cast<int>(i);
+    }
+    Arena arena;
+    const int arena_memory = num_inputs_ + static_cast<int>(outputs_.size());
+    std::vector<bool> is_taken(storages_.size(), false);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      std::vector<int> over;
+      for (Plan::Place* each : places(tasks[i])) {
+        if (each->memory < 0) continue;
+        const int number = each->memory;
+        Storage& storage = storages_[static_cast<size_t>(number)];
+        if (storage.memory >= 0) {
+          each->memory = storage.memory;
+          continue;
+        }
+        if (!is_taken[static_cast<size_t>(number)]) {
+          is_taken[static_cast<size_t>(number)] = true;
+          storage.at = arena.take(storage.size);
+        }
+        each->memory = arena_memory;
+        each->offset += storage.at;
+        if (storage.last == static_cast<int>(i)) over.push_back(number);
+      }
+      // Given back when all operands have their place: no result lies over what it is computed from.
+      std::sort(over.begin(), over.end());
+      over.erase(std::unique(over.begin(), over.end()), over.end());
+      for (const int number : over) arena.give_back(storages_[static_cast<size_t>(number)].at);
+      const int threads = tasks[i].work.num_threads;
+      tasks[i].waits = i > 0 && (threads > 1 || tasks[i - 1].work.num_threads > 1);
+      plan_->num_threads_ = std::max(plan_->num_threads_, threads);
+    }
+    plan_->arena_ = arena.most();
+  }
+
+  static std::array<Plan::Place*, 5> places(Plan::Task& task) {
+    return {&task.in, &task.packed, &task.other, &task.out, &task.scratch};
+  }
+
+  const std::vector<Instruction>& instructions_;
+  const std::vector<int>& outputs_;
+  int num_inputs_, num_threads_;
+  std::vector<Value> values_;
+  std::vector<Storage> storages_;
+  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+};
+
+void Plan::run(float* const* memory) const {
+  if (tasks_.empty()) return;
+  const std::pair<const Plan&, float* const*> given(*this, memory);
+  in_parallel(
+      num_threads_,
+      [](void* data, int thread, int count) {
+        const auto& [plan, at] = *static_cast<const std::pair<const Plan&, float* const*>*>(data);
+        const auto find = [&at = at](const Place& place) -> float* {
+          return place.memory < 0 ? nullptr : at[place.memory] + place.offset;
+        };
+        for (const Task& task : plan.tasks_) {
+          if (task.waits && count > 1) barrier();
+          const int share = std::min(count, task.work.num_threads);
+          if (thread >= share) continue;
+          run_share(task.work,
+                    {find(task.in), find(task.packed), find(task.other), find(task.out), find(task.scratch)},
+                    thread, share);
+        }
+      },
+      const_cast<void*>(static_cast<const void*>(&given)));
+}
+
+Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs)
+    : num_inputs_(num_inputs), instructions_(std::move(instructions)), outputs_(std::move(outputs)) {
+  int known = num_inputs;
+  const auto check = [&known](int value, bool is_needed) {
+    if (value >= known || (is_needed && value < 0))
+      throw std::invalid_argument("a sequence reads a value that is not there");
+  };
+  for (const Instruction& each : instructions_) {
+    const Operation operation = each.operation;
+    check(each.in, operation != Operation::kRoom);
+    check(each.packed, operation == Operation::kConvolve || operation == Operation::kLinear);
+    check(each.other, false);
+    check(each.room, false);
+    ++known;
+  }
+  for (const int value : outputs_) check(value, true);
+}
+
+std::shared_ptr<const Plan> Sequence::plan(const std::vector<Shape>& inputs, int num_threads) const {
+  if (static_cast<int>(inputs.size()) != num_inputs_)
+    throw std::invalid_argument("a sequence is given another number of inputs");
+  return Planner(instructions_, outputs_, inputs, num_threads).plan();
+}
+
+}  // namespace rlopt::kernels

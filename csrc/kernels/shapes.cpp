@@ -1,0 +1,215 @@
+#include "kernels/shapes.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace rlopt::kernels {
+
+bool Shape::is_empty() const { return std::count(sizes.begin(), sizes.begin() + rank, 0) > 0; }
+
+bool Shape::is_contiguous() const {
+  int64_t stride = 1;
+  for (size_t i = rank; i-- > 0;) {
+    if (sizes[i] > 1 && strides[i] != stride) return false;
+    stride *= sizes[i];
+  }
+  return true;
+}
+
+bool Shape::operator==(const Shape& other) const {
+  return rank == other.rank && std::equal(sizes.begin(), sizes.begin() + rank, other.sizes.begin()) &&
+         std::equal(strides.begin(), strides.begin() + rank, other.strides.begin());
+}
+
+Shape contiguous(std::initializer_list<int64_t> sizes) {
+  Shape made;
+  made.rank = sizes.size();
+  std::copy(sizes.begin(), sizes.end(), made.sizes.begin());
+  int64_t stride = 1;
+  for (size_t i = made.rank; i-- > 0;) {
+    made.strides[i] = stride;
+    stride *= std::max<int64_t>(made.sizes[i], 1);
+  }
+  return made;
+}
+
+Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t width) {
+  Shape made;
+  made.rank = kImageRank;
+  made.sizes = {images, channels, height, width};
+  made.strides = {channels * height * width, 1, width * channels, channels};
+  return made;
+}
+
+namespace {
+
+/// Whether a tensor has these sizes, and its pixels follow on each other as many elements apart.
+bool has_pixels(const Shape& image, const Shape& sizes, int64_t pixel_stride) {
+  const Axes& size = sizes.sizes;
+  const Axes strides{size[2] * size[3] * pixel_stride, 1, size[3] * pixel_stride, pixel_stride};
+  if (image.rank != kImageRank || !std::equal(size.begin(), size.begin() + kImageRank, image.sizes.begin()))
+    return false;
+  if (image.is_empty()) return true;
+  for (size_t i = 0; i < kImageRank; ++i)
+    if (size[i] > 1 && image.strides[i] != strides[i]) return false;
+  return true;
+}
+
+/// How far a pixel is from the next, of an image whose pixels are equally far apart; `least` where there is
+/// one.
+int64_t pixel_stride_of(const Shape& image, int64_t least) {
+  for (const size_t axis : {3, 2, 0})
+    if (image.sizes[axis] > 1) return image.strides[axis];
+  return least;
+}
+
+/// Whether an image of these sizes can be a second operand.
+bool apply_other(Convolution& given, const Shape& other, const Shape& wanted) {
+  if (other.rank != kImageRank) return false;
+  given.summand_pixel_stride = pixel_stride_of(other, given.out_channels);
+  return has_pixels(other, wanted, given.summand_pixel_stride);
+}
+
+/// Number of windows along an axis. A pool may end with one that is not whole, as ATen has it.
+int64_t windows_of(int64_t size, int64_t padding, int64_t dilation, int64_t kernel, int64_t stride,
+                   bool is_ceiled) {
+  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
+  int64_t count = (room >= 0 ? room / stride : -((stride - 1 - room) / stride)) + 1;
+  if (is_ceiled && (count - 1) * stride >= size + padding) --count;  // begins inside, or before the image
+  return std::max<int64_t>(count, 0);
+}
+
+/// The input of a call.
+Convolution read(const Shape& in) {
+  Convolution given{};
+  given.images = in.sizes[0];
+  given.channels = in.sizes[1];
+  given.height = in.sizes[2];
+  given.width = in.sizes[3];
+  given.image_stride = in.strides[0];
+  given.channel_stride = in.sizes[1] > 1 ? in.strides[1] : 1;
+  given.row_stride = in.strides[2];
+  given.pixel_stride = in.strides[3];
+  if (given.channels > kMaxChannels) throw std::invalid_argument("too many channels");
+  return given;
+}
+
+/// The input and the windows over it.
+Convolution geometry(const Shape& in, const Window& window, bool is_ceiled) {
+  Convolution given = read(in);
+  given.out_channels = window.out_channels;
+  given.kernel_height = window.kernel_height;
+  given.kernel_width = window.kernel_width;
+  given.stride_y = window.stride_y;
+  given.stride_x = window.stride_x;
+  given.pad_y = window.pad_y;
+  given.pad_x = window.pad_x;
+  given.dilation_y = window.dilation_y;
+  given.dilation_x = window.dilation_x;
+  if (std::min({given.out_channels, given.kernel_height, given.kernel_width, given.stride_y, given.stride_x,
+                given.dilation_y, given.dilation_x}) < 1 ||
+      std::min(given.pad_y, given.pad_x) < 0)
+    throw std::invalid_argument("no such window");
+  given.out_height =
+      windows_of(given.height, given.pad_y, given.dilation_y, given.kernel_height, given.stride_y, is_ceiled);
+  given.out_width =
+      windows_of(given.width, given.pad_x, given.dilation_x, given.kernel_width, given.stride_x, is_ceiled);
+  return given;
+}
+
+/// The call, and its result as an image of its own.
+Call with_image(Convolution given) {
+  given.out_pixel_stride = given.out_channels;
+  return {given, channels_last(given.images, given.out_channels, given.out_height, given.out_width)};
+}
+
+void apply(Convolution& given, const Epilogue& epilogue) {
+  given.activation = epilogue.activation;
+  given.low = epilogue.low;
+  given.high = epilogue.high;
+}
+
+}  // namespace
+
+std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
+                                   bool is_depthwise, const Epilogue& epilogue) {
+  if (in.rank != kImageRank) return std::nullopt;
+  Convolution given = geometry(in, window, false);
+  given.is_depthwise = is_depthwise;
+  if (is_depthwise && (given.channels != given.out_channels || given.channels < kMinChannels))
+    throw std::invalid_argument("no such depthwise convolution");
+  apply(given, epilogue);
+  if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
+  Call call = with_image(given);
+  if (summand != nullptr && !apply_other(call.given, *summand, call.result)) return std::nullopt;
+  return call;
+}
+
+std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled) {
+  if (in.rank != kImageRank) return std::nullopt;
+  Convolution given = geometry(in, window, is_ceiled);
+  given.out_channels = given.channels;
+  if (given.channels < kMinChannels) throw std::invalid_argument("too few channels");
+  if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
+  return with_image(given);
+}
+
+std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& epilogue) {
+  if (outputs < 1) throw std::invalid_argument("no such product");
+  if (in.rank < 1) return std::nullopt;
+  const size_t last = in.rank - 1;
+  if (in.sizes[last] > 1 && in.strides[last] != 1 && !in.is_empty()) return std::nullopt;
+  Call call{};
+  call.result.rank = in.rank;
+  call.result.sizes[last] = outputs;
+  call.result.strides[last] = 1;
+  int64_t rows = 1, step = in.sizes[last], stride = outputs;  // from each row of the input to the next
+  for (size_t i = last; i-- > 0;) {
+    call.result.sizes[i] = in.sizes[i];
+    call.result.strides[i] = stride;
+    stride *= std::max<int64_t>(in.sizes[i], 1);
+    if (in.sizes[i] == 1) continue;
+    if (rows == 1) step = in.strides[i];
+    if (in.strides[i] != rows * step && !in.is_empty()) return std::nullopt;
+    rows *= in.sizes[i];
+  }
+  Convolution& given = call.given;
+  given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
+  given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
+  given.width = given.out_width = rows;
+  given.channels = in.sizes[last];
+  given.pixel_stride = step;
+  given.out_channels = given.out_pixel_stride = outputs;
+  apply(given, epilogue);
+  return call;
+}
+
+std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
+                                 const Epilogue& epilogue) {
+  if (in.rank != kImageRank) return std::nullopt;
+  Convolution given = read(in);
+  given.out_channels = given.channels;
+  given.out_height = given.height;
+  given.out_width = given.width;
+  given.kernel_height = given.kernel_width = 1;
+  apply(given, epilogue);
+  if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
+  Call call = with_image(given);
+  const Shape wanted =
+      kind == Pointwise::kScale ? channels_last(given.images, given.channels, 1, 1) : call.result;
+  if ((other == nullptr) != (kind == Pointwise::kActivate)) throw std::invalid_argument("no such operands");
+  if (other != nullptr && !apply_other(call.given, *other, wanted)) return std::nullopt;
+  return call;
+}
+
+int64_t write_into(Call& call, const Shape& room, int64_t first_channel) {
+  const Shape& own = call.result;
+  const int64_t channels = room.rank == kImageRank ? room.sizes[1] : -1;
+  if (first_channel < 0 || first_channel + call.given.out_channels > channels ||
+      !has_pixels(room, channels_last(own.sizes[0], channels, own.sizes[2], own.sizes[3]), channels))
+    throw std::invalid_argument("the result does not fit into the room for it");
+  call.given.out_pixel_stride = channels;
+  return first_channel;
+}
+
+}  // namespace rlopt::kernels

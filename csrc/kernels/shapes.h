@@ -1,0 +1,69 @@
+// What a call on tensors is to the kernels: the sizes of its result, and whether its operands lie as they are
+// read. Misuse throws std::invalid_argument.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "kernels/convolution.h"
+
+namespace rlopt::kernels {
+
+constexpr size_t kImageRank = 4;
+constexpr size_t kMostAxes = 8;
+using Axes = std::array<int64_t, kMostAxes>;
+
+/// Sizes and strides of a tensor of float32, in elements.
+struct Shape {
+  size_t rank = 0;
+  Axes sizes{}, strides{};
+
+  /// Whether it has no element: then its strides say nothing.
+  bool is_empty() const;
+
+  /// Whether its elements follow on each other, the last axis the quickest.
+  bool is_contiguous() const;
+
+  bool operator==(const Shape& other) const;
+  bool operator!=(const Shape& other) const { return !(*this == other); }
+};
+
+/// Contiguous, with these sizes.
+Shape contiguous(std::initializer_list<int64_t> sizes);
+
+/// An image in channels_last.
+Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t width);
+
+/// An activation with two numbers that it may have.
+struct Epilogue {
+  Activation activation = Activation::kNone;
+  float low = 0, high = 0;
+};
+
+/// Where windows lie over an image. `out_channels` is not read where it is a pool.
+struct Window {
+  int64_t out_channels, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+};
+
+/// A call whose operands can be read: all of it but where the result goes.
+struct Call {
+  Convolution given;
+  Shape result;  // as a tensor of its own
+};
+
+/// Nothing where the input or the summand does not lie as it is read.
+std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
+                                   bool is_depthwise, const Epilogue& epilogue);
+/// `is_ceiled`: the last window may end outside.
+std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled);
+/// x[..., in] to [..., out].
+std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& epilogue);
+/// `other` is null for kActivate.
+std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
+                                 const Epilogue& epilogue);
+
+/// Has the result written into the channels of `room` from `first_channel` on. Returns where it begins.
+int64_t write_into(Call& call, const Shape& room, int64_t first_channel);
+
+}  // namespace rlopt::kernels

@@ -1,0 +1,118 @@
+"""The kernel for convolutions of few channels, and where the kernels for images read."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.unit.image_cases import rand, weight
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+LAYOUTS = ("contiguous", "channels_last", "columns first", "some channels", "every other")
+
+
+def laid_out(x: Tensor, layout: str) -> Tensor:
+    """The same image, with other strides."""
+    channels = x.shape[1]
+    if layout == "channels_last":
+        return x.contiguous(memory_format=torch.channels_last)
+    if layout == "columns first":
+        return x.transpose(2, 3).contiguous().transpose(2, 3)
+    if layout == "some channels":
+        whole = rand(x.shape[0], channels + 3, *x.shape[2:]).contiguous(memory_format=torch.channels_last)
+        whole[:, 2 : 2 + channels] = x
+        return whole[:, 2 : 2 + channels]
+    if layout == "every other":
+        wide = rand(*x.shape[:3], 2 * x.shape[3])
+        wide[..., ::2] = x
+        return wide[..., ::2]
+    return x
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+def test_an_image_may_lie_anyhow(channels: int, layout: str) -> None:
+    draw = random.Random(channels * 100 + LAYOUTS.index(layout))
+    for _ in range(12):
+        kernel = (draw.randint(1, 4), draw.randint(2, 7))
+        stride = (draw.randint(1, 3), draw.choice([1, 1, 2, 2, 3, 4]))
+        padding = (draw.randint(0, 3), draw.randint(0, 3))
+        dilation = (draw.randint(1, 2), draw.randint(1, 2))
+        outputs = draw.choice([8, 16, 24, 33, 48, 64, 100])
+        size = [d * (k - 1) + draw.choice([1, 9, 40, 70]) for k, d in zip(kernel, dilation, strict=True)]
+        x, w = laid_out(rand(2, channels, *size), layout), weight(outputs, channels, *kernel)
+        bias = rand(outputs)
+        window = indirect.Window(outputs, kernel, stride, padding, dilation)
+        expected = F.conv2d(x.double(), w.double(), bias.double(), stride, padding, dilation)
+        ours = indirect.kernels()
+        assert ours is not None
+        numbers = window.of_convolution(False, Epilogue("relu"))
+        got = ours.convolve(x, indirect.pack(w, bias, 1), None, numbers)
+        assert got is not None, "it is read as it lies"
+        torch.testing.assert_close(got.double(), F.relu(expected), rtol=1e-4, atol=1e-5)
+
+
+# The memory behind the image cannot be read: a kernel that does so ends the process.
+_AT_THE_END_OF_MEMORY = """
+import ctypes, mmap, torch
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+
+page = mmap.PAGESIZE
+
+def at_the_end(x):
+    size = x.numel() * 4
+    pages = -(-size // page)
+    memory = mmap.mmap(-1, (pages + 2) * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for guard in (start, start + (pages + 1) * page):
+        assert protect(guard, page, 0) == 0
+    first = {first}
+    offset = page if first else (pages + 1) * page - size
+    flat = torch.frombuffer(memory, dtype=torch.float32, count=x.numel(), offset=offset)
+    held.append(memory)
+    return flat.as_strided(x.shape, x.stride()).copy_(x)
+
+held = []
+torch.set_num_threads(1)
+for channels in (1, 3, 8, 17, 40):
+    for width in (1, 3, 14, 29):
+        for stride in (1, 2, 3):
+            for padding in (0, 1):
+                for layout in (torch.contiguous_format, torch.channels_last):
+                    if layout is torch.contiguous_format and channels >= 8:
+                        continue
+                    x = at_the_end(torch.randn(1, channels, 5, width + 2).contiguous(memory_format=layout))
+                    window = indirect.Window(24, (3, 3), (stride, stride), (padding, padding), (1, 1))
+                    packed = indirect.pack(torch.randn(24, channels, 3, 3), None, 1)
+                    indirect.convolve(x, packed, None, window.of_convolution(False, Epilogue()))
+                    if channels >= 8:
+                        own = indirect.Window(channels, *((n, n) for n in (3, stride, padding, 1)))
+                        taps = at_the_end(indirect.pack(torch.randn(channels, 1, 3, 3), None, channels))
+                        indirect.convolve(x, taps, None, own.of_convolution(True, Epilogue()))
+                        indirect.pool(x, own.of_pool("max"))
+print("read nothing else")
+"""
+
+
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_nothing_beside_an_image_is_read(side: str) -> None:
+    program = _AT_THE_END_OF_MEMORY.replace("{first}", str(side == "before"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout.strip() == "read nothing else", (done.returncode, done.stderr[-2000:])

@@ -1,0 +1,249 @@
+"""Calls of our kernels that are gathered into sequences."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import Prepared, check, prepare
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import NONE
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+
+def sequences(prepared: Prepared) -> list[str]:
+    """The calls of the gathered graph, in order."""
+    assert prepared.gathered is not None
+    return [node.name for node in prepared.gathered.graph.nodes if node.op.startswith("call")]
+
+
+def block(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
+    """Depthwise between pointwise, squeeze and excite, and a residual that an activation keeps apart."""
+    y = F.hardswish(F.conv2d(F.relu(F.conv2d(x, a)), b, padding=1, groups=b.shape[0]))
+    gate = y.mean((2, 3), keepdim=True)
+    gate = F.hardsigmoid(F.conv2d(F.relu(F.conv2d(gate, c)), d))
+    return F.conv2d(y * gate, e) + x
+
+
+BLOCK = [
+    weight(24, 8, 1, 1),
+    weight(24, 1, 3, 3),
+    weight(8, 24, 1, 1),
+    weight(24, 8, 1, 1),
+    weight(8, 24, 1, 1),
+]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_block_is_one_call(threads: int, batch: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        prepared = check(block, [rand(batch, 8, 30, 30), *BLOCK], static=[1, 2, 3, 4, 5])
+    finally:
+        torch.set_num_threads(before)
+    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+
+
+def random_net(draw: random.Random) -> tuple[Callable[..., Any], list[Tensor]]:
+    """A function of an image and weights, of calls that are gathered and some that are not."""
+    weights: list[Tensor] = []
+    steps: list[Callable[[list[Tensor], list[Tensor]], Tensor]] = []
+    channels = [draw.choice([3, 8, 16])]
+
+    def use(value: Tensor) -> int:
+        weights.append(value)
+        return len(weights) - 1
+
+    for _ in range(draw.randint(3, 14)):
+        at = draw.randrange(len(channels))
+        kind = draw.choice(
+            ["conv", "conv", "depthwise", "split", "pool", "cat", "add", "act", "gate", "sort"]
+        )
+        width = channels[at]
+        if kind == "conv" or width < 8:
+            out, size = draw.choice([8, 17, 24, 40]), draw.choice([1, 1, 3])
+            number = use(weight(out, width, size, size))
+            steps.append(lambda v, w, at=at, n=number, s=size: F.relu(F.conv2d(v[at], w[n], padding=s // 2)))
+            width = out
+        elif kind == "depthwise":
+            number = use(weight(width, 1, 3, 3))
+            steps.append(lambda v, w, at=at, n=number, c=width: F.conv2d(v[at], w[n], padding=1, groups=c))
+        elif kind == "split":
+            cut, which = draw.randint(1, width - 1), draw.randrange(2)
+            sizes = (cut, width - cut)
+            steps.append(lambda v, w, at=at, sizes=sizes, n=which: v[at].split(sizes, 1)[n])
+            width = sizes[which]
+        elif kind == "pool":
+            pool = draw.choice([F.max_pool2d, F.avg_pool2d])
+            steps.append(lambda v, w, at=at, pool=pool: pool(v[at], 3, 1, 1))
+        elif kind == "cat":
+            other = draw.randrange(len(channels))
+            steps.append(lambda v, w, at=at, other=other: torch.cat([v[at], v[other]], 1))
+            width += channels[other]
+        elif kind == "add":
+            same = [n for n, each in enumerate(channels) if each == width]
+            other = draw.choice(same)
+            operation = draw.choice([torch.add, torch.mul])
+            steps.append(lambda v, w, at=at, other=other, f=operation: f(v[at], v[other]))
+        elif kind == "act":
+            act = draw.choice([F.relu, torch.sigmoid, F.silu, F.gelu, torch.tanh, F.hardswish])
+            steps.append(lambda v, w, at=at, act=act: act(v[at]))
+        elif kind == "gate":
+            number = use(rand(width, width) / width)
+            steps.append(
+                lambda v, w, at=at, n=number: (
+                    v[at] * torch.sigmoid(F.linear(v[at].mean((2, 3)), w[n]))[:, :, None, None]
+                )
+            )
+        else:
+            steps.append(lambda v, w, at=at: v[at].sort(1).values)
+        channels.append(width)
+    returned = draw.sample(range(1, len(channels)), k=min(len(channels) - 1, draw.randint(1, 3)))
+
+    def function(x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        values = [x]
+        for step in steps:
+            values.append(step(values, list(given)))
+        return (*(values[at] for at in returned), values[-1])
+
+    return function, [rand(draw.randint(1, 2), channels[0], draw.choice([5, 12, 40]), 9), *weights]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random_networks(seed: int) -> None:
+    function, args = random_net(random.Random(seed))
+    check(function, args, static=range(1, len(args)))
+
+
+def test_sizes_that_change_are_planned_anew() -> None:
+    prepared = prepare(block, [rand(2, 8, 12, 14), *BLOCK], static=[1, 2, 3, 4, 5], dynamic=True)
+    assert "run_kernels" in sequences(prepared)
+    for shape in ((2, 8, 12, 14), (5, 8, 9, 20), (1, 8, 3, 3), (0, 8, 6, 6), (2, 8, 12, 14)):
+        x = rand(*shape)
+        torch.testing.assert_close(prepared.run(x, *BLOCK)[0], block(x, *BLOCK), rtol=1e-4, atol=1e-5)
+
+
+def test_images_may_lie_anyhow() -> None:
+    prepared = prepare(block, [rand(2, 8, 12, 14), *BLOCK], static=[1, 2, 3, 4, 5])
+    images = (
+        rand(2, 12, 14, 8).permute(0, 3, 1, 2),
+        rand(2, 16, 24, 14)[:, ::2, ::2],
+        torch.nn.Parameter(rand(2, 8, 12, 14)),
+        torch._neg_view(rand(2, 8, 12, 14)),
+        rand(1, 8, 12, 14).expand(2, 8, 12, 14),
+    )
+    for x in images:
+        torch.testing.assert_close(
+            prepared.run(x, *BLOCK)[0], block(x.detach(), *BLOCK), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_threads_of_python_call_with_other_sizes_at_once() -> None:
+    prepared = prepare(block, [rand(1, 8, 12, 14), *BLOCK], static=[1, 2, 3, 4, 5], dynamic=True)
+    assert prepared.gathered is not None
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        x = rand(1 + number % 2, 8, 20 + number, 15)
+        expected = block(x, *BLOCK)
+        for _ in range(30):
+            difference = (prepared.run(x, *BLOCK)[0] - expected).abs().max().item()
+            if difference > 1e-4:
+                wrong.append(f"{number}: {difference}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong
+
+
+def test_a_result_is_not_changed_by_the_next_call() -> None:
+    prepared = prepare(block, [rand(1, 8, 12, 14), *BLOCK], static=[1, 2, 3, 4, 5])
+    first = prepared.run(rand(1, 8, 12, 14), *BLOCK)[0]
+    kept = first.clone()
+    prepared.run(rand(1, 8, 12, 14, seed=5), *BLOCK)
+    assert torch.equal(first, kept)
+
+
+def test_parts_of_channels_are_read_where_they_lie() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        left, right = F.conv2d(x, a).split([8, 16], dim=1)
+        return F.conv2d(F.relu(right), b) + left * F.max_pool2d(F.conv2d(left, c), 3, 1, 1)
+
+    weights = [weight(24, 8, 1, 1), weight(8, 16, 1, 1), weight(8, 8, 1, 1)]
+    prepared = check(function, [rand(2, 8, 12, 14), *weights], static=[1, 2, 3])
+    assert "split_with_sizes" not in sequences(prepared)
+
+
+def test_a_view_that_others_read_is_theirs() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        row = F.linear(F.relu(F.linear(x, a)), b)
+        image = row.view(2, 6, 2, 2)
+        return row, image.add_(1), F.linear(row, c)
+
+    args = [rand(2, 16), rand(8, 16) / 4, rand(24, 8) / 4, rand(5, 24) / 4]
+    got = prepare(function, args, static=[1, 2, 3]).run(*args)
+    for ours, theirs in zip(got, function(*args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_not_a_number_goes_through() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return F.relu(F.conv2d(x, a)) * torch.sigmoid(F.conv2d(x, b))
+
+    x = rand(1, 8, 6, 6)
+    x[0, :, 0, 0], x[0, :, 0, 1] = torch.nan, torch.inf
+    args = [x, weight(8, 8, 1, 1), rand(8, 8, 1, 1)]
+    got, expected = prepare(function, args, static=[1, 2]).run(*args)[0], function(*args)
+    assert torch.equal(got.isnan(), expected.isnan())
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_a_profile_tells_of_each_kernel() -> None:
+    args = [rand(1, 8, 12, 14), *BLOCK]
+    prepared = prepare(block, args, static=[1, 2, 3, 4, 5])
+    assert prepared.gathered is not None
+    ready = prepared.split.prologue(*[args[position] for position in prepared.split.weights])
+    with torch.no_grad(), torch.profiler.profile() as profiler:
+        prepared.gathered(*[args[position] for position in prepared.split.inputs], *ready)
+    counts = {event.key: event.count for event in profiler.key_averages()}
+    assert counts["torchrlopt::convolve"] >= 3
+
+
+def test_what_is_no_sequence_is_refused() -> None:
+    ours = indirect.kernels()
+    assert ours is not None
+    numbers = (8, *indirect.numbers_of(NONE))
+    linear = (2, 0, 1, -1, -1, 0, numbers)
+    with pytest.raises(ValueError, match="a value that is not there"):
+        _C.KernelSequence(ours, 1, [linear], [1])
+    with pytest.raises(ValueError, match="a value that is not there"):
+        _C.KernelSequence(ours, 2, [linear], [3])
+    with pytest.raises(ValueError, match="no such operation"):
+        _C.KernelSequence(ours, 2, [(8, *linear[1:])], [2])
+    with pytest.raises(ValueError, match="seven fields"):
+        _C.KernelSequence(ours, 2, [linear[1:]], [2])
+    with pytest.raises(ValueError, match="4 numbers are expected, not 3"):
+        _C.KernelSequence(ours, 2, [(*linear[:-1], numbers[1:])], [2])
+    x, packed = rand(2, 16), indirect.pack(rand(8, 16), None, 1)
+    with pytest.raises(ValueError, match="memory of their own"):
+        _C.KernelSequence(ours, 2, [linear], [2, 2])(x, packed)
+    with pytest.raises(ValueError, match="another size"):
+        _C.KernelSequence(ours, 2, [linear], [2])(x, packed[:-1])
+    with pytest.raises(ValueError, match="another number of inputs"):
+        _C.KernelSequence(ours, 2, [linear], [2])(x)
+    assert _C.KernelSequence(ours, 2, [linear], [2])(rand(16, 2).mT.expand(2, 16)[:, ::2], packed) is None

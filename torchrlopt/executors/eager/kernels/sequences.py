@@ -1,0 +1,342 @@
+"""Calls of our kernels that follow on each other become one call.
+
+A network of small convolutions spends microseconds between two of them: in Python, in making a tensor, in
+waking up threads. `csrc/kernels/sequence.h` runs many in one parallel region, on memory that was shared out
+before. What lies between them and is pointwise on images, or looks at the same numbers with other sizes,
+comes along.
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import fx
+
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+from torchrlopt.executors.lowering.fx_values import arguments, is_mutable, shape_key, tensor_of
+from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
+
+aten = torch.ops.aten
+
+# Of `Operation` in csrc/kernels/sequence.h.
+_CONVOLVE, _POOL, _LINEAR, _POINTWISE, _ROOM, _WHOLE, _VIEW, _SLICE = range(8)
+# Of `Pointwise` in csrc/kernels/convolution.h.
+_ACTIVATE, _ADD, _MULTIPLY, _SCALE = range(4)
+
+_KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear})
+_ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
+_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+
+_LEAST_KERNELS = 2
+"""Fewer calls are no sequence."""
+
+
+def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
+    """A copy of a graph in which calls of kernels are gathered; None where there are none to gather.
+
+    Args:
+        module: the part of a graph that runs at every call, with `meta["val"]` and ATen's overloads.
+    """
+    graph = module.graph
+    taken = {node for node in graph.nodes if node.target in _KERNELS | _ROOMS}
+    if len(taken) < _LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
+        return None
+    between = _between(graph)
+    taken |= between.keys()
+    while True:
+        groups = _scheduled(graph, taken)
+        wrong = _incomplete([each for each in groups if each[0] in taken])
+        if not wrong:
+            break
+        taken -= wrong
+    if not any(node in taken for group in groups for node in group):
+        return None
+    made = fx.Graph()
+    new: dict[fx.Node, fx.Node] = {}
+    for group in groups:
+        if group[0] in taken:
+            _gather(module, group, between, made, new)
+        else:
+            new[group[0]] = made.node_copy(group[0], new.__getitem__)
+    made.lint()
+    return lazy_module(module, made)
+
+
+_Pointwise = tuple[int, Any, Any, Epilogue]
+"""What is done, the image, the second operand and the activation."""
+
+
+def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
+    """What is pointwise on images that our kernels make, and views of what they make: None for these."""
+    images = {
+        node for node in graph.nodes if node.target in (indirect.convolve, indirect.pool, indirect.joined)
+    }
+    known = images | {node for node in graph.nodes if node.target is indirect.linear}
+    found: dict[fx.Node, _Pointwise | None] = {}
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target in _VIEWS and node.args[0] in known and _sizes(node) is not None:
+            found[node] = None
+            known.add(node)
+            continue
+        if node.target is aten.split_with_sizes.default and node.args[0] in images and _is_by_channels(node):
+            parts = dict.fromkeys((node, *node.users))
+            found |= parts
+            images |= parts.keys()
+            known |= parts.keys()
+            continue
+        pointwise = _pointwise(node, images, known)
+        if pointwise is not None:
+            found[node] = pointwise
+            images.add(node)
+            known.add(node)
+    return found
+
+
+def _sizes(view: fx.Node) -> tuple[int, ...] | None:
+    sizes = view.args[1]
+    is_plain = isinstance(sizes, list | tuple) and all(isinstance(size, int) for size in sizes)
+    return tuple(sizes) if is_plain else None  # type: ignore[arg-type]
+
+
+def _is_by_channels(split: fx.Node) -> bool:
+    """Whether a split of an image is by numbers of channels."""
+    named = arguments(split)
+    is_plain = all(isinstance(size, int) for size in named["split_sizes"])
+    return (
+        is_plain and named["dim"] in (1, -3) and all(each.target is operator.getitem for each in split.users)
+    )
+
+
+def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.Node]) -> _Pointwise | None:
+    """What is pointwise at a node; None for what is something else.
+
+    Args:
+        node: any call.
+        images: nodes that lie in channels_last.
+        known: nodes that our kernels make, and what was found so far.
+    """
+    shape = shape_key(node)
+    if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
+        return None
+    if isinstance(shape[1], int) and shape[1] > _C.MOST_KERNEL_CHANNELS:
+        return None
+    if node.target in (aten.add.Tensor, aten.mul.Tensor):
+        left, right = node.args[:2]
+        is_sum = node.target is aten.add.Tensor
+        if is_sum and arguments(node)["alpha"] != 1:
+            return None
+        for image, other in ((left, right), (right, left)):
+            if image not in images or other not in known or shape_key(image) != shape:
+                continue
+            if shape_key(other) == shape and other in images:
+                return (_ADD if is_sum else _MULTIPLY, image, other, NONE)
+            if not is_sum and shape_key(other) == (*shape[:2], 1, 1):
+                return (_SCALE, image, other, NONE)
+        return None
+    if not node.args or node.args[0] not in images:
+        return None
+    epilogue = indirect.activation_at(node)
+    return None if epilogue is None else (_ACTIVATE, node.args[0], None, epilogue)
+
+
+def _scheduled(graph: fx.Graph, taken: Collection[fx.Node]) -> list[list[fx.Node]]:
+    """The nodes in an order in which they can run: what is taken in groups, each other node by itself.
+
+    Everything else that is ready comes before a group, and a group ends where nothing more can follow.
+    """
+    position = {node: at for at, node in enumerate(graph.nodes)}
+    # A room takes memory from when it is made: that is right before somebody writes into it.
+    late = {node for node in graph.nodes if node.target is indirect.room_for and node not in taken}
+    missing = {node: len(set(node.all_input_nodes) - late) for node in graph.nodes if node not in late}
+    ready: tuple[list[tuple[int, fx.Node]], list[tuple[int, fx.Node]]] = ([], [])  # others, taken
+
+    def offer(node: fx.Node) -> None:
+        heapq.heappush(ready[node in taken], (position[node], node))
+
+    def emit(kind: int) -> fx.Node:
+        node = heapq.heappop(ready[kind])[1]
+        for room in late.intersection(node.all_input_nodes):
+            late.remove(room)
+            groups.append([room])
+        for user in node.users:
+            missing[user] -= 1
+            if missing[user] == 0:
+                offer(user)
+        return node
+
+    groups: list[list[fx.Node]] = []
+    for node, count in missing.items():
+        if count == 0:
+            offer(node)
+    while ready[0] or ready[1]:
+        if ready[0]:
+            node = emit(0)
+            groups.append([node])
+            continue
+        group: list[fx.Node] = []
+        while ready[1]:
+            group.append(emit(1))
+        groups.append(group)
+    # The output has no users, and what has none either may have been ready after it.
+    return [each for each in groups if each[0].op != "output"] + [[graph.output_node()]]
+
+
+def _incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
+    """Nodes that cannot stay where they are in a group."""
+    wrong: set[fx.Node] = set()
+    for group in groups:
+        members = set(group)
+        if sum(node.target in _KERNELS for node in group) < _LEAST_KERNELS:
+            wrong |= members
+        for node in group:
+            # What shares memory with others is no result of a sequence.
+            if node.target in _VIEWS and not members.issuperset(node.users):
+                wrong.add(node)
+            if node.target is aten.split_with_sizes.default:
+                parts = (node, *node.users)
+                if not all(members.issuperset(each.users) for each in parts):
+                    wrong |= set(parts)
+            if node.target is operator.getitem and node.args[0] not in members:
+                wrong.add(node)
+            # Else it is made outside, and the sequence writes into what it is given.
+            if node.target is indirect.room_for and not members.issuperset(node.users):
+                wrong.add(node)
+    return wrong
+
+
+def _room(node: fx.Node) -> fx.Node | None:
+    """The room into which a node writes, or others have; None where there is none."""
+    if node.target is indirect.joined:
+        return node.all_input_nodes[0]
+    has_place = len(node.args) > indirect.NUM_ARGS.get(node.target, len(node.args))
+    room = node.args[-2] if has_place or node.target is indirect.fill else None
+    assert room is None or isinstance(room, fx.Node)
+    return room
+
+
+def _reads(node: fx.Node) -> list[fx.Node]:
+    """What a node reads: of a room that is whole the room, into which others have written before."""
+    return node.all_input_nodes[:1] if node.target is indirect.joined else node.all_input_nodes
+
+
+def _gather(
+    module: fx.GraphModule,
+    group: Sequence[fx.Node],
+    between: Mapping[fx.Node, _Pointwise | None],
+    made: fx.Graph,
+    new: dict[fx.Node, fx.Node],
+) -> None:
+    """Put a call of a sequence into the new graph."""
+    members = set(group)
+    inputs = list(dict.fromkeys(x for node in group for x in _reads(node) if x not in members))
+    given = {node for node in group if _room(node) in inputs}  # they are written into, or have been
+    outputs = [node for node in group if node not in given and not members.issuperset(node.users)]
+    number = {node: at for at, node in enumerate((*inputs, *group))}
+    instructions = [_instruction(node, number, between.get(node)) for node in group]
+    ours = indirect.kernels()
+    assert ours is not None  # or there would be no call of one
+    sequence = _C.KernelSequence(ours, len(inputs), instructions, [number[node] for node in outputs])
+    run = _callable(sequence, _one_by_one(module, group, inputs, outputs))
+    call = made.call_function(run, tuple(new[x] for x in inputs))
+    for node in given:
+        new[node] = call
+        if node.target is indirect.joined and not members.issuperset(node.users):
+            new[node] = made.call_function(indirect.joined, (new[node.args[0]], call))  # type: ignore[index]
+            new[node].meta.update(node.meta)
+    if len(outputs) == 1:
+        call.meta.update(outputs[0].meta)
+        new[outputs[0]] = call
+        return
+    for at, node in enumerate(outputs):
+        new[node] = made.call_function(operator.getitem, (call, at))
+        new[node].meta.update(node.meta)
+
+
+def _callable(sequence: _C.KernelSequence, one_by_one: Callable[..., Any]) -> Callable[..., Any]:
+    is_profiled = torch._C._autograd._profiler_enabled
+
+    def run_kernels(*operands: torch.Tensor) -> Any:
+        if not is_profiled():  # a profile tells of each kernel
+            result = sequence(*operands)
+            if result is not None:
+                return result
+        return one_by_one(*operands)  # what does not lie as the kernels read it is copied there
+
+    run_kernels.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+    return run_kernels
+
+
+def _one_by_one(
+    module: fx.GraphModule, group: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]
+) -> Callable[..., Any]:
+    """A function that makes the calls of a group as the graph does without sequences."""
+    graph = fx.Graph()
+    new = {node: graph.placeholder(node.name) for node in inputs}
+    for node in group:
+        if node.target is indirect.joined:
+            new[node] = graph.call_function(node.target, tuple(new[x] for x in _reads(node)))
+        else:
+            new[node] = graph.node_copy(node, new.__getitem__)
+        new[node].meta = {}  # fake values keep all that the program was traced with alive
+    results = tuple(new[node] for node in outputs)
+    graph.output(results[0] if len(results) == 1 else results)
+    calls = lazy_module(module, graph)
+
+    def run(*operands: torch.Tensor) -> Any:
+        return forward_of(calls)(*operands)
+
+    return run
+
+
+def _instruction(
+    node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Pointwise | None
+) -> tuple[Any, ...]:
+    """What `KernelSequence` reads: operation, in, packed, other, room, first channel, numbers."""
+    args = node.args
+
+    def at(value: Any) -> int:
+        return number[value] if isinstance(value, fx.Node) else -1
+
+    if node.target is indirect.convolve:
+        x, packed, summand, numbers, *place = args
+        room, channel = place or (None, 0)
+        return (_CONVOLVE, at(x), at(packed), at(summand), at(room), channel, numbers)
+    if node.target is indirect.pool:
+        x, numbers, *place = args
+        room, channel = place or (None, 0)
+        return (_POOL, at(x), -1, -1, at(room), channel, numbers)
+    if node.target is indirect.linear:
+        return (_LINEAR, at(args[0]), at(args[1]), -1, -1, 0, args[2])
+    if node.target is indirect.room_for:
+        return (_ROOM, -1, -1, -1, -1, 0, args[0])
+    if node.target is indirect.fill:
+        return (
+            _POINTWISE,
+            at(args[0]),
+            -1,
+            -1,
+            at(args[1]),
+            args[2],
+            (_ACTIVATE, *indirect.numbers_of(NONE)),
+        )
+    if node.target is indirect.joined:
+        return (_WHOLE, at(args[0]), -1, -1, -1, 0, ())
+    if node.target is aten.split_with_sizes.default:
+        return (_WHOLE, at(args[0]), -1, -1, -1, 0, ())
+    if node.target is operator.getitem:
+        split, which = cast("tuple[fx.Node, int]", args)
+        sizes = arguments(split)["split_sizes"]
+        return (_SLICE, at(split), -1, -1, -1, sum(sizes[:which]), (sizes[which],))
+    if node.target in _VIEWS:
+        return (_VIEW, at(args[0]), -1, -1, -1, 0, _sizes(node))
+    assert pointwise is not None  # nothing else is taken
+    kind, image, second, epilogue = pointwise
+    return (_POINTWISE, at(image), -1, at(second), -1, 0, (kind, *indirect.numbers_of(epilogue)))
