@@ -45,7 +45,7 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   const Numbers numbers(items, kConvolutionNumbers);
   std::optional<kernels::Call> call =
       kernels::convolution_of(in->shape, other ? &other->shape : nullptr, numbers.window(),
-                              numbers.integer(9) != 0, numbers.epilogue(10));
+                              numbers.integer(11) != 0, numbers.epilogue(12));
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given),
                              other ? other->data : nullptr};
@@ -60,8 +60,8 @@ py::object pool(const PlainTensors& tensors, const py::object& x, const py::tupl
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
   const Numbers numbers(items, kPoolNumbers);
-  std::optional<kernels::Call> call = kernels::pool_of(in->shape, numbers.window(), numbers.integer(9) != 0);
-  const kernels::Pool kind = numbers.pool(10);
+  std::optional<kernels::Call> call = kernels::pool_of(in->shape, numbers.window(), numbers.integer(11) != 0);
+  const kernels::Pool kind = numbers.pool(12);
   if (!call) return py::none();
   kernels::Operands operands{in->data};
   py::object result = place_for(tensors, *call, room, first_channel, operands.out);

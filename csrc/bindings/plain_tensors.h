@@ -86,8 +86,8 @@ class PlainTensors {
   size_t offset_;
 };
 
-/// What the numbers of a call say, of which there have to be so many: of a convolution thirteen, of a pool
-/// eleven, of a product four. See torchrlopt/executors/eager/kernels/indirect.py.
+/// What the numbers of a call say, of which there have to be so many: of a convolution fifteen, of a pool
+/// thirteen, of a product four. See torchrlopt/executors/eager/kernels/indirect.py.
 class Numbers {
  public:
   Numbers(const py::tuple& items, Py_ssize_t length) : items_(items) {
@@ -108,10 +108,10 @@ class Numbers {
     return static_cast<float>(value);
   }
 
-  /// The first nine.
+  /// The first eleven.
   kernels::Window window() const {
-    return {integer(0), integer(1), integer(2), integer(3), integer(4),
-            integer(5), integer(6), integer(7), integer(8)};
+    return {integer(0), integer(1), integer(2), integer(3), integer(4), integer(5),
+            integer(6), integer(7), integer(8), integer(9), integer(10)};
   }
 
   kernels::Epilogue epilogue(Py_ssize_t at) const {
@@ -131,7 +131,7 @@ class Numbers {
   const py::tuple& items_;
 };
 
-constexpr Py_ssize_t kConvolutionNumbers = 13, kPoolNumbers = 11, kLinearNumbers = 4;
+constexpr Py_ssize_t kConvolutionNumbers = 15, kPoolNumbers = 13, kLinearNumbers = 4;
 
 void bind_sequence(py::module_& m);
 

@@ -89,15 +89,15 @@ class KernelSequence {
       case kernels::Operation::kConvolve: {
         const Numbers numbers(items, kConvolutionNumbers);
         each.window = numbers.window();
-        each.is_depthwise = numbers.integer(9) != 0;
-        each.epilogue = numbers.epilogue(10);
+        each.is_depthwise = numbers.integer(11) != 0;
+        each.epilogue = numbers.epilogue(12);
         return;
       }
       case kernels::Operation::kPool: {
         const Numbers numbers(items, kPoolNumbers);
         each.window = numbers.window();
-        each.is_ceiled = numbers.integer(9) != 0;
-        each.pool = numbers.pool(10);
+        each.is_ceiled = numbers.integer(11) != 0;
+        each.pool = numbers.pool(12);
         return;
       }
       case kernels::Operation::kLinear: {

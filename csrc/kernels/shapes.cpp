@@ -71,9 +71,9 @@ bool apply_other(Convolution& given, const Shape& other, const Shape& wanted) {
 }
 
 /// Number of windows along an axis. A pool may end with one that is not whole, as ATen has it.
-int64_t windows_of(int64_t size, int64_t padding, int64_t dilation, int64_t kernel, int64_t stride,
-                   bool is_ceiled) {
-  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
+int64_t windows_of(int64_t size, int64_t padding, int64_t behind, int64_t dilation, int64_t kernel,
+                   int64_t stride, bool is_ceiled) {
+  const int64_t room = size + padding + behind - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
   int64_t count = (room >= 0 ? room / stride : -((stride - 1 - room) / stride)) + 1;
   if (is_ceiled && (count - 1) * stride >= size + padding) --count;  // begins inside, or before the image
   return std::max<int64_t>(count, 0);
@@ -107,13 +107,12 @@ Convolution geometry(const Shape& in, const Window& window, bool is_ceiled) {
   given.dilation_y = window.dilation_y;
   given.dilation_x = window.dilation_x;
   if (std::min({given.out_channels, given.kernel_height, given.kernel_width, given.stride_y, given.stride_x,
-                given.dilation_y, given.dilation_x}) < 1 ||
-      std::min(given.pad_y, given.pad_x) < 0)
+                given.dilation_y, given.dilation_x}) < 1)
     throw std::invalid_argument("no such window");
-  given.out_height =
-      windows_of(given.height, given.pad_y, given.dilation_y, given.kernel_height, given.stride_y, is_ceiled);
-  given.out_width =
-      windows_of(given.width, given.pad_x, given.dilation_x, given.kernel_width, given.stride_x, is_ceiled);
+  given.out_height = windows_of(given.height, given.pad_y, window.pad_below, given.dilation_y,
+                                given.kernel_height, given.stride_y, is_ceiled);
+  given.out_width = windows_of(given.width, given.pad_x, window.pad_behind, given.dilation_x,
+                               given.kernel_width, given.stride_x, is_ceiled);
   return given;
 }
 
@@ -150,6 +149,9 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
   Convolution given = geometry(in, window, is_ceiled);
   given.out_channels = given.channels;
   if (given.channels < kMinChannels) throw std::invalid_argument("too few channels");
+  if (std::min(window.pad_y, window.pad_x) < 0 || window.pad_below != window.pad_y ||
+      window.pad_behind != window.pad_x)
+    throw std::invalid_argument("no such pool");
   if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
   return with_image(given);
 }

@@ -41,9 +41,11 @@ struct Epilogue {
   float low = 0, high = 0;
 };
 
-/// Where windows lie over an image. `out_channels` is not read where it is a pool.
+/// Where windows lie over an image. `out_channels` is not read where it is a pool. What is padded in front
+/// may be less than nothing: then the first window begins inside.
 struct Window {
   int64_t out_channels, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+  int64_t pad_below, pad_behind;  // on the other sides
 };
 
 /// A call whose operands can be read: all of it but where the result goes.

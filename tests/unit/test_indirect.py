@@ -120,6 +120,46 @@ def test_sizes_may_vary() -> None:
         )
 
 
+def convolution_of(
+    prepare_image: Callable[[Tensor], Tensor], stride: int = 1, padding: int = 0, groups: int = 1
+) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, w: F.conv2d(prepare_image(x), w, None, stride, padding, 1, groups)
+
+
+def padded_and_cut(pads: list[int], rows: int, columns: int, again: bool) -> Callable[[Tensor], Tensor]:
+    def of(x: Tensor) -> Tensor:
+        y = F.pad(x, pads)[:, :, rows:, :columns]
+        return F.pad(y, [1, 0, 0, 2]) if again else y
+
+    return of
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(3, 1), (16, 1), (16, 16)])
+def test_zeros_around_an_image_are_not_written_down(channels: int, groups: int) -> None:
+    draw = random.Random(channels + groups)
+    w = weight(16, channels // groups, 3, 3)
+    for _ in range(20):
+        pads = [draw.randint(0, 3) for _ in range(draw.choice([2, 4]))]
+        padding, stride = draw.choice([0, 0, 1]), draw.randint(1, 3)
+        of = padded_and_cut(pads, draw.randint(0, 3), draw.randint(-3, -1), padding > 0)
+        function = convolution_of(of, stride, padding, groups)
+        prepared = check(function, [rand(2, channels, 9, 11), w], static=[1])
+        assert prepared.count("convolve") == 1
+        # What was left away is not read by a window that reaches beyond.
+        assert prepared.count("pad") == int(padding > 0), prepared.targets
+
+
+def test_other_paddings_stay() -> None:
+    for of in (
+        lambda x: F.pad(x, [1, 1, 1, 1], value=1.0),
+        lambda x: F.pad(x, [0, 0, 0, 0, 1, 0])[:, 1:],
+        lambda x: F.pad(x, [1, -1]),
+        lambda x: F.pad(x, [1, 1, 0, 2], mode="reflect"),
+        lambda x: x[:, :, ::2],
+    ):
+        check(convolution_of(of), [rand(1, 8, 9, 9), weight(8, 8, 3, 3)], static=[1])
+
+
 def test_some_channels_of_an_image_are_read_where_they_lie() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         left, right = F.conv2d(x, a).split(24, dim=1)
@@ -254,10 +294,10 @@ def test_what_does_not_fit_is_refused() -> None:
     packed, numbers = indirect.pack(w, None, 1), window.of_convolution(False, Epilogue())
     with pytest.raises(ValueError, match="elements is expected"):
         ours.convolve(x, packed[:-1], None, numbers)
-    with pytest.raises(ValueError, match="13 numbers are expected, not 12"):
+    with pytest.raises(ValueError, match="15 numbers are expected, not 14"):
         ours.convolve(x, packed, None, numbers[:-1])
     with pytest.raises(ValueError, match="no such activation"):
-        ours.convolve(x, packed, None, (*numbers[:10], 99, 0.0, 0.0))
+        ours.convolve(x, packed, None, (*numbers[:12], 99, 0.0, 0.0))
     with pytest.raises(ValueError, match="no such window"):
         ours.convolve(x, packed, None, (8, 3, 3, 0, *numbers[4:]))
     with pytest.raises(ValueError, match="does not fit"):

@@ -230,8 +230,9 @@ def _restore_strides(program: Program) -> None:
 def _use_pixel_kernels(program: Program) -> None:
     graph = program.graph
     if program.channels_last:
-        select_pixel_kernels(graph, static_nodes(graph, program.static), program.channels_last)
-        select_image_kernels(graph, program.channels_last)
+        static = static_nodes(graph, program.static)
+        select_pixel_kernels(graph, static, program.channels_last)
+        select_image_kernels(graph, static, program.channels_last)
 
 
 def _remove_unread(program: Program) -> None:

@@ -54,8 +54,9 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]
     weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, packed)
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
-    numbers = indirect.window_of(site).of_convolution(site.groups > 1, epilogue)
-    return replace(graph, site.node, last, indirect.convolve, (site.x, weight, summand, numbers))
+    x, window = indirect.window_of(site)
+    numbers = window.of_convolution(site.groups > 1, epilogue)
+    return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
 
 
 def _pays(site: Site) -> bool:

@@ -1,4 +1,4 @@
-"""Pools, means over pixels, and joined channels of images in channels_last on the CPU, in float32.
+"""Pools, means over pixels, norms and joined channels of images in channels_last on the CPU, in float32.
 
 A pool becomes a call of our kernel. Where images are joined along their channels, those that our kernels make
 are written where they belong, so that nothing is copied.
@@ -24,11 +24,14 @@ aten = torch.ops.aten
 _MAX_SUMMED = 512
 
 
-def select_image_kernels(graph: fx.Graph, channels_last: Collection[fx.Node]) -> None:
+def select_image_kernels(
+    graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node]
+) -> None:
     """Replace such calls, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
+        static: the nodes that are the same at every call.
         channels_last: the nodes whose values lie in channels_last when the graph runs.
     """
     images = set(channels_last)
@@ -37,6 +40,8 @@ def select_image_kernels(graph: fx.Graph, channels_last: Collection[fx.Node]) ->
             continue
         if node.target is aten.cat.default:
             _join(graph, node, images)
+        elif node.target is aten._native_batch_norm_legit_no_training.default:
+            _normalise(graph, node, static, images)
         elif node.args[0] in images and _is_wide(node.args[0]):
             _pool(graph, node, images)
 
@@ -68,6 +73,48 @@ def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     if numbers is None or last is None:
         return
     images.add(replace(graph, node, last, indirect.pool, (node.args[0], numbers)))
+
+
+def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], images: set[fx.Node]) -> None:
+    """Call a depthwise convolution of one pixel in place of a batch norm that no product has taken in."""
+    named = arguments(node)
+    facts = [named[name] for name in ("weight", "bias", "running_mean", "running_var")]
+    last: fx.Node | None = only_user(node)
+    is_used = last is not None and last.target is operator.getitem and last.args[1] == 0
+    if last is None or not is_used or named["input"] not in images or not _is_wide(named["input"]):
+        return
+    given = [each for each in facts if each is not None]
+    if not all(each in static and indirect.are_for(tensor_of(each)) for each in given):
+        return
+    with graph.inserting_before(node):
+        packed = graph.call_function(pack_norm, (*facts, named["eps"]))
+    packed.meta["val"] = given[-1].meta["val"]
+    last, epilogue = indirect.with_epilogue(last)
+    channels = (static_shape(named["input"]) or ())[1]
+    numbers = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(True, epilogue)
+    images.add(replace(graph, node, last, indirect.convolve, (named["input"], packed, None, numbers)))
+
+
+def pack_norm(
+    weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor, var: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """A batch norm with fixed statistics as a depthwise convolution of one pixel, packed.
+
+    Args:
+        weight: [channels]; None for ones.
+        bias: [channels]; None for zeros.
+        mean: [channels].
+        var: [channels].
+        eps: added to the variance.
+    """
+    # As ATen computes it: a product and a sum for each element.
+    scale = torch.rsqrt(var + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return indirect.pack(scale.view(-1, 1, 1, 1), shift, scale.numel())
+
+
+pack_norm.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
 
 
 def _window(node: fx.Node, kind: str) -> tuple[int, ...] | None:

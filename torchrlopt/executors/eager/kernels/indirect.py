@@ -29,7 +29,7 @@ from torchrlopt.executors.eager.kernels.epilogues import (
     fused_activation,
 )
 from torchrlopt.executors.eager.kernels.selection import insert_after
-from torchrlopt.executors.eager.kernels.sites import Site
+from torchrlopt.executors.eager.kernels.sites import Site, without_padding
 from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
 
 # Beyond this oneDNN's linear is as quick (`python -m baselines.cpu_kernels`: 128 x 768 x 768 is).
@@ -48,7 +48,7 @@ EPILOGUES = (
 
 
 # Where it stands among the numbers of `convolve`.
-_IS_DEPTHWISE = 9
+_IS_DEPTHWISE = 11
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ class Window:
         out_channels: of the result.
         kernel: height and width, as the next three.
         stride: between windows.
-        padding: on each side.
+        padding: above and in front. Less than nothing where the first window begins inside.
         dilation: between the pixels that a window sees.
+        behind: padding below and behind; None where it is the same as in front.
     """
 
     out_channels: int
@@ -68,6 +69,7 @@ class Window:
     stride: Sequence[int]
     padding: Sequence[int]
     dilation: Sequence[int]
+    behind: Sequence[int] | None = None
 
     def of_convolution(self, is_depthwise: bool, epilogue: Epilogue) -> tuple[float, ...]:
         """The numbers for `convolve`."""
@@ -83,7 +85,8 @@ class Window:
         return (*self._numbers(), int(is_ceiled), POOLS.index(kind))
 
     def _numbers(self) -> tuple[int, ...]:
-        return (self.out_channels, *self.kernel, *self.stride, *self.padding, *self.dilation)
+        behind = self.padding if self.behind is None else self.behind
+        return (self.out_channels, *self.kernel, *self.stride, *self.padding, *self.dilation, *behind)
 
 
 @functools.cache
@@ -321,11 +324,12 @@ def activation_of(numbers: Any) -> str:
     return EPILOGUES[numbers[-3]]
 
 
-def window_of(site: Site) -> Window:
-    """Where a convolution reads."""
+def window_of(site: Site) -> tuple[fx.Node, Window]:
+    """What a convolution reads, and where: a padding with zeros before it is a part of its window."""
     shape = static_shape(site.weight)
     assert shape is not None  # as `takes` has seen
-    return Window(shape[0], shape[2:], site.stride, site.padding, site.dilation)
+    x, before, behind = without_padding(site)
+    return x, Window(shape[0], shape[2:], site.stride, before, site.dilation, behind)
 
 
 def packed_weight(

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.lowering.fx_values import arguments, is_mutable, shape_key, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
@@ -31,7 +31,13 @@ _ACTIVATE, _ADD, _MULTIPLY, _SCALE = range(4)
 
 _KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear})
 _ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
+_SPLITS = frozenset({aten.split_with_sizes.default, aten.split.Tensor})
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+
+_MAKE_IMAGES = frozenset(
+    {indirect.convolve, indirect.pool, indirect.joined, packing.CONVOLUTION, packing.CONVOLUTION_ADD}
+)
+"""Their results lie in channels_last."""
 
 _LEAST_KERNELS = 2
 """Fewer calls are no sequence."""
@@ -74,9 +80,7 @@ _Pointwise = tuple[int, Any, Any, Epilogue]
 
 def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
     """What is pointwise on images that our kernels make, and views of what they make: None for these."""
-    images = {
-        node for node in graph.nodes if node.target in (indirect.convolve, indirect.pool, indirect.joined)
-    }
+    images = {node for node in graph.nodes if node.target in _MAKE_IMAGES}
     known = images | {node for node in graph.nodes if node.target is indirect.linear}
     found: dict[fx.Node, _Pointwise | None] = {}
     for node in graph.nodes:
@@ -86,7 +90,7 @@ def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
             found[node] = None
             known.add(node)
             continue
-        if node.target is aten.split_with_sizes.default and node.args[0] in images and _is_by_channels(node):
+        if node.target in _SPLITS and node.args[0] in images and _is_by_channels(node):
             parts = dict.fromkeys((node, *node.users))
             found |= parts
             images |= parts.keys()
@@ -108,11 +112,13 @@ def _sizes(view: fx.Node) -> tuple[int, ...] | None:
 
 def _is_by_channels(split: fx.Node) -> bool:
     """Whether a split of an image is by numbers of channels."""
-    named = arguments(split)
-    is_plain = all(isinstance(size, int) for size in named["split_sizes"])
-    return (
-        is_plain and named["dim"] in (1, -3) and all(each.target is operator.getitem for each in split.users)
-    )
+    is_plain = arguments(split)["dim"] in (1, -3) and all(isinstance(size, int) for size in _widths(split))
+    return is_plain and all(each.target is operator.getitem for each in split.users)
+
+
+def _widths(split: fx.Node) -> list[Any]:
+    """Numbers of channels of the parts."""
+    return [part.shape[1] for part in split.meta["val"]]
 
 
 def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.Node]) -> _Pointwise | None:
@@ -200,7 +206,7 @@ def _incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
             # What shares memory with others is no result of a sequence.
             if node.target in _VIEWS and not members.issuperset(node.users):
                 wrong.add(node)
-            if node.target is aten.split_with_sizes.default:
+            if node.target in _SPLITS:
                 parts = (node, *node.users)
                 if not all(members.issuperset(each.users) for each in parts):
                     wrong |= set(parts)
@@ -329,12 +335,12 @@ def _instruction(
         )
     if node.target is indirect.joined:
         return (_WHOLE, at(args[0]), -1, -1, -1, 0, ())
-    if node.target is aten.split_with_sizes.default:
+    if node.target in _SPLITS:
         return (_WHOLE, at(args[0]), -1, -1, -1, 0, ())
     if node.target is operator.getitem:
         split, which = cast("tuple[fx.Node, int]", args)
-        sizes = arguments(split)["split_sizes"]
-        return (_SLICE, at(split), -1, -1, -1, sum(sizes[:which]), (sizes[which],))
+        widths = _widths(split)
+        return (_SLICE, at(split), -1, -1, -1, sum(widths[:which]), (widths[which],))
     if node.target in _VIEWS:
         return (_VIEW, at(args[0]), -1, -1, -1, 0, _sizes(node))
     assert pointwise is not None  # nothing else is taken

@@ -87,3 +87,56 @@ def _can_transpose(
     if len(weight) != 4 or (groups > 1 and groups == weight[0]):
         return False
     return all(extra < step for extra, step in zip(output_padding, stride, strict=True))
+
+
+def without_padding(site: Site) -> tuple[fx.Node, list[int], list[int]]:
+    """What a convolution of images reads where zeros are added before it, or rows and columns left away.
+
+    Returns:
+        The image without that, and how far the windows reach beyond it: above and in front, below and behind.
+        Less than nothing where they stay inside.
+    """
+    x, before, behind = site.x, list(site.padding), list(site.padding)
+    is_padded = any(before)  # what is left away inside of a padding is there for a window that reaches on
+    while x.op == "call_function":
+        if x.target is aten.slice.Tensor and not is_padded:
+            found = _left_away(x)
+            if found is None:
+                break
+            axis, front, back = found
+            before[axis] -= front
+            behind[axis] -= back
+        elif x.target is aten.constant_pad_nd.default:
+            pads = _zeros_around(x)
+            if pads is None:
+                break
+            is_padded = True
+            for axis, (front, back) in enumerate(pads):
+                before[axis] += front
+                behind[axis] += back
+        else:
+            break
+        x = arguments(x)["self"]
+    return x, before, behind
+
+
+def _left_away(part: fx.Node) -> tuple[int, int, int] | None:
+    """Of a slice of an image: 0 for rows or 1 for columns, how many are left away before, and behind."""
+    named = arguments(part)
+    shape = static_shape(named["self"])
+    bounds = ints([named["start"] or 0, 2**62 if named["end"] is None else named["end"]])
+    if shape is None or len(shape) != 4 or bounds is None or named["step"] != 1 or named["dim"] % 4 < 2:
+        return None
+    size = shape[named["dim"] % 4]
+    start, end, _ = slice(*bounds).indices(size)
+    return (named["dim"] % 4 - 2, start, size - end) if start < end else None
+
+
+def _zeros_around(padding: fx.Node) -> list[tuple[int, int]] | None:
+    """Of a padding of an image with zeros: above and below, in front and behind."""
+    named = arguments(padding)
+    pads = ints(named["pad"])
+    if pads is None or len(pads) > 4 or min(pads, default=0) < 0 or named["value"] != 0:
+        return None
+    (front, back), (above, below) = (*zip(pads[::2], pads[1::2], strict=True), (0, 0), (0, 0))[:2]
+    return [(above, below), (front, back)]
