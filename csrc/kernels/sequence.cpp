@@ -58,11 +58,17 @@ class Planner {
       values_.push_back({shape, static_cast<int>(storages_.size()), 0});
       storages_.push_back({0, static_cast<int>(storages_.size())});
     }
+    values_.resize(inputs.size() + instructions.size());
+    parts_.resize(instructions.size());
+    is_written_.resize(instructions.size(), false);
   }
 
   std::shared_ptr<const Plan> plan() {
-    for (const Instruction& each : instructions_)
-      if (!add(each)) return nullptr;
+    find_copies();
+    for (size_t i = 0; i < instructions_.size(); ++i)
+      if (instructions_[i].operation == Operation::kRoom) make_room(i);
+    for (size_t i = 0; i < instructions_.size(); ++i)
+      if (!add(i)) return nullptr;
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const Value& value = values_[static_cast<size_t>(outputs_[i])];
       Storage& storage = storages_[static_cast<size_t>(value.storage)];
@@ -81,6 +87,11 @@ class Planner {
     int storage;
     int64_t offset;  // where it begins there
   };
+  /// Where something is made: channels of a room; -1: in memory of its own.
+  struct Part {
+    int room = -1;
+    int64_t first_channel = 0;
+  };
   struct Storage {
     int64_t size;
     int memory;      // of the caller; -1: of the arena
@@ -97,34 +108,94 @@ class Planner {
     return {of.storage, of.offset + further};
   }
 
-  void alias(int value, const Shape& shape) {
-    const Value& of = values_[static_cast<size_t>(value)];
-    values_.push_back({shape, of.storage, of.offset});
+  Value& result(size_t instruction) { return values_[static_cast<size_t>(num_inputs_) + instruction]; }
+
+  /// The instruction whose memory a value lies in; -1 for an input.
+  int owner(int value) const {
+    while (value >= num_inputs_) {
+      const Instruction& of = instructions_[static_cast<size_t>(value - num_inputs_)];
+      const bool is_alias = of.operation == Operation::kWhole || of.operation == Operation::kView ||
+                            of.operation == Operation::kSlice;
+      if (!is_alias && of.room < 0) return value - num_inputs_;
+      value = is_alias ? of.in : of.room;
+    }
+    return -1;
   }
 
-  void fresh(const Shape& shape) {
-    values_.push_back({shape, static_cast<int>(storages_.size()), 0});
+  /// Finds what is copied into a room as a whole, and can be made there in the first place: the kernels read
+  /// parts of the channels of an image where they lie.
+  void find_copies() {
+    std::vector<bool> is_bound(instructions_.size(), false);
+    const auto bind = [&](int value) {
+      const int of = owner(value);
+      if (of >= 0) is_bound[static_cast<size_t>(of)] = true;
+    };
+    for (const int output : outputs_) bind(output);
+    for (const Instruction& each : instructions_)
+      if (each.operation == Operation::kView || each.operation == Operation::kLinear) bind(each.in);
+    for (size_t i = 0; i < instructions_.size(); ++i) {
+      const Instruction& copy = instructions_[i];
+      if (copy.operation != Operation::kPointwise || copy.pointwise != Pointwise::kActivate ||
+          copy.epilogue.activation != Activation::kNone || copy.room < 0)
+        continue;
+      const bool is_there =
+          copy.room < num_inputs_ ||  // before all else is made
+          instructions_[static_cast<size_t>(copy.room - num_inputs_)].operation == Operation::kRoom;
+      const int of = owner(copy.in);
+      if (!is_there || of < 0 || is_bound[static_cast<size_t>(of)] || of == owner(copy.room)) continue;
+      const Instruction* from = &instructions_[static_cast<size_t>(of)];
+      const bool is_whole =
+          copy.in == num_inputs_ + of ||
+          instructions_[static_cast<size_t>(copy.in - num_inputs_)].operation == Operation::kWhole;
+      if (!is_whole || from->operation == Operation::kLinear) continue;
+      parts_[static_cast<size_t>(of)] = {copy.room, copy.first_channel};
+      is_bound[static_cast<size_t>(of)] = is_written_[i] = true;
+    }
+  }
+
+  /// Memory for a room, or the part of another one. Those that others are parts of come first.
+  void make_room(size_t instruction) {
+    const std::vector<int64_t>& sizes = instructions_[instruction].sizes;
+    if (result(instruction).shape.rank > 0) return;
+    if (sizes.size() != kImageRank) throw std::invalid_argument("a room is an image");
+    Shape shape = channels_last(sizes[0], sizes[1], sizes[2], sizes[3]);
+    const Part part = parts_[instruction];
+    if (part.room < 0) {
+      fresh(instruction, shape);
+      return;
+    }
+    const int of = owner(part.room);
+    if (of >= 0) make_room(static_cast<size_t>(of));
+    const Value& whole = values_[static_cast<size_t>(part.room)];
+    Call call{};
+    call.result = shape;
+    call.given.out_channels = shape.sizes[1];
+    const int64_t first = write_into(call, whole.shape, part.first_channel);
+    shape.strides = whole.shape.strides;
+    result(instruction) = {shape, whole.storage, whole.offset + first};
+  }
+
+  void fresh(size_t instruction, const Shape& shape) {
+    result(instruction) = {shape, static_cast<int>(storages_.size()), 0};
     storages_.push_back({floats(shape), -1});
   }
 
   /// Whether its operands lie as they are read.
-  bool add(const Instruction& given) {
+  bool add(size_t instruction) {
+    const Instruction& given = instructions_[instruction];
     const Shape* const other = given.other < 0 ? nullptr : &shape(given.other);
     std::optional<Call> call;
     Work work;
     switch (given.operation) {
-      case Operation::kRoom: {
-        if (given.sizes.size() != kImageRank) throw std::invalid_argument("a room is an image");
-        fresh(channels_last(given.sizes[0], given.sizes[1], given.sizes[2], given.sizes[3]));
-        return true;
-      }
+      case Operation::kRoom:
+        return true;  // it is there
       case Operation::kWhole:
-        alias(given.in, shape(given.in));
+        result(instruction) = values_[static_cast<size_t>(given.in)];
         return true;
       case Operation::kView:
-        return view(given);
+        return view(given, result(instruction));
       case Operation::kSlice:
-        slice(given);
+        slice(given, result(instruction));
         return true;
       case Operation::kConvolve:
         call = convolution_of(shape(given.in), other, given.window, given.is_depthwise, given.epilogue);
@@ -150,17 +221,23 @@ class Planner {
       if (!shape(given.packed).is_contiguous() || floats(shape(given.packed)) != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }
+    const bool is_part = given.room < 0 && parts_[instruction].room >= 0;
+    const Part at = is_part ? parts_[instruction] : Part{given.room, given.first_channel};
     Plan::Task task;
-    if (given.room >= 0) {
-      const int64_t first = write_into(*call, shape(given.room), given.first_channel);
-      task.out = place(given.room, first);
-      work.given.out_pixel_stride = call->given.out_pixel_stride;
-      alias(given.room, shape(given.room));
+    if (at.room < 0) {
+      fresh(instruction, call->result);
     } else {
-      fresh(call->result);
-      task.out = place(static_cast<int>(values_.size()) - 1);
+      const Value whole = values_[static_cast<size_t>(at.room)];
+      task.out = place(at.room, write_into(*call, whole.shape, at.first_channel));
+      work.given.out_pixel_stride = call->given.out_pixel_stride;
+      Value& made = result(instruction) = whole;  // who writes into a room gives the room
+      if (is_part) {
+        made.shape.sizes[1] = call->result.sizes[1];
+        made.offset = task.out.offset;
+      }
     }
-    if (work.is_empty()) return true;
+    if (at.room < 0) task.out = place(num_inputs_ + static_cast<int>(instruction));
+    if (work.is_empty() || is_written_[instruction]) return true;
     task.work = work;
     task.in = place(given.in);
     task.packed = place(given.packed);
@@ -173,18 +250,17 @@ class Planner {
     return true;
   }
 
-  void slice(const Instruction& given) {
-    Value part = values_[static_cast<size_t>(given.in)];
+  void slice(const Instruction& given, Value& part) {
+    part = values_[static_cast<size_t>(given.in)];
     const int64_t count = given.sizes.size() == 1 ? given.sizes[0] : -1;
     if (part.shape.rank != kImageRank || count < 0 || given.first_channel < 0 ||
         given.first_channel + count > part.shape.sizes[1])
       throw std::invalid_argument("an image has no such channels");
     part.shape.sizes[1] = count;
     part.offset += given.first_channel * part.shape.strides[1];
-    values_.push_back(part);
   }
 
-  bool view(const Instruction& given) {
+  bool view(const Instruction& given, Value& seen) {
     const Shape& from = shape(given.in);
     Shape to;
     to.rank = given.sizes.size();
@@ -198,7 +274,8 @@ class Planner {
     }
     if (floats(to) != floats(from)) throw std::invalid_argument("a view has as many elements");
     if (!from.is_contiguous() && !from.is_empty()) return false;
-    alias(given.in, to);
+    seen = values_[static_cast<size_t>(given.in)];
+    seen.shape = to;
     return true;
   }
 
@@ -250,6 +327,8 @@ class Planner {
   const std::vector<int>& outputs_;
   int num_inputs_, num_threads_;
   std::vector<Value> values_;
+  std::vector<Part> parts_;       // of each instruction
+  std::vector<bool> is_written_;  // whether what an instruction copies is there already
   std::vector<Storage> storages_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
 };

@@ -208,9 +208,10 @@ int64_t write_into(Call& call, const Shape& room, int64_t first_channel) {
   const Shape& own = call.result;
   const int64_t channels = room.rank == kImageRank ? room.sizes[1] : -1;
   if (first_channel < 0 || first_channel + call.given.out_channels > channels ||
-      !has_pixels(room, channels_last(own.sizes[0], channels, own.sizes[2], own.sizes[3]), channels))
+      !has_pixels(room, channels_last(own.sizes[0], channels, own.sizes[2], own.sizes[3]),
+                  pixel_stride_of(room, channels)))
     throw std::invalid_argument("the result does not fit into the room for it");
-  call.given.out_pixel_stride = channels;
+  call.given.out_pixel_stride = pixel_stride_of(room, channels);
   return first_channel;
 }
 

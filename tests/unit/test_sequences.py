@@ -189,6 +189,35 @@ def test_parts_of_channels_are_read_where_they_lie() -> None:
     assert "split_with_sizes" not in sequences(prepared)
 
 
+def test_images_that_grow_are_made_where_they_end() -> None:
+    """As in DenseNet: each step joins what it makes to all that was there, which others read as well."""
+
+    def function(x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        whole, kept = F.conv2d(x, weights[0]), []
+        for each in weights[1:]:
+            new = F.conv2d(F.relu(whole), each, padding=1)
+            kept.append(F.max_pool2d(whole, 3, 1, 1)[:, :8])
+            whole = torch.cat([whole, new, new.sigmoid()], 1)
+        return whole, torch.cat(kept, 1)
+
+    weights = [weight(8, 8, 1, 1), *(weight(8, 8 + 16 * step, 3, 3) for step in range(4))]
+    prepared = check(function, [rand(2, 8, 10, 12), *weights], static=range(1, 6))
+    assert "run_kernels" in sequences(prepared)
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.1])
+@pytest.mark.parametrize("is_affine", [True, False])
+def test_a_norm_that_no_convolution_takes_in(is_affine: bool, eps: float) -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, w: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        facts = (w, mean - 1) if is_affine else (None, None)
+        y = F.max_pool2d(F.conv2d(x, a), 3, 1, 1)
+        return F.conv2d(F.relu(F.batch_norm(y, mean, var, *facts, False, 0.1, eps)), b)
+
+    args = [rand(2, 8, 9, 9), weight(24, 8, 1, 1), weight(8, 24, 1, 1), rand(24), rand(24), rand(24).abs()]
+    prepared = check(function, args, static=range(1, 6))
+    assert prepared.count("batch_norm") == 0
+
+
 def test_a_view_that_others_read_is_theirs() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         row = F.linear(F.relu(F.linear(x, a)), b)
