@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -86,17 +87,19 @@ def main(
     with terminal.progress(console) as progress:
         task = progress.add_task("", total=len(todo) * len(chosen))
         for run, condition in todo:
-            try:
-                with CONDITIONS[condition]() as under:
-                    for model in chosen:
-                        progress.update(task, description=f"{condition}: {model}")
-                        if made[model, condition] <= run:
-                            answers.append(ask(under, model, condition, executor, threads))
-                            if csv is not None:
-                                csv_files.write(csv, CSV_COLUMNS, rows(answers, executor, threads))
-                        progress.advance(task)
-            except OSError as error:
-                progress.console.print(f"{condition}: left out, {error}", style="yellow", highlight=False)
+            with contextlib.ExitStack() as stack:
+                try:
+                    under = stack.enter_context(CONDITIONS[condition]())
+                except OSError as error:
+                    progress.console.print(f"{condition}: left out, {error}", style="yellow", highlight=False)
+                    continue
+                for model in chosen:
+                    progress.update(task, description=f"{condition}: {model}")
+                    if made[model, condition] <= run:
+                        answers.append(ask(under, model, condition, executor, threads))
+                        if csv is not None:
+                            csv_files.write(csv, CSV_COLUMNS, rows(answers, executor, threads))
+                    progress.advance(task)
     console.print(render(answers))
 
 

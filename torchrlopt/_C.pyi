@@ -272,12 +272,15 @@ class ImageKernels:
         self, x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]
     ) -> torch.Tensor | None: ...
 
+KERNEL_OPERATIONS: tuple[str, ...]
+POINTWISE_OPERATIONS: tuple[str, ...]
+
 class KernelSequence:
     def __init__(
         self,
         kernels: ImageKernels,
         num_inputs: int,
-        instructions: list[tuple[Any, ...]],
+        instructions: Sequence[tuple[Any, ...]],
         outputs: list[int],
     ) -> None: ...
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...] | None: ...

@@ -135,6 +135,7 @@ void bind_tensors(py::module_& m);
 void bind_modules(py::module_& m);
 void bind_bound_call(py::module_& m);
 void bind_kernels(py::module_& m);
+void bind_sequence(py::module_& m);
 void bind_probe(py::module_& m);
 void bind_search(py::module_& m);
 void bind_env(py::module_& m);

@@ -1,6 +1,7 @@
 // Convolutions, products and pools of csrc/kernels for tensors: a call takes tensor objects and gives one.
 #include <optional>
 
+#include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
 #include "kernels/convolution.h"
 
@@ -42,10 +43,9 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
     other = tensors.view(summand.ptr());
     if (!other) return py::none();
   }
-  const Numbers numbers(items, kConvolutionNumbers);
-  std::optional<kernels::Call> call =
-      kernels::convolution_of(in->shape, other ? &other->shape : nullptr, numbers.window(),
-                              numbers.integer(11) != 0, numbers.epilogue(12));
+  const ConvolutionNumbers numbers(items);
+  std::optional<kernels::Call> call = kernels::convolution_of(
+      in->shape, other ? &other->shape : nullptr, numbers.window, numbers.is_depthwise, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given),
                              other ? other->data : nullptr};
@@ -59,13 +59,12 @@ py::object pool(const PlainTensors& tensors, const py::object& x, const py::tupl
                 const py::object& room, int64_t first_channel) {
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
-  const Numbers numbers(items, kPoolNumbers);
-  std::optional<kernels::Call> call = kernels::pool_of(in->shape, numbers.window(), numbers.integer(11) != 0);
-  const kernels::Pool kind = numbers.pool(12);
+  const PoolNumbers numbers(items);
+  std::optional<kernels::Call> call = kernels::pool_of(in->shape, numbers.window, numbers.is_ceiled);
   if (!call) return py::none();
   kernels::Operands operands{in->data};
   py::object result = place_for(tensors, *call, room, first_channel, operands.out);
-  compute(kernels::pool_work(call->given, kind, tensors.num_threads()), operands);
+  compute(kernels::pool_work(call->given, numbers.pool, tensors.num_threads()), operands);
   return result;
 }
 
@@ -74,9 +73,8 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
                   const py::tuple& items) {
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
-  const Numbers numbers(items, kLinearNumbers);
-  const std::optional<kernels::Call> call =
-      kernels::linear_of(in->shape, numbers.integer(0), numbers.epilogue(1));
+  const LinearNumbers numbers(items);
+  const std::optional<kernels::Call> call = kernels::linear_of(in->shape, numbers.outputs, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given)};
   py::object result = tensors.make(call->result, operands.out);
@@ -134,7 +132,6 @@ void bind_kernels(py::module_& m) {
       .def("linear", &linear, py::arg("x"), py::arg("packed"), py::arg("numbers"),
            "The product of the last axis; None where rows are not equally far apart, or x is no plain "
            "tensor.");
-  bind_sequence(m);
 }
 
 }  // namespace rlopt

@@ -5,13 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
 
 namespace rlopt {
 
 namespace {
 
-/// A sequence with the plan for the inputs that it had last.
+/// A sequence with its schedule for the inputs that it had last: others are scheduled anew, also in turns.
 class KernelSequence {
  public:
   /// Instructions are tuples; see torchrlopt/executors/eager/kernels/sequences.py.
@@ -35,34 +36,32 @@ class KernelSequence {
       memory.push_back(view->data);
     }
     const int num_threads = tensors_.num_threads();
-    if (plan_ == nullptr || num_threads != num_threads_ || shapes != shapes_) {
-      plan_ = sequence_.plan(shapes, num_threads);
+    if (num_threads != num_threads_ || shapes != shapes_) {
+      schedule_ = sequence_.schedule(shapes, num_threads);
       shapes_ = std::move(shapes);
       num_threads_ = num_threads;
     }
     // Held here: another thread of Python may come with other inputs meanwhile.
-    const std::shared_ptr<const kernels::Plan> plan = plan_;
-    if (plan == nullptr) return py::none();
-    py::tuple outputs(plan->outputs().size());
-    for (size_t i = 0; i < plan->outputs().size(); ++i) {
+    const std::shared_ptr<const kernels::Schedule> schedule = schedule_;
+    if (schedule == nullptr) return py::none();
+    py::tuple outputs(schedule->outputs().size());
+    for (size_t i = 0; i < schedule->outputs().size(); ++i) {
       float* data = nullptr;
-      outputs[i] = tensors_.make(plan->outputs()[i], data);
+      outputs[i] = tensors_.make(schedule->outputs()[i], data);
       memory.push_back(data);
     }
     float* arena = nullptr;
-    const py::object held = tensors_.make(kernels::contiguous({plan->arena()}), arena);
+    const py::object held = tensors_.make(kernels::contiguous({schedule->arena()}), arena);
     memory.push_back(arena);
     {
       const py::gil_scoped_release release;
-      plan->run(memory.data());
+      schedule->run(memory.data());
     }
     return outputs.size() == 1 ? py::object(outputs[0]) : py::object(std::move(outputs));
   }
 
  private:
-  /// (operation, in, packed, other, room, first channel, numbers): numbers as the call of it takes them; of
-  /// what is pointwise its kind and the three of an activation; of a room or a view the sizes, of
-  /// a slice the number of channels.
+  /// Of `Instruction` in torchrlopt/executors/eager/kernels/sequences.py.
   static std::vector<kernels::Instruction> read(const py::list& instructions) {
     std::vector<kernels::Instruction> found;
     for (const py::handle& item : instructions) {
@@ -87,31 +86,29 @@ class KernelSequence {
   static void fill(kernels::Instruction& each, const py::tuple& items) {
     switch (each.operation) {
       case kernels::Operation::kConvolve: {
-        const Numbers numbers(items, kConvolutionNumbers);
-        each.window = numbers.window();
-        each.is_depthwise = numbers.integer(11) != 0;
-        each.epilogue = numbers.epilogue(12);
+        const ConvolutionNumbers numbers(items);
+        each.window = numbers.window;
+        each.is_depthwise = numbers.is_depthwise;
+        each.epilogue = numbers.epilogue;
         return;
       }
       case kernels::Operation::kPool: {
-        const Numbers numbers(items, kPoolNumbers);
-        each.window = numbers.window();
-        each.is_ceiled = numbers.integer(11) != 0;
-        each.pool = numbers.pool(12);
+        const PoolNumbers numbers(items);
+        each.window = numbers.window;
+        each.is_ceiled = numbers.is_ceiled;
+        each.pool = numbers.pool;
         return;
       }
       case kernels::Operation::kLinear: {
-        const Numbers numbers(items, kLinearNumbers);
-        each.window.out_channels = numbers.integer(0);
-        each.epilogue = numbers.epilogue(1);
+        const LinearNumbers numbers(items);
+        each.window.out_channels = numbers.outputs;
+        each.epilogue = numbers.epilogue;
         return;
       }
       case kernels::Operation::kPointwise: {
-        const Numbers numbers(items, 4);
-        const int64_t kind = numbers.integer(0);
-        if (kind < 0 || kind >= kernels::kNumPointwise) throw py::value_error("no such pointwise operation");
-        each.pointwise = static_cast<kernels::Pointwise>(kind);
-        each.epilogue = numbers.epilogue(1);
+        const PointwiseNumbers numbers(items);
+        each.pointwise = numbers.pointwise;
+        each.epilogue = numbers.epilogue;
         return;
       }
       case kernels::Operation::kRoom:
@@ -119,7 +116,7 @@ class KernelSequence {
       case kernels::Operation::kSlice:
         each.sizes = py::cast<std::vector<int64_t>>(items);
         return;
-      case kernels::Operation::kWhole:
+      case kernels::Operation::kSame:
         return;
     }
   }
@@ -128,12 +125,20 @@ class KernelSequence {
   kernels::Sequence sequence_;
   std::vector<kernels::Shape> shapes_;
   int num_threads_ = 0;
-  std::shared_ptr<const kernels::Plan> plan_;
+  std::shared_ptr<const kernels::Schedule> schedule_;  // null: it cannot read such inputs
 };
 
 }  // namespace
 
 void bind_sequence(py::module_& m) {
+  // In the order of the enumerations.
+  const auto operations =
+      py::make_tuple("convolve", "pool", "linear", "pointwise", "room", "same", "view", "slice");
+  const auto pointwise = py::make_tuple("activate", "add", "multiply", "scale");
+  if (operations.size() != kernels::kNumOperations || pointwise.size() != kernels::kNumPointwise)
+    throw py::value_error("an operation of a sequence has no name");
+  m.attr("KERNEL_OPERATIONS") = operations;
+  m.attr("POINTWISE_OPERATIONS") = pointwise;
   py::class_<KernelSequence>(
       m, "KernelSequence", "Calls of kernels that follow on each other, as one call in one parallel region.")
       .def(py::init<const PlainTensors&, int, const py::list&, std::vector<int>>(), py::arg("kernels"),

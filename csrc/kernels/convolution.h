@@ -79,6 +79,7 @@ enum class Pool : int {
   kMean = 1,          // over the window, with what is padded
   kMeanOfInside = 2,  // over the pixels of the image only
 };
+constexpr int kNumPools = 3;
 
 /// What is done to each element of an image, before the activation.
 enum class Pointwise : int {

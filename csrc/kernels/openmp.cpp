@@ -40,7 +40,7 @@ const OpenMp& loaded() {
   return found;
 }
 
-struct Call {
+struct Shared {
   void (*run)(void*, int, int);
   void* data;
 };
@@ -53,13 +53,13 @@ void barrier() { loaded().barrier(); }
 
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data) {
   if (num_threads <= 1 || !has_openmp()) return run(data, 0, 1);
-  Call call{run, data};
+  Shared shared{run, data};
   loaded().parallel(
       [](void* given) {
-        const Call& each = *static_cast<const Call*>(given);
+        const Shared& each = *static_cast<const Shared*>(given);
         each.run(each.data, loaded().thread(), loaded().count());
       },
-      &call, static_cast<unsigned>(num_threads), 0);
+      &shared, static_cast<unsigned>(num_threads), 0);
 }
 
 }  // namespace rlopt::kernels

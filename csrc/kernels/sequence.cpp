@@ -20,7 +20,8 @@ constexpr int64_t kLine = 16;
 class Arena {
  public:
   int64_t take(int64_t size) {
-    size = (size + kLine - 1) / kLine * kLine;
+    // What is empty takes a line too: no two blocks begin at the same place.
+    size = (std::max<int64_t>(size, 1) + kLine - 1) / kLine * kLine;
     int64_t at = kLine;
     for (const auto& [begin, end] : taken_) {
       if (begin - at >= size) break;
@@ -46,10 +47,10 @@ int64_t floats(const Shape& shape) {
 }  // namespace
 
 /// Goes through the instructions of a sequence for inputs of some shapes.
-class Planner {
+class Scheduler {
  public:
-  Planner(const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
-          const std::vector<Shape>& inputs, int num_threads)
+  Scheduler(const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
+            const std::vector<Shape>& inputs, int num_threads)
       : instructions_(instructions),
         outputs_(outputs),
         num_inputs_(static_cast<int>(inputs.size())),
@@ -60,11 +61,11 @@ class Planner {
     }
     values_.resize(inputs.size() + instructions.size());
     parts_.resize(instructions.size());
-    is_written_.resize(instructions.size(), false);
+    is_copy_saved_.resize(instructions.size(), false);
   }
 
-  std::shared_ptr<const Plan> plan() {
-    find_copies();
+  std::shared_ptr<const Schedule> schedule() {
+    place_copies();
     for (size_t i = 0; i < instructions_.size(); ++i)
       if (instructions_[i].operation == Operation::kRoom) make_room(i);
     for (size_t i = 0; i < instructions_.size(); ++i)
@@ -75,10 +76,10 @@ class Planner {
       if (storage.memory >= 0 || value.offset != 0 || floats(value.shape) != storage.size)
         throw std::invalid_argument("outputs of a sequence have memory of their own");
       storage.memory = num_inputs_ + static_cast<int>(i);
-      plan_->outputs_.push_back(value.shape);
+      schedule_->outputs_.push_back(value.shape);
     }
     share_out();
-    return plan_;
+    return schedule_;
   }
 
  private:
@@ -102,7 +103,7 @@ class Planner {
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
   /// A place in a storage, until all are shared out.
-  Plan::Place place(int value, int64_t further = 0) const {
+  Schedule::Place place(int value, int64_t further = 0) const {
     if (value < 0) return {};
     const Value& of = values_[static_cast<size_t>(value)];
     return {of.storage, of.offset + further};
@@ -114,7 +115,7 @@ class Planner {
   int owner(int value) const {
     while (value >= num_inputs_) {
       const Instruction& of = instructions_[static_cast<size_t>(value - num_inputs_)];
-      const bool is_alias = of.operation == Operation::kWhole || of.operation == Operation::kView ||
+      const bool is_alias = of.operation == Operation::kSame || of.operation == Operation::kView ||
                             of.operation == Operation::kSlice;
       if (!is_alias && of.room < 0) return value - num_inputs_;
       value = is_alias ? of.in : of.room;
@@ -122,9 +123,10 @@ class Planner {
     return -1;
   }
 
-  /// Finds what is copied into a room as a whole, and can be made there in the first place: the kernels read
-  /// parts of the channels of an image where they lie.
-  void find_copies() {
+  /// A copy into a room of what is made in this sequence is no work: it is made in the room in the first
+  /// place, and others read it there. Not where it is an output, or is read as a tensor without gaps (by a
+  /// view or a product), and not in two rooms.
+  void place_copies() {
     std::vector<bool> is_bound(instructions_.size(), false);
     const auto bind = [&](int value) {
       const int of = owner(value);
@@ -139,17 +141,17 @@ class Planner {
           copy.epilogue.activation != Activation::kNone || copy.room < 0)
         continue;
       const bool is_there =
-          copy.room < num_inputs_ ||  // before all else is made
+          copy.room < num_inputs_ ||  // an input is there before any task
           instructions_[static_cast<size_t>(copy.room - num_inputs_)].operation == Operation::kRoom;
       const int of = owner(copy.in);
       if (!is_there || of < 0 || is_bound[static_cast<size_t>(of)] || of == owner(copy.room)) continue;
       const Instruction* from = &instructions_[static_cast<size_t>(of)];
       const bool is_whole =
           copy.in == num_inputs_ + of ||
-          instructions_[static_cast<size_t>(copy.in - num_inputs_)].operation == Operation::kWhole;
+          instructions_[static_cast<size_t>(copy.in - num_inputs_)].operation == Operation::kSame;
       if (!is_whole || from->operation == Operation::kLinear) continue;
       parts_[static_cast<size_t>(of)] = {copy.room, copy.first_channel};
-      is_bound[static_cast<size_t>(of)] = is_written_[i] = true;
+      is_bound[static_cast<size_t>(of)] = is_copy_saved_[i] = true;
     }
   }
 
@@ -180,7 +182,7 @@ class Planner {
     storages_.push_back({floats(shape), -1});
   }
 
-  /// Whether its operands lie as they are read.
+  /// Adds the task of an instruction, and its result. False where an operand does not lie as it is read.
   bool add(size_t instruction) {
     const Instruction& given = instructions_[instruction];
     const Shape* const other = given.other < 0 ? nullptr : &shape(given.other);
@@ -189,7 +191,7 @@ class Planner {
     switch (given.operation) {
       case Operation::kRoom:
         return true;  // it is there
-      case Operation::kWhole:
+      case Operation::kSame:
         result(instruction) = values_[static_cast<size_t>(given.in)];
         return true;
       case Operation::kView:
@@ -221,23 +223,10 @@ class Planner {
       if (!shape(given.packed).is_contiguous() || floats(shape(given.packed)) != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }
-    const bool is_part = given.room < 0 && parts_[instruction].room >= 0;
-    const Part at = is_part ? parts_[instruction] : Part{given.room, given.first_channel};
-    Plan::Task task;
-    if (at.room < 0) {
-      fresh(instruction, call->result);
-    } else {
-      const Value whole = values_[static_cast<size_t>(at.room)];
-      task.out = place(at.room, write_into(*call, whole.shape, at.first_channel));
-      work.given.out_pixel_stride = call->given.out_pixel_stride;
-      Value& made = result(instruction) = whole;  // who writes into a room gives the room
-      if (is_part) {
-        made.shape.sizes[1] = call->result.sizes[1];
-        made.offset = task.out.offset;
-      }
-    }
-    if (at.room < 0) task.out = place(num_inputs_ + static_cast<int>(instruction));
-    if (work.is_empty() || is_written_[instruction]) return true;
+    Schedule::Task task;
+    task.out = place_result(instruction, *call);
+    work.given.out_pixel_stride = call->given.out_pixel_stride;
+    if (work.is_empty() || is_copy_saved_[instruction]) return true;
     task.work = work;
     task.in = place(given.in);
     task.packed = place(given.packed);
@@ -246,8 +235,27 @@ class Planner {
       task.scratch = {static_cast<int>(storages_.size()), 0};
       storages_.push_back({work.scratch_of_thread * work.num_threads, -1});
     }
-    plan_->tasks_.push_back(task);
+    schedule_->tasks_.push_back(task);
     return true;
+  }
+
+  /// Gives the result of a call its place, in memory of its own or among the channels of a room.
+  Schedule::Place place_result(size_t instruction, Call& call) {
+    const Instruction& given = instructions_[instruction];
+    const bool is_part = given.room < 0 && parts_[instruction].room >= 0;
+    const Part at = is_part ? parts_[instruction] : Part{given.room, given.first_channel};
+    if (at.room < 0) {
+      fresh(instruction, call.result);
+      return place(num_inputs_ + static_cast<int>(instruction));
+    }
+    Value made = values_[static_cast<size_t>(at.room)];  // who writes into a room gives the room
+    const Schedule::Place out = place(at.room, write_into(call, made.shape, at.first_channel));
+    if (is_part) {
+      made.shape.sizes[1] = call.result.sizes[1];
+      made.offset = out.offset;
+    }
+    result(instruction) = made;
+    return out;
   }
 
   void slice(const Instruction& given, Value& part) {
@@ -281,10 +289,10 @@ class Planner {
 
   /// Gives every storage its memory, such that those that live at different times may share it.
   void share_out() {
-    std::vector<Plan::Task>& tasks = plan_->tasks_;
+    std::vector<Schedule::Task>& tasks = schedule_->tasks_;
     for (size_t i = 0; i < tasks.size(); ++i) {
-      Plan::Task& task = tasks[i];
-      for (const Plan::Place* each : places(task))
+      Schedule::Task& task = tasks[i];
+      for (const Schedule::Place* each : places(task))
         if (each->memory >= 0) storages_[static_cast<size_t>(each->memory)].last = static_cast<int>(i);
     }
     Arena arena;
@@ -292,7 +300,7 @@ class Planner {
     std::vector<bool> is_taken(storages_.size(), false);
     for (size_t i = 0; i < tasks.size(); ++i) {
       std::vector<int> over;
-      for (Plan::Place* each : places(tasks[i])) {
+      for (Schedule::Place* each : places(tasks[i])) {
         if (each->memory < 0) continue;
         const int number = each->memory;
         Storage& storage = storages_[static_cast<size_t>(number)];
@@ -314,12 +322,12 @@ class Planner {
       for (const int number : over) arena.give_back(storages_[static_cast<size_t>(number)].at);
       const int threads = tasks[i].work.num_threads;
       tasks[i].waits = i > 0 && (threads > 1 || tasks[i - 1].work.num_threads > 1);
-      plan_->num_threads_ = std::max(plan_->num_threads_, threads);
+      schedule_->num_threads_ = std::max(schedule_->num_threads_, threads);
     }
-    plan_->arena_ = arena.most();
+    schedule_->arena_ = arena.most();
   }
 
-  static std::array<Plan::Place*, 5> places(Plan::Task& task) {
+  static std::array<Schedule::Place*, 5> places(Schedule::Task& task) {
     return {&task.in, &task.packed, &task.other, &task.out, &task.scratch};
   }
 
@@ -327,23 +335,23 @@ class Planner {
   const std::vector<int>& outputs_;
   int num_inputs_, num_threads_;
   std::vector<Value> values_;
-  std::vector<Part> parts_;       // of each instruction
-  std::vector<bool> is_written_;  // whether what an instruction copies is there already
+  std::vector<Part> parts_;          // of each instruction
+  std::vector<bool> is_copy_saved_;  // whether an instruction copies what is there already
   std::vector<Storage> storages_;
-  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::shared_ptr<Schedule> schedule_ = std::make_shared<Schedule>();
 };
 
-void Plan::run(float* const* memory) const {
+void Schedule::run(float* const* memory) const {
   if (tasks_.empty()) return;
-  const std::pair<const Plan&, float* const*> given(*this, memory);
+  const std::pair<const Schedule&, float* const*> given(*this, memory);
   in_parallel(
       num_threads_,
       [](void* data, int thread, int count) {
-        const auto& [plan, at] = *static_cast<const std::pair<const Plan&, float* const*>*>(data);
+        const auto& [schedule, at] = *static_cast<const std::pair<const Schedule&, float* const*>*>(data);
         const auto find = [&at = at](const Place& place) -> float* {
           return place.memory < 0 ? nullptr : at[place.memory] + place.offset;
         };
-        for (const Task& task : plan.tasks_) {
+        for (const Task& task : schedule.tasks_) {
           if (task.waits && count > 1) barrier();
           const int share = std::min(count, task.work.num_threads);
           if (thread >= share) continue;
@@ -373,10 +381,10 @@ Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::v
   for (const int value : outputs_) check(value, true);
 }
 
-std::shared_ptr<const Plan> Sequence::plan(const std::vector<Shape>& inputs, int num_threads) const {
+std::shared_ptr<const Schedule> Sequence::schedule(const std::vector<Shape>& inputs, int num_threads) const {
   if (static_cast<int>(inputs.size()) != num_inputs_)
     throw std::invalid_argument("a sequence is given another number of inputs");
-  return Planner(instructions_, outputs_, inputs, num_threads).plan();
+  return Scheduler(instructions_, outputs_, inputs, num_threads).schedule();
 }
 
 }  // namespace rlopt::kernels

@@ -1,5 +1,5 @@
-// Calls of kernels that follow on each other, as one call: planned once for inputs of some shapes, on memory
-// that was shared out before, in one parallel region.
+// Calls of kernels that follow on each other, as one call: scheduled once for inputs of some shapes, on
+// memory that was shared out before, in one parallel region.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ enum class Operation : int {
   kLinear = 2,
   kPointwise = 3,
   kRoom = 4,   // an image whose channels others write
-  kWhole = 5,  // that image, once they have
+  kSame = 5,   // the same value: a room that others have written into, an image that is split
   kView = 6,   // other sizes
   kSlice = 7,  // so many channels of an image, from `first_channel` on
 };
@@ -36,7 +36,7 @@ struct Instruction {
 };
 
 /// What a sequence does with inputs of some shapes. It does not change.
-class Plan {
+class Schedule {
  public:
   /// Sizes and strides of the results.
   const std::vector<Shape>& outputs() const { return outputs_; }
@@ -44,13 +44,13 @@ class Plan {
   /// Floats that it needs beside inputs and outputs.
   int64_t arena() const { return arena_; }
 
-  /// Computes it. `memory` has the first element of each input, of each output, and of the arena, in which
-  /// the first and the last 64 bytes are not used.
+  /// Computes it. `memory` has the first element of each input, of each output, and of the arena. Its first
+  /// and last cache line are left alone, which it may share with memory that other threads write.
   void run(float* const* memory) const;
 
  private:
   friend class Sequence;
-  friend class Planner;
+  friend class Scheduler;
   struct Place {
     int memory = -1;  // -1: there is none
     int64_t offset = 0;
@@ -76,7 +76,7 @@ class Sequence {
   size_t num_outputs() const { return outputs_.size(); }
 
   /// Nothing where an input does not lie as it is read. Throws std::invalid_argument for what is no call.
-  std::shared_ptr<const Plan> plan(const std::vector<Shape>& inputs, int num_threads) const;
+  std::shared_ptr<const Schedule> schedule(const std::vector<Shape>& inputs, int num_threads) const;
 
  private:
   int num_inputs_;

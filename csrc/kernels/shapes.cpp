@@ -73,8 +73,8 @@ bool apply_other(Convolution& given, const Shape& other, const Shape& wanted) {
 /// Number of windows along an axis. A pool may end with one that is not whole, as ATen has it.
 int64_t windows_of(int64_t size, int64_t padding, int64_t behind, int64_t dilation, int64_t kernel,
                    int64_t stride, bool is_ceiled) {
-  const int64_t room = size + padding + behind - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
-  int64_t count = (room >= 0 ? room / stride : -((stride - 1 - room) / stride)) + 1;
+  const int64_t left = size + padding + behind - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
+  int64_t count = (left >= 0 ? left / stride : -((stride - 1 - left) / stride)) + 1;
   if (is_ceiled && (count - 1) * stride >= size + padding) --count;  // begins inside, or before the image
   return std::max<int64_t>(count, 0);
 }

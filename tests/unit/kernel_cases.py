@@ -77,9 +77,11 @@ def prepare(
             ready = split.prologue(*[given[position] for position in split.weights])
             inputs = [given[position] for position in split.inputs]
             result = as_tuple(main(*inputs, *ready))
-            if gathered is not None:
-                _same(as_tuple(gathered(*inputs, *ready)), result)
-        return result
+            if gathered is None:
+                return result
+            of_sequences = as_tuple(gathered(*inputs, *ready))
+        _same(of_sequences, result)
+        return of_sequences
 
     return Prepared(split, targets, run, gathered)
 

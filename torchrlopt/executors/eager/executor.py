@@ -81,14 +81,14 @@ class EagerCallable:
     """A lowered graph.
 
     Args:
-        main: the part that runs at every call.
+        main: the part that runs at every call, with one call for each kernel.
         cache: gives the results of the part over weights.
         weights: positions of the arguments that the prologue takes.
         inputs: positions of the arguments that `main` takes.
         origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
         guard: says for which arguments `main` is right; None: for all. For others a copy of `main` runs in
             which the fused activations are calls of their own.
-        run: calls `main`; None: its function.
+        run: does what `main` does, with kernels gathered; None: the function of `main`.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
 
 
 def _is_fresh(operand: fx.Node) -> bool:
-    # Each result of a sequence of kernels has memory of its own.
+    # Each result of a sequence of kernels has memory of its own. Such a function is one that a pass has made.
     source: Any = operand.args[0] if operand.target is operator.getitem else operand
     if isinstance(source.target, types.FunctionType) and getattr(source.target, "gives_new_memory", False):
         return True

@@ -63,13 +63,16 @@ _ANY_STRIDES = frozenset(
     {
         "mean", "sum", "amax", "amin", "max", "min", "var", "var_mean", "argmax", "argmin", "prod",
         "_softmax", "softmax", "_log_softmax", "log_softmax", "mm", "addmm", "bmm", "baddbmm", "matmul",
-        "linear", "native_layer_norm", "layer_norm", "native_group_norm", "group_norm", "clone", "contiguous",
+        "linear", "native_layer_norm", "layer_norm", "group_norm", "clone", "contiguous",
         "_to_copy", "to", "convolution", "conv1d", "conv2d", "conv3d", "index_select", "index", "gather",
         "roll", "flip", "cat", "stack", "pixel_shuffle", "pixel_unshuffle", "repeat", "topk", "cumsum",
         "upsample_bicubic2d", "_linear_pointwise", "embedding",
     }
 )  # fmt: skip
 
+
+# Take any order of axes, and no gaps between the elements.
+_DENSE = frozenset({"native_group_norm"})
 
 # Position of the residual that a convolution adds, or of None.
 _ADDED: dict[Any, int] = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2, indirect.convolve: 2}
@@ -158,6 +161,8 @@ class _Propagation:
         elif node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default
             self._layout[node] = _Layout.OTHER
+        elif name in _DENSE:
+            self._visit_dense(node)
         elif name in _VIEWS or name in _ANY_STRIDES or is_mutable(node):
             self._layout[node] = _Layout.OTHER
         else:
@@ -174,6 +179,19 @@ class _Propagation:
             if self._of(source) is not _Layout.CHANNELS_LAST:
                 node.replace_input_with(source, self._to_channels_last(source))
         self._layout[node] = _Layout.CHANNELS_LAST
+
+    def _visit_dense(self, node: fx.Node) -> None:
+        x = node.args[0]
+        assert isinstance(x, fx.Node)
+        if self._of(x) is not _Layout.CHANNELS_LAST:
+            node.replace_input_with(x, self._restore(x))
+            return
+        if _name(x) in _VIEWS:  # some channels of an image have gaps between the pixels
+            dense = insert_after(self._graph, x, aten.contiguous.default, (x,))
+            dense.kwargs = {"memory_format": torch.channels_last}
+            self._layout[dense] = _Layout.CHANNELS_LAST
+            node.replace_input_with(x, dense)
+        self._layout[node] = _Layout.OTHER
 
     def _is_large(self, source: fx.Node, node: fx.Node) -> bool:
         """True for an operand that decides the layout of the result, not a broadcast one."""

@@ -75,7 +75,7 @@ class Program:
         split: prologue and main part.
         gathered: the main part with calls of our kernels gathered; None where there are none to gather.
         guard: when the main part is right; None: always.
-        num_bytes: memory that the intermediates of the main part take at a time.
+        num_bytes: memory that the intermediates of the main part take at a time, where nothing is gathered.
         is_on_cuda: whether an argument of the main part is on a CUDA device.
         origins: for the nodes of the main part, the names of the ONNX nodes whose work they do.
     """
@@ -96,7 +96,7 @@ class Program:
 
     @property
     def graph(self) -> fx.Graph:
-        """The graph that runs at every call."""
+        """The graph that runs at every call, with one call for each kernel."""
         return self.module.graph if self.split is None else self.split.main.graph
 
     @property
@@ -360,7 +360,7 @@ PASSES = checked_order(
             gives=frozenset({Fact.APART}),
             ends=frozenset({Fact.WHOLE}),
         ),
-        # A call that writes over an operand is none that can be gathered.
+        # Before memory is used again: a graph in which a call writes over an operand is not gathered.
         Pass(
             "gather_kernels",
             _gather_kernels,

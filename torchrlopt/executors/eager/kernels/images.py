@@ -16,7 +16,14 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.selection import replace
-from torchrlopt.executors.lowering.fx_values import arguments, ints, only_user, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import (
+    ORIGIN,
+    arguments,
+    ints,
+    only_user,
+    static_shape,
+    tensor_of,
+)
 
 aten = torch.ops.aten
 
@@ -88,9 +95,12 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
         return
     with graph.inserting_before(node):
         packed = graph.call_function(pack_norm, (*facts, named["eps"]))
-    packed.meta["val"] = given[-1].meta["val"]
+    packed.meta["val"] = given[-1].meta["val"]  # what is packed has no shape to speak of
+    packed.meta[ORIGIN] = node.meta.get(ORIGIN, ())
     last, epilogue = indirect.with_epilogue(last)
-    channels = (static_shape(named["input"]) or ())[1]
+    shape = static_shape(named["input"])
+    assert shape is not None  # it is wide
+    channels = shape[1]
     numbers = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(True, epilogue)
     images.add(replace(graph, node, last, indirect.convolve, (named["input"], packed, None, numbers)))
 
@@ -182,4 +192,5 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
 
 def _can_write(part: fx.Node, reader: fx.Node) -> bool:
     """Whether a part is made by our kernels for this reader alone."""
-    return len(part.args) == indirect.NUM_ARGS.get(part.target) and only_user(part) is reader
+    is_free = part.target in indirect.NUM_ARGS and indirect.place_of(part) is None
+    return is_free and only_user(part) is reader

@@ -202,6 +202,18 @@ def joined(room: torch.Tensor, *written: torch.Tensor) -> torch.Tensor:
 NUM_ARGS: dict[Any, int] = {convolve: 4, pool: 2}
 """Of calls that write into no room."""
 
+
+def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
+    """The room into which a call writes, and from which channel on; None where it writes into none."""
+    at = 1 if call.target is fill else NUM_ARGS.get(call.target)
+    if at is None or len(call.args) <= at:
+        return None
+    room, channel = call.args[at:]
+    assert isinstance(room, fx.Node)
+    assert isinstance(channel, int)
+    return room, channel
+
+
 # See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
 convolve.gives_new_memory = pool.gives_new_memory = linear.gives_new_memory = True  # type: ignore[attr-defined]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
@@ -23,11 +23,6 @@ from torchrlopt.executors.lowering.fx_values import arguments, is_mutable, shape
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
 aten = torch.ops.aten
-
-# Of `Operation` in csrc/kernels/sequence.h.
-_CONVOLVE, _POOL, _LINEAR, _POINTWISE, _ROOM, _WHOLE, _VIEW, _SLICE = range(8)
-# Of `Pointwise` in csrc/kernels/convolution.h.
-_ACTIVATE, _ADD, _MULTIPLY, _SCALE = range(4)
 
 _KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear})
 _ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
@@ -43,6 +38,42 @@ _LEAST_KERNELS = 2
 """Fewer calls are no sequence."""
 
 
+class Instruction(NamedTuple):
+    """What `_C.KernelSequence` reads of one call. Values are numbered, inputs first; -1 stands for none.
+
+    Attributes:
+        operation: at which place of `_C.KERNEL_OPERATIONS`.
+        x: what is read.
+        packed: the weight of a convolution or a product.
+        other: what is added to a convolution, or the second operand of what is pointwise.
+        room: the image into which the result is written.
+        first_channel: of the room, or of a slice.
+        numbers: as the call takes them; of what is pointwise its place in `_C.POINTWISE_OPERATIONS` and the
+            activation; of a room or a view the sizes, of a slice how many channels.
+    """
+
+    operation: int
+    x: int = -1
+    packed: int = -1
+    other: int = -1
+    room: int = -1
+    first_channel: int = 0
+    numbers: tuple[float, ...] = ()
+
+
+class _Pointwise(NamedTuple):
+    """What is done to an image, by its name in `_C.POINTWISE_OPERATIONS`, and what follows it."""
+
+    name: str
+    image: fx.Node
+    other: fx.Node | None
+    epilogue: Epilogue
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        return (_C.POINTWISE_OPERATIONS.index(self.name), *indirect.numbers_of(self.epilogue))
+
+
 def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     """A copy of a graph in which calls of kernels are gathered; None where there are none to gather.
 
@@ -51,7 +82,9 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     """
     graph = module.graph
     taken = {node for node in graph.nodes if node.target in _KERNELS | _ROOMS}
-    if len(taken) < _LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
+    if sum(node.target in _KERNELS for node in taken) < _LEAST_KERNELS or any(
+        is_mutable(node) for node in graph.nodes
+    ):
         return None
     between = _between(graph)
     taken |= between.keys()
@@ -74,12 +107,8 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     return lazy_module(module, made)
 
 
-_Pointwise = tuple[int, Any, Any, Epilogue]
-"""What is done, the image, the second operand and the activation."""
-
-
 def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
-    """What is pointwise on images that our kernels make, and views of what they make: None for these."""
+    """What is pointwise on images in channels_last; and, with None, views and splits of what kernels make."""
     images = {node for node in graph.nodes if node.target in _MAKE_IMAGES}
     known = images | {node for node in graph.nodes if node.target is indirect.linear}
     found: dict[fx.Node, _Pointwise | None] = {}
@@ -135,7 +164,7 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
     if isinstance(shape[1], int) and shape[1] > _C.MOST_KERNEL_CHANNELS:
         return None
     if node.target in (aten.add.Tensor, aten.mul.Tensor):
-        left, right = node.args[:2]
+        left, right = cast("tuple[Any, Any]", node.args[:2])
         is_sum = node.target is aten.add.Tensor
         if is_sum and arguments(node)["alpha"] != 1:
             return None
@@ -143,14 +172,15 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
             if image not in images or other not in known or shape_key(image) != shape:
                 continue
             if shape_key(other) == shape and other in images:
-                return (_ADD if is_sum else _MULTIPLY, image, other, NONE)
+                return _Pointwise("add" if is_sum else "multiply", image, other, NONE)
             if not is_sum and shape_key(other) == (*shape[:2], 1, 1):
-                return (_SCALE, image, other, NONE)
+                return _Pointwise("scale", image, other, NONE)
         return None
-    if not node.args or node.args[0] not in images:
+    image = node.args[0] if node.args else None
+    if not isinstance(image, fx.Node) or image not in images:
         return None
     epilogue = indirect.activation_at(node)
-    return None if epilogue is None else (_ACTIVATE, node.args[0], None, epilogue)
+    return None if epilogue is None else _Pointwise("activate", image, None, epilogue)
 
 
 def _scheduled(graph: fx.Graph, taken: Collection[fx.Node]) -> list[list[fx.Node]]:
@@ -162,13 +192,14 @@ def _scheduled(graph: fx.Graph, taken: Collection[fx.Node]) -> list[list[fx.Node
     # A room takes memory from when it is made: that is right before somebody writes into it.
     late = {node for node in graph.nodes if node.target is indirect.room_for and node not in taken}
     missing = {node: len(set(node.all_input_nodes) - late) for node in graph.nodes if node not in late}
-    ready: tuple[list[tuple[int, fx.Node]], list[tuple[int, fx.Node]]] = ([], [])  # others, taken
+    ours: list[tuple[int, fx.Node]] = []
+    others: list[tuple[int, fx.Node]] = []
 
     def offer(node: fx.Node) -> None:
-        heapq.heappush(ready[node in taken], (position[node], node))
+        heapq.heappush(ours if node in taken else others, (position[node], node))
 
-    def emit(kind: int) -> fx.Node:
-        node = heapq.heappop(ready[kind])[1]
+    def emit(ready: list[tuple[int, fx.Node]]) -> fx.Node:
+        node = heapq.heappop(ready)[1]
         for room in late.intersection(node.all_input_nodes):
             late.remove(room)
             groups.append([room])
@@ -182,14 +213,14 @@ def _scheduled(graph: fx.Graph, taken: Collection[fx.Node]) -> list[list[fx.Node
     for node, count in missing.items():
         if count == 0:
             offer(node)
-    while ready[0] or ready[1]:
-        if ready[0]:
-            node = emit(0)
+    while others or ours:
+        if others:
+            node = emit(others)
             groups.append([node])
             continue
         group: list[fx.Node] = []
-        while ready[1]:
-            group.append(emit(1))
+        while ours:
+            group.append(emit(ours))
         groups.append(group)
     # The output has no users, and what has none either may have been ready after it.
     return [each for each in groups if each[0].op != "output"] + [[graph.output_node()]]
@@ -222,10 +253,8 @@ def _room(node: fx.Node) -> fx.Node | None:
     """The room into which a node writes, or others have; None where there is none."""
     if node.target is indirect.joined:
         return node.all_input_nodes[0]
-    has_place = len(node.args) > indirect.NUM_ARGS.get(node.target, len(node.args))
-    room = node.args[-2] if has_place or node.target is indirect.fill else None
-    assert room is None or isinstance(room, fx.Node)
-    return room
+    place = indirect.place_of(node)
+    return None if place is None else place[0]
 
 
 def _reads(node: fx.Node) -> list[fx.Node]:
@@ -302,47 +331,34 @@ def _one_by_one(
     return run
 
 
-def _instruction(
-    node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Pointwise | None
-) -> tuple[Any, ...]:
-    """What `KernelSequence` reads: operation, in, packed, other, room, first channel, numbers."""
-    args = node.args
-
-    def at(value: Any) -> int:
-        return number[value] if isinstance(value, fx.Node) else -1
-
+def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Pointwise | None) -> Instruction:
+    args: Any = node.args
+    room, channel = indirect.place_of(node) or (None, 0)
+    name, x, given = (
+        "",
+        args[0],
+        Instruction(-1, room=-1 if room is None else number[room], first_channel=channel),
+    )
     if node.target is indirect.convolve:
-        x, packed, summand, numbers, *place = args
-        room, channel = place or (None, 0)
-        return (_CONVOLVE, at(x), at(packed), at(summand), at(room), channel, numbers)
-    if node.target is indirect.pool:
-        x, numbers, *place = args
-        room, channel = place or (None, 0)
-        return (_POOL, at(x), -1, -1, at(room), channel, numbers)
-    if node.target is indirect.linear:
-        return (_LINEAR, at(args[0]), at(args[1]), -1, -1, 0, args[2])
-    if node.target is indirect.room_for:
-        return (_ROOM, -1, -1, -1, -1, 0, args[0])
-    if node.target is indirect.fill:
-        return (
-            _POINTWISE,
-            at(args[0]),
-            -1,
-            -1,
-            at(args[1]),
-            args[2],
-            (_ACTIVATE, *indirect.numbers_of(NONE)),
-        )
-    if node.target is indirect.joined:
-        return (_WHOLE, at(args[0]), -1, -1, -1, 0, ())
-    if node.target in _SPLITS:
-        return (_WHOLE, at(args[0]), -1, -1, -1, 0, ())
-    if node.target is operator.getitem:
-        split, which = cast("tuple[fx.Node, int]", args)
-        widths = _widths(split)
-        return (_SLICE, at(split), -1, -1, -1, sum(widths[:which]), (widths[which],))
-    if node.target in _VIEWS:
-        return (_VIEW, at(args[0]), -1, -1, -1, 0, _sizes(node))
-    assert pointwise is not None  # nothing else is taken
-    kind, image, second, epilogue = pointwise
-    return (_POINTWISE, at(image), -1, at(second), -1, 0, (kind, *indirect.numbers_of(epilogue)))
+        name, other = "convolve", -1 if args[2] is None else number[args[2]]
+        given = given._replace(packed=number[args[1]], other=other, numbers=args[3])
+    elif node.target is indirect.pool:
+        name, given = "pool", given._replace(numbers=args[1])
+    elif node.target is indirect.linear:
+        name, given = "linear", given._replace(packed=number[args[1]], numbers=args[2])
+    elif node.target is indirect.room_for:
+        name, x, given = "room", None, given._replace(numbers=args[0])
+    elif node.target is indirect.joined or node.target in _SPLITS:
+        name = "same"
+    elif node.target is operator.getitem:
+        widths, which = _widths(x), args[1]
+        name, given = "slice", given._replace(first_channel=sum(widths[:which]), numbers=(widths[which],))
+    elif node.target in _VIEWS:
+        name, given = "view", given._replace(numbers=_sizes(node) or ())
+    else:
+        done = _Pointwise("activate", x, None, NONE) if node.target is indirect.fill else pointwise
+        assert done is not None  # nothing else is taken
+        other = -1 if done.other is None else number[done.other]
+        name, x, given = "pointwise", done.image, given._replace(other=other, numbers=done.numbers)
+    operation = _C.KERNEL_OPERATIONS.index(name)
+    return given._replace(operation=operation, x=-1 if x is None else number[x])

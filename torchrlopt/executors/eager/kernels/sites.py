@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -97,9 +98,10 @@ def without_padding(site: Site) -> tuple[fx.Node, list[int], list[int]]:
         Less than nothing where they stay inside.
     """
     x, before, behind = site.x, list(site.padding), list(site.padding)
-    is_padded = any(before)  # what is left away inside of a padding is there for a window that reaches on
+    # Windows that reach beyond a slice would see what it cut off, where the convolution sees zeros.
+    reaches_on = any(before)
     while x.op == "call_function":
-        if x.target is aten.slice.Tensor and not is_padded:
+        if x.target is aten.slice.Tensor and not reaches_on:
             found = _left_away(x)
             if found is None:
                 break
@@ -110,7 +112,7 @@ def without_padding(site: Site) -> tuple[fx.Node, list[int], list[int]]:
             pads = _zeros_around(x)
             if pads is None:
                 break
-            is_padded = True
+            reaches_on = True
             for axis, (front, back) in enumerate(pads):
                 before[axis] += front
                 behind[axis] += back
@@ -123,13 +125,14 @@ def without_padding(site: Site) -> tuple[fx.Node, list[int], list[int]]:
 def _left_away(part: fx.Node) -> tuple[int, int, int] | None:
     """Of a slice of an image: 0 for rows or 1 for columns, how many are left away before, and behind."""
     named = arguments(part)
+    axis = named["dim"] % 4 - 2
     shape = static_shape(named["self"])
-    bounds = ints([named["start"] or 0, 2**62 if named["end"] is None else named["end"]])
-    if shape is None or len(shape) != 4 or bounds is None or named["step"] != 1 or named["dim"] % 4 < 2:
+    bounds = ints([named["start"] or 0, sys.maxsize if named["end"] is None else named["end"]])
+    if shape is None or len(shape) != 4 or bounds is None or named["step"] != 1 or axis < 0:
         return None
-    size = shape[named["dim"] % 4]
+    size = shape[axis + 2]
     start, end, _ = slice(*bounds).indices(size)
-    return (named["dim"] % 4 - 2, start, size - end) if start < end else None
+    return (axis, start, size - end) if start < end else None
 
 
 def _zeros_around(padding: fx.Node) -> list[tuple[int, int]] | None:
