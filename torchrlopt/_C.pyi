@@ -236,6 +236,7 @@ class BoundCall:
 MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int
 LEAST_KERNEL_CHANNELS: int
+MOST_KERNEL_AXES: int
 
 def kernel_instructions() -> str: ...
 

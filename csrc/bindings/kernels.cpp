@@ -88,6 +88,7 @@ void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
         "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
+  m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
   m.attr("LEAST_KERNEL_CHANNELS") = kernels::kMinChannels;
   py::class_<PlainTensors>(

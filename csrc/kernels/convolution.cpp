@@ -70,7 +70,10 @@ double outputs_of(const Convolution& given, int64_t channels) {
 /// Where each output pixel reads one pixel, and all of them lie in one row: the images as one image.
 Convolution of_one_row(const Convolution& given) {
   const bool is_pixel = given.num_taps() == 1 && given.pad_y == 0 && given.pad_x == 0;
-  const bool are_all = given.height == given.out_height && given.width == given.out_width;
+  // With zeros behind it an image may have as many windows as pixels, and steps between them.
+  const bool are_all = given.height == given.out_height && given.width == given.out_width &&
+                       (given.height == 1 || given.stride_y == 1) &&
+                       (given.width == 1 || given.stride_x == 1);
   if (!is_pixel || !are_all || given.is_depthwise) return given;
   Convolution row = given;
   int64_t pixels = 1, stride = 0;  // of what is one row so far; the axes from the innermost on

@@ -90,13 +90,13 @@ Convolution read(const Shape& in) {
   given.channel_stride = in.sizes[1] > 1 ? in.strides[1] : 1;
   given.row_stride = in.strides[2];
   given.pixel_stride = in.strides[3];
-  if (given.channels > kMaxChannels) throw std::invalid_argument("too many channels");
   return given;
 }
 
 /// The input and the windows over it.
 Convolution geometry(const Shape& in, const Window& window, bool is_ceiled) {
   Convolution given = read(in);
+  if (given.channels > kMaxChannels) throw std::invalid_argument("too many channels");
   given.out_channels = window.out_channels;
   given.kernel_height = window.kernel_height;
   given.kernel_width = window.kernel_width;

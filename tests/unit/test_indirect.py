@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import subprocess
@@ -147,6 +148,18 @@ def test_zeros_around_an_image_are_not_written_down(channels: int, groups: int) 
         assert prepared.count("convolve") == 1
         # What was left away is not read by a window that reaches beyond.
         assert prepared.count("pad") == int(padding > 0), prepared.targets
+
+
+def test_zeros_behind_an_image_and_steps_between_windows() -> None:
+    for sizes, pads, stride in (
+        ((2, 2), [0, 1, 0, 1], 2),
+        ((5, 5), [0, 5, 0, 5], 2),
+        ((1, 3), [0, 3], 2),
+        ((4, 1), [0, 0, 0, 4], 2),
+        ((1, 1), [0, 1, 0, 1], 2),
+    ):
+        of = functools.partial(F.pad, pad=pads)
+        check(convolution_of(of, stride), [rand(1, 8, *sizes), weight(16, 8, 1, 1)], static=[1])
 
 
 def test_other_paddings_stay() -> None:

@@ -19,6 +19,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import arguments, is_mutable, shape_key, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
@@ -36,6 +37,9 @@ _MAKE_IMAGES = frozenset(
 
 _LEAST_KERNELS = 2
 """Fewer calls are no sequence."""
+
+_SMALL_BYTES = 16 << 20
+"""Values that take less memory at a time are not counted."""
 
 
 class Instruction(NamedTuple):
@@ -88,8 +92,22 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         return None
     between = _between(graph)
     taken |= between.keys()
+    # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
+    most = max(peak_bytes(graph), _SMALL_BYTES)
+    made = _gathered(module, set(taken), between, is_early=False)
+    if made is not None and peak_bytes(made) > most:
+        made = _gathered(module, set(taken), between, is_early=True)
+    return None if made is None else lazy_module(module, made)
+
+
+def _gathered(
+    module: fx.GraphModule,
+    taken: set[fx.Node],
+    between: Mapping[fx.Node, _Pointwise | None],
+    is_early: bool,
+) -> fx.Graph | None:
     while True:
-        groups = _scheduled(graph, taken)
+        groups = _scheduled(module.graph, taken, is_early)
         wrong = _incomplete([each for each in groups if each[0] in taken])
         if not wrong:
             break
@@ -104,18 +122,20 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         else:
             new[group[0]] = made.node_copy(group[0], new.__getitem__)
     made.lint()
-    return lazy_module(module, made)
+    return made
 
 
 def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
     """What is pointwise on images in channels_last; and, with None, views and splits of what kernels make."""
-    images = {node for node in graph.nodes if node.target in _MAKE_IMAGES}
+    images = {
+        node for node in graph.nodes if node.target in _MAKE_IMAGES and indirect.are_for(tensor_of(node))
+    }
     known = images | {node for node in graph.nodes if node.target is indirect.linear}
     found: dict[fx.Node, _Pointwise | None] = {}
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if node.target in _VIEWS and node.args[0] in known and _sizes(node) is not None:
+        if node.target in _VIEWS and node.args[0] in known and _can_view(node, images):
             found[node] = None
             known.add(node)
             continue
@@ -131,6 +151,14 @@ def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
             images.add(node)
             known.add(node)
     return found
+
+
+def _can_view(view: fx.Node, images: Collection[fx.Node]) -> bool:
+    """Whether a view is of a tensor without gaps, in the order of its axes."""
+    base = view.args[0]
+    is_pixel = (shape_key(base) or ())[2:] == (1, 1) and base.target is not operator.getitem  # type: ignore[union-attr]
+    sizes = _sizes(view)
+    return sizes is not None and len(sizes) <= _C.MOST_KERNEL_AXES and (base not in images or is_pixel)
 
 
 def _sizes(view: fx.Node) -> tuple[int, ...] | None:
@@ -161,8 +189,6 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
     shape = shape_key(node)
     if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
         return None
-    if isinstance(shape[1], int) and shape[1] > _C.MOST_KERNEL_CHANNELS:
-        return None
     if node.target in (aten.add.Tensor, aten.mul.Tensor):
         left, right = cast("tuple[Any, Any]", node.args[:2])
         is_sum = node.target is aten.add.Tensor
@@ -183,10 +209,11 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
     return None if epilogue is None else _Pointwise("activate", image, None, epilogue)
 
 
-def _scheduled(graph: fx.Graph, taken: Collection[fx.Node]) -> list[list[fx.Node]]:
+def _scheduled(graph: fx.Graph, taken: Collection[fx.Node], is_early: bool) -> list[list[fx.Node]]:
     """The nodes in an order in which they can run: what is taken in groups, each other node by itself.
 
-    Everything else that is ready comes before a group, and a group ends where nothing more can follow.
+    A group ends where nothing more can follow. Everything else that is ready comes before it, or with
+    `is_early` as little as there can be.
     """
     position = {node: at for at, node in enumerate(graph.nodes)}
     # A room takes memory from when it is made: that is right before somebody writes into it.
@@ -214,7 +241,7 @@ def _scheduled(graph: fx.Graph, taken: Collection[fx.Node]) -> list[list[fx.Node
         if count == 0:
             offer(node)
     while others or ours:
-        if others:
+        if others and not (is_early and ours):
             node = emit(others)
             groups.append([node])
             continue
@@ -279,7 +306,10 @@ def _gather(
     ours = indirect.kernels()
     assert ours is not None  # or there would be no call of one
     sequence = _C.KernelSequence(ours, len(inputs), instructions, [number[node] for node in outputs])
-    run = _callable(sequence, _one_by_one(module, group, inputs, outputs))
+    # What comes from elsewhere may be a view that negates. Packed weights are not.
+    packed = {each.packed for each in instructions}
+    foreign = [at for at, node in enumerate(inputs) if at not in packed and node.target not in _MAKE_IMAGES]
+    run = _callable(sequence, _one_by_one(module, group, inputs, outputs), foreign)
     call = made.call_function(run, tuple(new[x] for x in inputs))
     for node in given:
         new[node] = call
@@ -295,11 +325,16 @@ def _gather(
         new[node].meta.update(node.meta)
 
 
-def _callable(sequence: _C.KernelSequence, one_by_one: Callable[..., Any]) -> Callable[..., Any]:
+def _callable(
+    sequence: _C.KernelSequence, one_by_one: Callable[..., Any], foreign: Sequence[int]
+) -> Callable[..., Any]:
     is_profiled = torch._C._autograd._profiler_enabled
 
     def run_kernels(*operands: torch.Tensor) -> Any:
         if not is_profiled():  # a profile tells of each kernel
+            for at in foreign:
+                if operands[at].is_neg():
+                    return one_by_one(*operands)
             result = sequence(*operands)
             if result is not None:
                 return result
