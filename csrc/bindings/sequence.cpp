@@ -15,7 +15,7 @@ namespace {
 /// A sequence with its schedule for the inputs that it had last: others are scheduled anew, also in turns.
 class KernelSequence {
  public:
-  /// Instructions are tuples; see torchrlopt/executors/eager/kernels/sequences.py.
+  /// Instructions are tuples; see torchrlopt/executors/eager/sequences.py.
   KernelSequence(const PlainTensors& tensors, int num_inputs, const py::list& instructions,
                  std::vector<int> outputs)
       : tensors_(tensors), sequence_(num_inputs, read(instructions), std::move(outputs)) {}
@@ -61,7 +61,7 @@ class KernelSequence {
   }
 
  private:
-  /// Of `Instruction` in torchrlopt/executors/eager/kernels/sequences.py.
+  /// Of `Instruction` in torchrlopt/executors/eager/sequences.py.
   static std::vector<kernels::Instruction> read(const py::list& instructions) {
     std::vector<kernels::Instruction> found;
     for (const py::handle& item : instructions) {

@@ -16,8 +16,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.inplace import reuse_memory
-from torchrlopt.executors.eager.kernels.sequences import with_sequences
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
+from torchrlopt.executors.eager.sequences import with_sequences
 from torchrlopt.executors.weights.split_fx import Split
 
 # Of the largest magnitude in the reference: rounding of sums of up to 1152 products.

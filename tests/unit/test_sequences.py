@@ -17,7 +17,7 @@ from tests.unit.kernel_cases import Prepared, check, prepare
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE
-from torchrlopt.executors.eager.kernels.sequences import Instruction
+from torchrlopt.executors.eager.sequences import Instruction
 from torchrlopt.executors.kept_heap import peak_bytes
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")

@@ -27,9 +27,9 @@ from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
-from torchrlopt.executors.eager.kernels.sequences import with_sequences
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
+from torchrlopt.executors.eager.sequences import with_sequences
 from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
 from torchrlopt.executors.weights.half_precision import compute_half_in_float32
