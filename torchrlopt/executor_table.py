@@ -26,9 +26,8 @@ class ExecutorRow:
         preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch,
             whatever the graph; the first that pays is kept, and nothing is compared.
         clearly_below: share of eager's price for a graph on the CPU, both typical, up to which
-            `executor="default"` tries this executor first, and compares it with eager unless it is far faster
-            than the original; 0 for never. Chosen on the suite and the models
-            beside it, see "Installed runtimes by default" in docs/measuring.md.
+            `executor="default"` tries this executor first, and compares it with eager; 0 for never. Chosen on
+            the suite and the models beside it, see "Installed runtimes by default" in docs/measuring.md.
         is_slow_with_new_sizes: whether it prepares itself anew for every set of sizes, so that timing one set
             says little where they vary.
         holds_for_all_weights: whether what was checked with random weights holds for every set of weights:

@@ -33,10 +33,13 @@ def fastest(attempt: Any, duel: Any, options: Options, graph: str = "hash") -> A
     return choice.fastest(contest, options, choice.all_variants(options, WHERE), key)
 
 
-def by_default(attempt: Any, duel: Any, options: Options) -> Attempt:
-    """What `executor="default"` makes of them where ONNX Runtime is foreseen to win."""
+NO_CACHE = Options(cache=False)
+
+
+def by_default(attempt: Any, duel: Any, options: Options, runtimes: Any = ("onnxruntime",)) -> Attempt:
+    """What `executor="default"` makes of them where these runtimes are foreseen to win."""
     contest = Contest(attempt, duel, options, Report(), 1.3)
-    variants = [dataclasses.replace(options, executor=name) for name in ("onnxruntime", "eager")]
+    variants = [dataclasses.replace(options, executor=name) for name in (*runtimes, "eager")]
     return choice.fastest(contest, options, variants, "key")
 
 
@@ -225,7 +228,7 @@ def test_auto_stops_in_time() -> None:
         (False, 1.5, None),  # a time of a busy machine ends nothing
     ],
 )
-def test_default_ends_with_what_is_far_faster_than_the_original(
+def test_default_tries_no_other_runtime_behind_one_that_is_far_faster_than_the_original(
     is_calm: bool, after_ms: float, reason: str | None
 ) -> None:
     def attempt(options: Options, report: Report) -> Any:
@@ -233,11 +236,16 @@ def test_default_ends_with_what_is_far_faster_than_the_original(
         report.measured_is_calm = is_calm
         return Attempt(options.executor, report)
 
-    found = by_default(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), Options(cache=False))
+    found = by_default(attempt, lambda *_: Timing(1, 1, 0, 0, 3), NO_CACHE, ("onnxruntime", "openvino"))
     assert found.report.executor == "onnxruntime"
     assert [(each.executor, each.reason) for each in found.report.choices] == [
-        ("onnxruntime", None), ("eager", reason),
+        ("onnxruntime", None), ("openvino", reason), ("eager", None),
     ]  # fmt: skip
+
+
+def test_default_takes_eager_where_it_is_faster_than_a_fast_runtime() -> None:
+    found = by_default(gains(onnxruntime=1.2, eager=0.5), no_duel, NO_CACHE)
+    assert (found.lowered, found.report.executor) == ("eager", "eager")
 
 
 def test_default_tries_eager_whatever_the_time() -> None:
@@ -247,7 +255,7 @@ def test_default_tries_eager_whatever_the_time() -> None:
 
 def test_where_nothing_wins_the_report_is_eagers() -> None:
     attempts = gains(onnxruntime=3.0, eager=2.5)
-    found = by_default(attempts, no_duel, Options(cache=False))
+    found = by_default(attempts, no_duel, NO_CACHE)
     assert (found.lowered, found.report.executor, found.report.measured_after_ms) == (None, "eager", 2.5)
 
 
@@ -273,13 +281,13 @@ def test_files_of_what_is_kept_are_there_in_the_end() -> None:
         save()
         return gains(onnxruntime=1.6, eager=3.0)(options, report)._replace(save=save)
 
-    by_default(attempt, no_duel, Options(cache=False))
+    by_default(attempt, no_duel, NO_CACHE)
     assert files == ["onnxruntime", "eager", "onnxruntime"]
 
 
 def test_where_all_fail_it_is_eager_that_says_why() -> None:
     with pytest.raises(LoweringError, match="got: eager"):
-        by_default(gains(), no_duel, Options(cache=False))
+        by_default(gains(), no_duel, NO_CACHE)
 
 
 def gains(**after_ms: float) -> Any:

@@ -2,8 +2,9 @@
 
 `executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. Which
 one won is remembered in the plan store, so that the next process builds that one only. `executor="default"`
-does the same with runtimes that are foreseen to win clearly, and eager PyTorch last, each with its plan; it
-ends with the first that is far faster than the original. Where none is foreseen it is eager PyTorch.
+does the same with runtimes that are foreseen to win clearly, and eager PyTorch last, each with its plan; no
+further runtime is tried behind one that is far faster than the original. Where none is foreseen it is eager
+PyTorch.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ logger = logging.getLogger("torchrlopt")
 CHOICE_FORMAT = 3  # raised when the meaning of a stored choice changes
 
 ENOUGH = 1.3
-"""`executor="default"` tries no other executor where one is so many times as fast as the original."""
+"""`executor="default"` tries no other runtime where one is so many times as fast as the original."""
 
 
 def choose(attempt: Try, contestant: Contestant, options: Options, report: Report) -> Attempt:

@@ -5,7 +5,7 @@ cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kerne
 is large, both come near what the processor can do. Ours apply bias, a summand and an activation before they
 write, also for operands that are not finite, read images whose pixels lie apart, such as some channels of a
 larger one, and write into such. What they do not do as every kernel of ATen does: a weight that is infinite
-gives NaN at the border of a padded image.
+may or may not give NaN at the border of a padded image.
 """
 
 from __future__ import annotations
