@@ -275,6 +275,30 @@ def test_an_input_that_negates(channels: int) -> None:
         )
 
 
+def test_two_sequences_write_into_one_image() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        first = F.conv2d(F.relu(F.conv2d(x, a)), b)
+        second = F.conv2d(F.relu(F.conv2d(first.sort(1).values, c)), d)
+        return F.relu(torch.cat([first, second], 1))
+
+    shapes = ((8, 8, 1, 1), (24, 8, 3, 3), (16, 24, 1, 1), (8, 16, 1, 1))
+    prepared = check(
+        function, [rand(2, 8, 9, 7), *map(weight, *zip(*shapes, strict=True))], static=[1, 2, 3, 4]
+    )
+    calls = sequences(prepared)
+    assert len([name for name in calls if "run_kernels" in name]) == 2
+    assert "room_for" in calls
+
+
+def test_sums_that_are_none_of_the_kernels() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        y, z = F.relu(F.conv2d(x, a)), F.relu(F.conv2d(x, b))
+        return torch.add(y, z, alpha=2) + y.mean((2, 3), keepdim=True)
+
+    prepared = check(function, [rand(2, 8, 9, 7), weight(8, 8, 1, 1), weight(8, 8, 1, 1)], static=[1, 2])
+    assert len([name for name in sequences(prepared) if name.startswith("add")]) == 2
+
+
 def test_a_sequence_does_not_gather_all_that_is_large_before_it() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         total = torch.zeros(())

@@ -30,15 +30,14 @@ from torchrlopt.executors.lowering.fx_values import (
 
 aten = torch.ops.aten
 
-# Their result is always memory of its own, and nothing else refers to it. Where one of ours writes into a
-# room, `joined` alone reads it.
+# Their result is always memory of its own, and nothing else refers to it; so it is with functions of ours that
+# say so (`gives_new_memory`). Where one of these writes into a room, `joined` alone reads it.
 _FRESH = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
         aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
         packing.TRANSPOSED, packing.LINEAR, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
-        linear_activation, cudnn.pixel_product, indirect.convolve, indirect.linear,
-        indirect.joined, indirect.pool,
+        linear_activation, indirect.joined,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})
@@ -98,7 +97,7 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
 
 
 def _is_fresh(operand: fx.Node) -> bool:
-    # Each result of a sequence of kernels has memory of its own. Such a function is one that a pass has made.
+    # Of a sequence of kernels each result is such.
     source: Any = operand.args[0] if operand.target is operator.getitem else operand
     if isinstance(source.target, types.FunctionType) and getattr(source.target, "gives_new_memory", False):
         return True
