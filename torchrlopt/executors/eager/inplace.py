@@ -30,8 +30,8 @@ from torchrlopt.executors.lowering.fx_values import (
 
 aten = torch.ops.aten
 
-# Their result is always memory of its own, and nothing else refers to it; so it is with functions of ours that
-# say so (`gives_new_memory`). Where one of these writes into a room, `joined` alone reads it.
+# Their result is always memory of its own, and nothing else refers to it. So it is with functions that
+# say so (`gives_new_memory`); where one of these writes into a room, `joined` alone reads it.
 _FRESH = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
