@@ -19,7 +19,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
-from torchrlopt.executors.kept_heap import peak_bytes
+from torchrlopt.executors.kept_heap import WORTH_KEEPING, peak_bytes
 from torchrlopt.executors.lowering.fx_values import arguments, is_mutable, shape_key, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
@@ -37,9 +37,6 @@ _MAKE_IMAGES = frozenset(
 
 _LEAST_KERNELS = 2
 """Fewer calls are no sequence."""
-
-_SMALL_BYTES = 16 << 20
-"""Values that take less memory at a time are not counted."""
 
 
 class Instruction(NamedTuple):
@@ -90,10 +87,13 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         is_mutable(node) for node in graph.nodes
     ):
         return None
+    peak = peak_bytes(graph)
+    if peak >= WORTH_KEEPING:  # malloc keeps blocks of the size of an image, and not one of all of them
+        return None
     between = _between(graph)
     taken |= between.keys()
     # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
-    most = max(peak_bytes(graph), _SMALL_BYTES)
+    most = max(peak, WORTH_KEEPING // 2)
     made = _gathered(module, set(taken), between, is_early=False)
     if made is not None and peak_bytes(made) > most:
         made = _gathered(module, set(taken), between, is_early=True)
