@@ -5,8 +5,8 @@
 // wide as some vector registers. Bias, a summand and an activation are applied before a result is written. A
 // product is a convolution of pixels.
 //
-// Beyond the border of an image there are zeros, which are multiplied as others are or left out: with an infinite
-// weight the border may be NaN, as it is in some of ATen's kernels and not in others.
+// Beyond the border of an image there are zeros, which are multiplied as others are or left out: with an
+// infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.
 #pragma once
 
 #include <cstddef>

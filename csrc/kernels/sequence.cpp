@@ -145,11 +145,10 @@ class Scheduler {
           instructions_[static_cast<size_t>(copy.room - num_inputs_)].operation == Operation::kRoom;
       const int of = owner(copy.in);
       if (!is_there || of < 0 || is_bound[static_cast<size_t>(of)] || of == owner(copy.room)) continue;
-      const Instruction* from = &instructions_[static_cast<size_t>(of)];
       const bool is_whole =
           copy.in == num_inputs_ + of ||
           instructions_[static_cast<size_t>(copy.in - num_inputs_)].operation == Operation::kSame;
-      if (!is_whole || from->operation == Operation::kLinear) continue;
+      if (!is_whole || instructions_[static_cast<size_t>(of)].operation == Operation::kLinear) continue;
       parts_[static_cast<size_t>(of)] = {copy.room, copy.first_channel};
       is_bound[static_cast<size_t>(of)] = is_copy_saved_[i] = true;
     }

@@ -49,7 +49,6 @@ class Schedule {
   void run(float* const* memory) const;
 
  private:
-  friend class Sequence;
   friend class Scheduler;
   struct Place {
     int memory = -1;  // -1: there is none
@@ -72,7 +71,6 @@ class Sequence {
   /// memory.
   Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs);
 
-  int num_inputs() const { return num_inputs_; }
   size_t num_outputs() const { return outputs_.size(); }
 
   /// Nothing where an input does not lie as it is read. Throws std::invalid_argument for what is no call.

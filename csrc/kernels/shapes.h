@@ -4,7 +4,6 @@
 
 #include <array>
 #include <optional>
-#include <vector>
 
 #include "kernels/convolution.h"
 
@@ -26,7 +25,6 @@ struct Shape {
   bool is_contiguous() const;
 
   bool operator==(const Shape& other) const;
-  bool operator!=(const Shape& other) const { return !(*this == other); }
 };
 
 /// Contiguous, with these sizes.

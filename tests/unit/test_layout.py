@@ -104,6 +104,17 @@ def test_outputs_keep_their_strides_at_symbolic_sizes(name: str) -> None:
     assert packed(prepared) == 1
 
 
+def test_a_norm_of_groups_is_given_memory_without_gaps() -> None:
+    """It takes channels_last, but not some channels of an image in it: the pixels of these are apart."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        left, right = F.conv2d(x, w).split([8, 16], dim=1)
+        norm = torch.ops.aten.native_group_norm.default
+        return norm(left, None, None, 1, 8, 30, 2, 1e-5)[0] + right[:, :8]
+
+    check(function, [rand(1, 8, 5, 6), rand(24, 8, 1, 1)], static=[1])
+
+
 def test_outputs_of_one_memory_share_it() -> None:
     prepared = prepare(lambda x, w: (y := F.conv2d(x, w), y.view(-1)), conv_args()[:2], static=[1])
     whole, flat = prepared.run(*conv_args()[:2])

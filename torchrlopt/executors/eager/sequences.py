@@ -83,9 +83,8 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     """
     graph = module.graph
     taken = {node for node in graph.nodes if node.target in _KERNELS | _ROOMS}
-    if sum(node.target in _KERNELS for node in taken) < _LEAST_KERNELS or any(
-        is_mutable(node) for node in graph.nodes
-    ):
+    num_kernels = sum(node.target in _KERNELS for node in taken)
+    if num_kernels < _LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
         return None
     peak = peak_bytes(graph)
     if peak >= WORTH_KEEPING:  # malloc keeps blocks of the size of an image, and not one of all of them
@@ -369,11 +368,8 @@ def _one_by_one(
 def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Pointwise | None) -> Instruction:
     args: Any = node.args
     room, channel = indirect.place_of(node) or (None, 0)
-    name, x, given = (
-        "",
-        args[0],
-        Instruction(-1, room=-1 if room is None else number[room], first_channel=channel),
-    )
+    given = Instruction(-1, room=-1 if room is None else number[room], first_channel=channel)
+    name, x = "", args[0]
     if node.target is indirect.convolve:
         name, other = "convolve", -1 if args[2] is None else number[args[2]]
         given = given._replace(packed=number[args[1]], other=other, numbers=args[3])

@@ -337,7 +337,7 @@ def activation_of(numbers: Any) -> str:
 
 
 def window_of(site: Site) -> tuple[fx.Node, Window]:
-    """What a convolution reads, and where: a padding with zeros before it is a part of its window."""
+    """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
     shape = static_shape(site.weight)
     assert shape is not None  # as `takes` has seen
     x, before, behind = without_padding(site)
