@@ -331,6 +331,18 @@ def test_a_view_that_others_read_is_theirs() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_a_view_that_is_an_output_shares_the_memory_of_another() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        row = F.linear(F.relu(F.linear(x, a)), b)
+        return row, row.view(2, 6, 4), F.linear(row, c)
+
+    args = [rand(2, 16), rand(8, 16) / 4, rand(24, 8) / 4, rand(5, 24) / 4]
+    prepared = check(function, args, static=[1, 2, 3])
+    assert "run_kernels" in sequences(prepared)
+    row, view, _ = prepared.run(*args)
+    assert row.data_ptr() == view.data_ptr()
+
+
 def test_not_a_number_goes_through() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return F.relu(F.conv2d(x, a)) * torch.sigmoid(F.conv2d(x, b))
