@@ -33,6 +33,12 @@ CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int]] = {
     "72, 5 x 5 / 2, 56 x 56, depthwise": (72, 72, 56, 5, 2, 72),
     "240, 3 x 3 / 2, 14 x 14, depthwise": (240, 240, 14, 3, 2, 240),
     "672, 5 x 5, 14 x 14, depthwise": (672, 672, 14, 5, 1, 672),
+    "128, 3 x 3, 56 x 56, groups of 4": (128, 128, 56, 3, 1, 32),
+    "256, 3 x 3, 28 x 28, groups of 8": (256, 256, 28, 3, 1, 32),
+    "512, 3 x 3, 14 x 14, groups of 16": (512, 512, 14, 3, 1, 32),
+    "1024, 3 x 3, 7 x 7, groups of 32": (1024, 1024, 7, 3, 1, 32),
+    "432, 3 x 3, 14 x 14, groups of 24": (432, 432, 14, 3, 1, 18),
+    "240, 1 x 1, 28 x 28, groups of 80": (240, 240, 28, 1, 1, 3),
 }
 """Channels in and out, height and width, kernel, stride, groups."""
 
@@ -102,9 +108,11 @@ def convolution(
     bias, pad = torch.randn(outside), kernel // 2
     window = ([pad, pad], [stride, stride], [1, 1], groups)
     theirs = packing.PACK_CONVOLUTION(weight, *window, list(x.shape)) if packing.can_pack(x) else None
-    ours = indirect.pack(weight, bias, groups)
+    ours = None
+    if _C.kernel_takes_groups(outside, inside, groups):
+        ours = indirect.pack(weight, bias, groups)
     shape = indirect.Window(outside, (kernel, kernel), (stride, stride), (pad, pad), (1, 1))
-    numbers = shape.of_convolution(groups > 1, Epilogue("relu"))
+    numbers = shape.of_convolution(groups, Epilogue("relu"))
 
     def onednn() -> torch.Tensor:
         result: torch.Tensor = packing.CONVOLUTION(x, theirs, bias, *window, "relu", [], "")
@@ -113,7 +121,7 @@ def convolution(
     return [
         lambda: F.conv2d(x, weight, bias, stride, pad, 1, groups).relu_(),
         None if theirs is None else onednn,
-        lambda: indirect.convolve(x, ours, None, numbers),
+        None if ours is None else lambda: indirect.convolve(x, ours, None, numbers),
     ]
 
 

@@ -239,10 +239,11 @@ LEAST_KERNEL_CHANNELS: int
 MOST_KERNEL_AXES: int
 
 def kernel_instructions() -> str: ...
+def kernel_takes_groups(out_channels: int, in_channels: int, groups: int) -> bool: ...
 
 class ImageKernels:
     def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
-    def packed_size(self, out_channels: int, in_channels: int, num_taps: int, is_depthwise: bool) -> int: ...
+    def packed_size(self, out_channels: int, in_channels: int, num_taps: int, groups: int) -> int: ...
     def pack(
         self,
         weight: torch.Tensor,
@@ -250,7 +251,7 @@ class ImageKernels:
         out_channels: int,
         in_channels: int,
         num_taps: int,
-        is_depthwise: bool,
+        groups: int,
         packed: torch.Tensor,
     ) -> None: ...
     def convolve(

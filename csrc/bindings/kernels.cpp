@@ -28,8 +28,8 @@ void compute(const kernels::Work& work, const kernels::Operands& operands) {
 /// The packed weight of such a convolution.
 const float* weight_of(const PlainTensors& tensors, const py::object& packed,
                        const kernels::Convolution& given) {
-  return tensors.data(packed.ptr(), kernels::packed_size(given.out_channels, given.channels, given.num_taps(),
-                                                         given.is_depthwise));
+  return tensors.data(
+      packed.ptr(), kernels::packed_size(given.out_channels, given.channels, given.num_taps(), given.groups));
 }
 
 /// None where an image does not lie as the kernels read it, or is no plain tensor.
@@ -45,7 +45,7 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   }
   const ConvolutionNumbers numbers(items);
   std::optional<kernels::Call> call = kernels::convolution_of(
-      in->shape, other ? &other->shape : nullptr, numbers.window, numbers.is_depthwise, numbers.epilogue);
+      in->shape, other ? &other->shape : nullptr, numbers.window, numbers.groups, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given),
                              other ? other->data : nullptr};
@@ -87,6 +87,8 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
 void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
         "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
+  m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
+        py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
@@ -102,27 +104,24 @@ void bind_kernels(py::module_& m) {
       .def(
           "packed_size",
           [](const PlainTensors&, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-             bool is_depthwise) {
-            return kernels::packed_size(out_channels, in_channels, num_taps, is_depthwise);
-          },
-          py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("is_depthwise"),
+             int64_t groups) { return kernels::packed_size(out_channels, in_channels, num_taps, groups); },
+          py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("groups"),
           "Number of floats of a packed weight.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
-             int64_t out_channels, int64_t in_channels, int64_t num_taps, bool is_depthwise,
+             int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
              const py::object& packed) {
             const auto outputs = static_cast<size_t>(out_channels);
-            const size_t terms =
-                static_cast<size_t>(is_depthwise ? 1 : in_channels) * static_cast<size_t>(num_taps);
+            const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
             kernels::pack(tensors.data(weight.ptr(), outputs * terms),
                           bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), out_channels,
-                          in_channels, num_taps, is_depthwise,
-                          tensors.data(packed.ptr(), kernels::packed_size(out_channels, in_channels, num_taps,
-                                                                          is_depthwise)));
+                          in_channels, num_taps, groups,
+                          tensors.data(packed.ptr(),
+                                       kernels::packed_size(out_channels, in_channels, num_taps, groups)));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
-          py::arg("num_taps"), py::arg("is_depthwise"), py::arg("packed"),
+          py::arg("num_taps"), py::arg("groups"), py::arg("packed"),
           "Write the packed form of contiguous tensors.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
            py::arg("room") = py::none(), py::arg("first_channel") = 0,

@@ -55,11 +55,11 @@ class Numbers {
 
 struct ConvolutionNumbers {
   kernels::Window window;
-  bool is_depthwise;
+  int64_t groups;
   kernels::Epilogue epilogue;
 
   explicit ConvolutionNumbers(const Numbers& given)
-      : window(given.window()), is_depthwise(given.integer(11) != 0), epilogue(given.epilogue(12)) {}
+      : window(given.window()), groups(given.integer(11)), epilogue(given.epilogue(12)) {}
   explicit ConvolutionNumbers(const py::tuple& items) : ConvolutionNumbers(Numbers(items, 15)) {}
 };
 

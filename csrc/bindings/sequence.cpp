@@ -88,7 +88,7 @@ class KernelSequence {
       case kernels::Operation::kConvolve: {
         const ConvolutionNumbers numbers(items);
         each.window = numbers.window;
-        each.is_depthwise = numbers.is_depthwise;
+        each.groups = numbers.groups;
         each.epilogue = numbers.epilogue;
         return;
       }

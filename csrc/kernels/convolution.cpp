@@ -16,30 +16,52 @@ alignas(64) float zeros[kMaxChannels];
 /// Below this many multiplications for each thread, waking it takes longer than its part.
 constexpr double kLeastOfThread = 5e4;
 
+/// A part of a share has so many multiplications at least, some 10 us: threads ask each other for it.
+constexpr double kLeastOfPart = 5e5;
+constexpr int kMostParts = 8;
+
+/// Parts of a dense convolution have so many pixels of a panel, or all: each reads the panel's weights.
+constexpr int64_t kPixelsOfPart = 96;
+
 }  // namespace
 
 const char* instructions() { return kernels() == nullptr ? "" : kernels()->name; }
 
 bool has_kernels() { return kernels() != nullptr && has_openmp(); }
 
-size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, bool is_depthwise) {
-  if (is_depthwise) return static_cast<size_t>(out_channels * (1 + num_taps));
-  const Kernels& ours = *kernels();
-  const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
-  return static_cast<size_t>(panels.vectors * ours.vector_size * (1 + num_taps * in_channels));
+bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups) {
+  if (kernels() == nullptr || groups < 1 || out_channels % groups != 0 || in_channels % groups != 0)
+    return false;
+  if (groups == 1) return true;
+  const int64_t outputs = out_channels / groups, inputs = in_channels / groups;
+  // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
+  return is_by_lanes(outputs, inputs) ? out_channels >= kMinChannels : outputs > kernels()->vector_size;
 }
 
-void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-          bool is_depthwise, float* packed) {
-  std::memset(packed, 0, packed_size(out_channels, in_channels, num_taps, is_depthwise) * sizeof(float));
-  if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
-  if (is_depthwise) {
-    float* const taps = packed + out_channels;
-    for (int64_t out = 0; out < out_channels; ++out)
+namespace {
+
+bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups) {
+  return groups > 1 && kernels::is_by_lanes(out_channels / groups, in_channels / groups);
+}
+
+/// Of one group.
+int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps) {
+  const Kernels& ours = *kernels();
+  const Panels panels(outputs, ours.vector_size, ours.widest_panel);
+  return panels.vectors * ours.vector_size * (1 + num_taps * inputs);
+}
+
+/// Of all groups: [out], then [tap, in, out].
+void pack_by_lanes(const float* weight, int64_t outputs, int64_t inputs, int64_t num_taps, float* packed) {
+  float* const to = packed + outputs;
+  for (int64_t out = 0; out < outputs; ++out)
+    for (int64_t in = 0; in < inputs; ++in)
       for (int64_t tap = 0; tap < num_taps; ++tap)
-        taps[tap * out_channels + out] = weight[out * num_taps + tap];
-    return;
-  }
+        to[(tap * inputs + in) * outputs + out] = weight[(out * inputs + in) * num_taps + tap];
+}
+
+void pack_dense(const float* weight, int64_t out_channels, int64_t in_channels, int64_t num_taps,
+                float* packed) {
   const Kernels& ours = *kernels();
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
   float* const weights = packed + panels.vectors * ours.vector_size;
@@ -56,11 +78,41 @@ void pack(const float* weight, const float* bias, int64_t out_channels, int64_t 
   }
 }
 
+}  // namespace
+
+size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups) {
+  const int64_t inputs = in_channels / groups;
+  if (is_by_lanes(out_channels, in_channels, groups))
+    return static_cast<size_t>(out_channels * (1 + num_taps * inputs));
+  return static_cast<size_t>(groups * dense_size(out_channels / groups, inputs, num_taps));
+}
+
+void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
+          int64_t groups, float* packed) {
+  std::memset(packed, 0, packed_size(out_channels, in_channels, num_taps, groups) * sizeof(float));
+  const bool is_one = is_by_lanes(out_channels, in_channels, groups);
+  const int64_t inputs = in_channels / groups, outputs = is_one ? out_channels : out_channels / groups;
+  for (int64_t first = 0; first < out_channels; first += outputs) {
+    if (bias != nullptr) std::memcpy(packed, bias + first, static_cast<size_t>(outputs) * sizeof(float));
+    const float* const from = weight + first * inputs * num_taps;
+    if (is_one) {
+      pack_by_lanes(from, outputs, inputs, num_taps, packed);
+      return;
+    }
+    pack_dense(from, outputs, inputs, num_taps, packed);
+    packed += dense_size(outputs, inputs, num_taps);
+  }
+}
+
 namespace {
 
-int threads_for(double multiplications, int num_threads) {
+/// Shares out so many multiplications.
+void share_out(Work& work, double multiplications, int num_threads) {
   const double most = multiplications / kLeastOfThread;
-  return most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
+  work.num_threads = most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
+  if (work.num_threads == 1) return;
+  const double parts = multiplications / (kLeastOfPart * work.num_threads);
+  work.parts_of_thread = static_cast<int>(std::clamp<double>(parts, 1, kMostParts));
 }
 
 double outputs_of(const Convolution& given, int64_t channels) {
@@ -74,7 +126,7 @@ Convolution of_one_row(const Convolution& given) {
   const bool are_all = given.height == given.out_height && given.width == given.out_width &&
                        (given.height == 1 || given.stride_y == 1) &&
                        (given.width == 1 || given.stride_x == 1);
-  if (!is_pixel || !are_all || given.is_depthwise) return given;
+  if (!is_pixel || !are_all || is_by_lanes(given)) return given;
   Convolution row = given;
   int64_t pixels = 1, stride = 0;  // of what is one row so far; the axes from the innermost on
   for (const auto& [size, step] :
@@ -97,18 +149,23 @@ Convolution of_one_row(const Convolution& given) {
 bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0; }
 
 Work convolution_work(const Convolution& given, int num_threads) {
-  const Kernels& ours = *(given.is_depthwise ? kernels_of(given.channels) : kernels());
+  const Kernels& ours = *(is_by_lanes(given) ? kernels_of(given.out_channels) : kernels());
   const double outputs = outputs_of(given, given.out_channels);
   Work work;
   work.given = of_one_row(given);
-  if (given.is_depthwise) {
+  const int64_t terms = given.num_taps() * given.channels / given.groups;  // of each output
+  if (is_by_lanes(given)) {
     work.kernel = ours.depthwise;  // waits for memory
-    work.num_threads = threads_for(outputs * static_cast<double>(given.num_taps()) * 4.0, num_threads);
+    share_out(work, outputs * static_cast<double>(terms) * 4.0, num_threads);
     return work;
   }
   work.kernel = ours.dense;
-  work.num_threads =
-      threads_for(outputs * static_cast<double>(given.num_taps() * given.channels), num_threads);
+  share_out(work, outputs * static_cast<double>(terms), num_threads);
+  const int64_t pieces = given.images *
+                         Panels(given.out_channels, ours.vector_size, ours.widest_panel).count *
+                         std::max<int64_t>(given.out_height * given.out_width / kPixelsOfPart, 1);
+  const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
+  work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
   if (takes_any_strides(given)) {
     work.kernel = ours.few_channels;
     const int64_t columns =
@@ -125,7 +182,7 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads) {
   work.kernel = kernels_of(given.channels)->pool;
   work.pool = kind;
   const double outputs = outputs_of(given, given.channels);
-  work.num_threads = threads_for(outputs * static_cast<double>(given.num_taps()) * 4.0, num_threads);
+  share_out(work, outputs * static_cast<double>(given.num_taps()) * 4.0, num_threads);
   return work;
 }
 
@@ -134,14 +191,24 @@ Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
   work.given = given;
   work.kernel = kernels()->pointwise;
   work.pointwise = kind;
-  work.num_threads = threads_for(outputs_of(given, given.channels) * 4.0, num_threads);
+  share_out(work, outputs_of(given, given.channels) * 4.0, num_threads);
   return work;
 }
 
-void run_share(const Work& work, const Operands& operands, int thread, int count) {
-  const Job job{&work.given, operands.in, operands.packed, operands.other,   operands.out,
-                zeros,       work.pool,   work.pointwise,  operands.scratch, work.scratch_of_thread};
-  work.kernel(job, thread, count);
+void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns) {
+  const int parts = count > 1 ? work.parts_of_thread : 1;
+  float* const scratch = operands.scratch + thread * work.scratch_of_thread;
+  const Job job{&work.given, operands.in, operands.packed, operands.other, operands.out,
+                zeros,       work.pool,   work.pointwise,  scratch,        parts};
+  if (parts == 1) return work.kernel(job, thread, count);
+  for (int i = 0; i < count; ++i) {
+    const int owner = (thread + i) % count;
+    for (;;) {
+      const int part = turns[owner].next.fetch_add(1, std::memory_order_relaxed);
+      if (part >= parts) break;
+      work.kernel(job, owner * parts + part, count * parts);
+    }
+  }
 }
 
 void run(const Work& work, Operands operands) {
@@ -149,14 +216,18 @@ void run(const Work& work, Operands operands) {
   const int64_t size = work.scratch_of_thread * work.num_threads;
   const std::unique_ptr<float[]> scratch(size > 0 ? new float[static_cast<size_t>(size)] : nullptr);
   operands.scratch = scratch.get();
-  const std::pair<const Work&, const Operands&> given(work, operands);
+  struct Shared {
+    const Work& work;
+    const Operands& operands;
+    std::unique_ptr<Turn[]> turns;
+  } shared{work, operands, std::make_unique<Turn[]>(static_cast<size_t>(work.num_threads))};
   in_parallel(
       work.num_threads,
       [](void* data, int thread, int count) {
-        const auto& [shared, at] = *static_cast<const std::pair<const Work&, const Operands&>*>(data);
-        run_share(shared, at, thread, count);
+        const Shared& each = *static_cast<const Shared*>(data);
+        run_share(each.work, each.operands, thread, count, each.turns.get());
       },
-      const_cast<void*>(static_cast<const void*>(&given)));
+      &shared);
 }
 
 }  // namespace rlopt::kernels

@@ -9,6 +9,7 @@
 // infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,12 +40,22 @@ struct Convolution {
   int64_t summand_pixel_stride;  // the same of what is added, or of another second operand
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
-  bool is_depthwise;
+  int64_t groups;  // of input and output channels, as many of both
   Activation activation;
   float low, high;
 
   int64_t num_taps() const { return kernel_height * kernel_width; }
 };
+
+/// Whether groups of so many channels share a vector, by the outputs and inputs of one. A depthwise
+/// convolution is one of groups of one channel.
+inline bool is_by_lanes(int64_t outputs, int64_t inputs) {
+  return inputs == outputs && (inputs == 1 || inputs == 2 || inputs == 4 || inputs == 8);
+}
+
+inline bool is_by_lanes(const Convolution& given) {
+  return given.groups > 1 && is_by_lanes(given.out_channels / given.groups, given.channels / given.groups);
+}
 
 /// Which instructions the kernels use on this machine: "avx512", "avx2", or "" where there are none.
 const char* instructions();
@@ -58,19 +69,23 @@ constexpr int64_t kMinChannels = 8;
 /// More channels than this have no kernel: a pixel of zeros stands for what lies outside of the image.
 constexpr int64_t kMaxChannels = 1 << 14;
 
-/// Number of floats of a packed weight; the same for every input.
-size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, bool is_depthwise);
+/// Whether there is a kernel for so many groups of channels.
+bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups);
 
-/// Packs weight[out, in, tap] (of a depthwise one [out, 1, tap]) and bias[out], which may be null.
+/// Number of floats of a packed weight; the same for every input. The numbers of channels are those of all
+/// groups.
+size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups);
+
+/// Packs weight[out, in / groups, tap] and bias[out], which may be null.
 void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-          bool is_depthwise, float* packed);
+          int64_t groups, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
 /// the channels of a pixel have to be next to each other.
 constexpr int64_t kFewChannels = 8;
 
 inline bool takes_any_strides(const Convolution& given) {
-  return given.channels < kFewChannels && !given.is_depthwise && given.num_taps() > 1;
+  return given.channels < kFewChannels && given.groups == 1 && given.num_taps() > 1;
 }
 
 /// What a pool makes of the pixels under its window.
@@ -97,6 +112,7 @@ struct Work {
   Convolution given{};
   void (*kernel)(const Job&, int thread, int num_threads) = nullptr;
   int num_threads = 1;            // as many as pay
+  int parts_of_thread = 1;        // into which its share is cut, so that another thread can do some of it
   int64_t scratch_of_thread = 0;  // floats
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
@@ -122,8 +138,15 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads);
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads);
 
-/// The share of one of `count` threads, which all have to call this.
-void run_share(const Work& work, const Operands& operands, int thread, int count);
+/// Which part of a thread's share comes next. In a cache line of its own, as other threads ask too.
+struct alignas(64) Turn {
+  std::atomic<int> next{0};
+};
+
+/// The share of one of `count` threads, which all have to call this, and then parts of the others' shares
+/// that nobody has begun: a core may be slower than another, or busy with something else. `turns` is of these
+/// threads, at zero.
+void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns);
 
 /// All of it, in threads of the OpenMP that is loaded, and with scratch of its own. Throws std::bad_alloc.
 void run(const Work& work, Operands operands);

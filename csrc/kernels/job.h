@@ -16,8 +16,8 @@ struct Job {
   const float* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
-  float* scratch = nullptr;  // so much for each thread, where there are few channels
-  int64_t scratch_of_thread = 0;
+  float* scratch = nullptr;  // of this thread, where there are few channels
+  int parts_of_thread = 1;   // the kernel is called for so many parts of each thread's share, one by one
 };
 
 /// A range of equal pieces of work, of which each thread does some that follow on each other.
@@ -27,6 +27,13 @@ struct Share {
 
 inline Share share_of(int64_t total, int thread, int num_threads) {
   return {total * thread / num_threads, total * (thread + 1) / num_threads};
+}
+
+/// Whether threads share out pixels, of all channels, or else channels. A convolution whose threads share out
+/// pixels reads all weights in each of them, and else all pixels: so what there is more of is shared out.
+/// What is behind it does the same, as it then finds its operands in the cache of its own core.
+inline bool shares_pixels(const Convolution& given, int64_t channels) {
+  return given.images * given.out_height * given.out_width > channels;
 }
 
 /// How the output channels are shared out among panels: in vectors, each panel as wide as the others or one

@@ -199,7 +199,7 @@ class Scheduler {
         slice(given, result(instruction));
         return true;
       case Operation::kConvolve:
-        call = convolution_of(shape(given.in), other, given.window, given.is_depthwise, given.epilogue);
+        call = convolution_of(shape(given.in), other, given.window, given.groups, given.epilogue);
         if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kLinear:
@@ -218,7 +218,7 @@ class Scheduler {
     if (!call) return false;
     if (given.packed >= 0) {
       const Convolution& of = call->given;
-      const size_t size = packed_size(of.out_channels, of.channels, of.num_taps(), of.is_depthwise);
+      const size_t size = packed_size(of.out_channels, of.channels, of.num_taps(), of.groups);
       if (!shape(given.packed).is_contiguous() || floats(shape(given.packed)) != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }
@@ -342,24 +342,34 @@ class Scheduler {
 
 void Schedule::run(float* const* memory) const {
   if (tasks_.empty()) return;
-  const std::pair<const Schedule&, float* const*> given(*this, memory);
+  // Tasks in several parts take turns with two rows of counters: while one is used, nobody uses the other.
+  struct Shared {
+    const std::vector<Task>& tasks;
+    float* const* memory;
+    std::unique_ptr<Turn[]> turns;
+  } shared{tasks_, memory, std::make_unique<Turn[]>(static_cast<size_t>(2 * num_threads_))};
   in_parallel(
       num_threads_,
       [](void* data, int thread, int count) {
-        const auto& [schedule, at] = *static_cast<const std::pair<const Schedule&, float* const*>*>(data);
-        const auto find = [&at = at](const Place& place) -> float* {
-          return place.memory < 0 ? nullptr : at[place.memory] + place.offset;
+        const Shared& each = *static_cast<const Shared*>(data);
+        const auto find = [&each](const Place& place) -> float* {
+          return place.memory < 0 ? nullptr : each.memory[place.memory] + place.offset;
         };
-        for (const Task& task : schedule.tasks_) {
+        Turn *turns = each.turns.get(), *others = turns + count;
+        for (const Task& task : each.tasks) {
           if (task.waits && count > 1) barrier();
           const int share = std::min(count, task.work.num_threads);
-          if (thread >= share) continue;
-          run_share(task.work,
-                    {find(task.in), find(task.packed), find(task.other), find(task.out), find(task.scratch)},
-                    thread, share);
+          if (thread < share)
+            run_share(
+                task.work,
+                {find(task.in), find(task.packed), find(task.other), find(task.out), find(task.scratch)},
+                thread, share, turns);
+          if (task.work.parts_of_thread == 1) continue;
+          others[thread].next.store(0, std::memory_order_relaxed);  // read behind the next barrier at last
+          std::swap(turns, others);
         }
       },
-      const_cast<void*>(static_cast<const void*>(&given)));
+      &shared);
 }
 
 Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs)

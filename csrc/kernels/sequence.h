@@ -28,7 +28,8 @@ struct Instruction {
   int room = -1;  // an image into whose channels the result is written from `first_channel` on
   int64_t first_channel = 0;
   Window window{};
-  bool is_depthwise = false, is_ceiled = false;
+  int64_t groups = 1;
+  bool is_ceiled = false;
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
   Epilogue epilogue;

@@ -82,6 +82,7 @@ int64_t windows_of(int64_t size, int64_t padding, int64_t behind, int64_t dilati
 /// The input of a call.
 Convolution read(const Shape& in) {
   Convolution given{};
+  given.groups = 1;
   given.images = in.sizes[0];
   given.channels = in.sizes[1];
   given.height = in.sizes[2];
@@ -131,12 +132,12 @@ void apply(Convolution& given, const Epilogue& epilogue) {
 }  // namespace
 
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
-                                   bool is_depthwise, const Epilogue& epilogue) {
+                                   int64_t groups, const Epilogue& epilogue) {
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = geometry(in, window, false);
-  given.is_depthwise = is_depthwise;
-  if (is_depthwise && (given.channels != given.out_channels || given.channels < kMinChannels))
-    throw std::invalid_argument("no such depthwise convolution");
+  if (!takes_groups(given.out_channels, given.channels, groups))
+    throw std::invalid_argument("no such groups of channels");
+  given.groups = groups;
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
   Call call = with_image(given);
@@ -178,6 +179,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& 
   Convolution& given = call.given;
   given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
+  given.groups = 1;
   given.width = given.out_width = rows;
   given.channels = in.sizes[last];
   given.pixel_stride = step;

@@ -58,7 +58,7 @@ def test_an_image_may_lie_anyhow(channels: int, layout: str) -> None:
         expected = F.conv2d(x.double(), w.double(), bias.double(), stride, padding, dilation)
         ours = indirect.kernels()
         assert ours is not None
-        numbers = window.of_convolution(False, Epilogue("relu"))
+        numbers = window.of_convolution(1, Epilogue("relu"))
         got = ours.convolve(x, indirect.pack(w, bias, 1), None, numbers)
         assert got is not None, "it is read as it lies"
         torch.testing.assert_close(got.double(), F.relu(expected), rtol=1e-4, atol=1e-5)
@@ -99,11 +99,11 @@ for channels in (1, 3, 8, 17, 40):
                     x = at_the_end(torch.randn(1, channels, 5, width + 2).contiguous(memory_format=layout))
                     window = indirect.Window(24, (3, 3), (stride, stride), (padding, padding), (1, 1))
                     packed = indirect.pack(torch.randn(24, channels, 3, 3), None, 1)
-                    indirect.convolve(x, packed, None, window.of_convolution(False, Epilogue()))
+                    indirect.convolve(x, packed, None, window.of_convolution(1, Epilogue()))
                     if channels >= 8:
                         own = indirect.Window(channels, *((n, n) for n in (3, stride, padding, 1)))
                         taps = at_the_end(indirect.pack(torch.randn(channels, 1, 3, 3), None, channels))
-                        indirect.convolve(x, taps, None, own.of_convolution(True, Epilogue()))
+                        indirect.convolve(x, taps, None, own.of_convolution(channels, Epilogue()))
                         indirect.pool(x, own.of_pool("max"))
 print("read nothing else")
 """

@@ -43,13 +43,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("seed", range(40))
 def test_any_window(seed: int) -> None:
     draw = random.Random(seed)
-    is_depthwise = draw.random() < 0.4
-    channels = draw.choice([8, 9, 15, 16, 17, 31, 40, 72]) if is_depthwise else draw.choice([1, 3, 8, 13, 40])
-    outputs = channels if is_depthwise else draw.choice([8, 15, 16, 24, 33, 64, 72, 130])
+    groups = draw.choice([1, 1, 1, *([draw.choice([8, 9, 15, 16, 17, 31, 40, 72])] * 2), draw.randint(2, 9)])
+    if groups == 1:
+        channels, outputs = draw.choice([1, 3, 8, 13, 40]), draw.choice([8, 15, 16, 24, 33, 64, 72, 130])
+    elif groups > 7:
+        channels = outputs = groups
+    else:
+        channels, outputs = groups * draw.choice([1, 2, 3, 4, 8, 12]), groups * draw.choice([4, 8, 8, 11, 32])
     kernel, stride, dilation = ([draw.randint(1, most), draw.randint(1, most)] for most in (5, 3, 2))
     padding = [draw.randint(0, 2), draw.randint(0, 2)]
     size = [d * (k - 1) + 1 + draw.randint(0, 12) for k, d in zip(kernel, dilation, strict=True)]
-    groups = channels if is_depthwise else 1
     has_bias, has_summand = draw.random() < 0.7, draw.random() < 0.4
     activation = ACTIVATIONS[draw.choice(list(ACTIVATIONS))]
 
@@ -60,7 +63,9 @@ def test_any_window(seed: int) -> None:
     x, w = rand(draw.randint(1, 3), channels, *size), weight(outputs, channels // groups, *kernel)
     other = rand(*F.conv2d(x, w, None, stride, padding, dilation, groups).shape, seed=1)
     prepared = check(function, [x, w, rand(outputs), other], static=[1, 2])
-    is_ours = max(kernel) > 1 or channels >= 8
+    is_ours = groups > 1 or max(kernel) > 1 or channels >= 8
+    if groups > 1:
+        is_ours = _C.kernel_takes_groups(outputs, channels, groups)
     assert prepared.count("convolve") == int(is_ours)
 
 
@@ -88,7 +93,7 @@ def test_the_exponential_is_right_to_the_last_digits() -> None:
     x = torch.linspace(-100, 88, 16 * 40_000).reshape(1, 16, 400, 100)
     packed = indirect.pack(torch.ones(16, 1, 1, 1), None, 16)
     window = indirect.Window(16, (1, 1), (1, 1), (0, 0), (1, 1))
-    numbers = window.of_convolution(True, Epilogue("sigmoid"))
+    numbers = window.of_convolution(16, Epilogue("sigmoid"))
     image = x.contiguous(memory_format=torch.channels_last)
     got, reference = indirect.convolve(image, packed, None, numbers), torch.sigmoid(x.double())
     assert ((got - reference).abs() <= 4e-7 * reference + 1e-37).all()
@@ -304,7 +309,7 @@ def test_what_does_not_fit_is_refused() -> None:
     assert ours is not None
     x, w = rand(1, 8, 6, 6).contiguous(memory_format=torch.channels_last), weight(8, 8, 3, 3)
     window = indirect.Window(8, (3, 3), (1, 1), (0, 0), (1, 1))
-    packed, numbers = indirect.pack(w, None, 1), window.of_convolution(False, Epilogue())
+    packed, numbers = indirect.pack(w, None, 1), window.of_convolution(1, Epilogue())
     with pytest.raises(ValueError, match="elements is expected"):
         ours.convolve(x, packed[:-1], None, numbers)
     with pytest.raises(ValueError, match="15 numbers are expected, not 14"):

@@ -55,7 +55,7 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
     x, window = indirect.window_of(site)
-    numbers = window.of_convolution(site.groups > 1, epilogue)
+    numbers = window.of_convolution(site.groups, epilogue)
     return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
 
 

@@ -101,7 +101,7 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
     shape = static_shape(named["input"])
     assert shape is not None  # it is wide
     channels = shape[1]
-    numbers = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(True, epilogue)
+    numbers = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(channels, epilogue)
     images.add(replace(graph, node, last, indirect.convolve, (named["input"], packed, None, numbers)))
 
 

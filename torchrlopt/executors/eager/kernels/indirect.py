@@ -47,8 +47,8 @@ EPILOGUES = (
 """By oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
 
 
-# Where it stands among the numbers of `convolve`.
-_IS_DEPTHWISE = 11
+# Where their number stands among the numbers of `convolve`.
+_GROUPS = 11
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Window:
     dilation: Sequence[int]
     behind: Sequence[int] | None = None
 
-    def of_convolution(self, is_depthwise: bool, epilogue: Epilogue) -> tuple[float, ...]:
+    def of_convolution(self, groups: int, epilogue: Epilogue) -> tuple[float, ...]:
         """The numbers for `convolve`."""
-        return (*self._numbers(), int(is_depthwise), *numbers_of(epilogue))
+        return (*self._numbers(), groups, *numbers_of(epilogue))
 
     def of_pool(self, kind: str, is_ceiled: bool = False) -> tuple[int, ...]:
         """The numbers for `pool`.
@@ -107,13 +107,13 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int) -> torch.
     Args:
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
-        groups: 1, or as many as there are channels.
+        groups: of channels, such as `_C.kernel_takes_groups` takes.
     """
     ours = _present()
     weight = _plain(weight).contiguous()
     bias = None if bias is None else _plain(bias).contiguous()
     outputs, inputs, *window = weight.shape  # the product of nothing is one
-    sizes = (outputs, inputs, math.prod(window), groups > 1)
+    sizes = (outputs, inputs * groups, math.prod(window), groups)
     packed = torch.empty(ours.packed_size(*sizes), dtype=torch.float32, device="cpu")
     ours.pack(weight, bias, *sizes, packed)
     return packed
@@ -279,7 +279,7 @@ def takes(site: Site) -> bool:
     if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS:
         return False
     if site.groups > 1:
-        return site.groups == inputs == outputs >= _C.LEAST_KERNEL_CHANNELS
+        return _C.kernel_takes_groups(outputs, inputs, site.groups)
     # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
     is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
     return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
@@ -293,9 +293,8 @@ def needs_channels_last(call: fx.Node) -> bool:
     """
     shape = shape_key(call.args[0])
     numbers: Any = call.args[3]
-    is_depthwise = bool(numbers[_IS_DEPTHWISE])
     channels = None if shape is None else shape[1]
-    return is_depthwise or not isinstance(channels, int) or channels >= _C.FEW_KERNEL_CHANNELS
+    return numbers[_GROUPS] > 1 or not isinstance(channels, int) or channels >= _C.FEW_KERNEL_CHANNELS
 
 
 def takes_product(rows: int | None, in_features: int, out_features: int) -> bool:
@@ -351,7 +350,7 @@ def packed_weight(
 
     Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak of.
     """
-    key = (pack, weight, bias, groups > 1)
+    key = (pack, weight, bias, groups)
     if key not in made:
         last = weight if bias is None else max(weight, bias)  # nodes are ordered as they stand in the graph
         made[key] = insert_after(graph, last, pack, (weight, bias, groups))
