@@ -112,13 +112,12 @@ void bind_kernels(py::module_& m) {
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
              int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
              const py::object& packed) {
+            const size_t size = kernels::packed_size(out_channels, in_channels, num_taps, groups);
             const auto outputs = static_cast<size_t>(out_channels);
             const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
             kernels::pack(tensors.data(weight.ptr(), outputs * terms),
                           bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), out_channels,
-                          in_channels, num_taps, groups,
-                          tensors.data(packed.ptr(),
-                                       kernels::packed_size(out_channels, in_channels, num_taps, groups)));
+                          in_channels, num_taps, groups, tensors.data(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
           py::arg("num_taps"), py::arg("groups"), py::arg("packed"),

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "kernels/job.h"
@@ -81,6 +82,8 @@ void pack_dense(const float* weight, int64_t out_channels, int64_t in_channels, 
 }  // namespace
 
 size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups) {
+  if (!takes_groups(out_channels, in_channels, groups))
+    throw std::invalid_argument("no such groups of channels");
   const int64_t inputs = in_channels / groups;
   if (is_by_lanes(out_channels, in_channels, groups))
     return static_cast<size_t>(out_channels * (1 + num_taps * inputs));

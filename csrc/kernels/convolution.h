@@ -73,7 +73,7 @@ constexpr int64_t kMaxChannels = 1 << 14;
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups);
 
 /// Number of floats of a packed weight; the same for every input. The numbers of channels are those of all
-/// groups.
+/// groups. Throws std::invalid_argument for groups that have no kernel.
 size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups);
 
 /// Packs weight[out, in / groups, tap] and bias[out], which may be null.

@@ -105,6 +105,9 @@ for channels in (1, 3, 8, 17, 40):
                         taps = at_the_end(indirect.pack(torch.randn(channels, 1, 3, 3), None, channels))
                         indirect.convolve(x, taps, None, own.of_convolution(channels, Epilogue()))
                         indirect.pool(x, own.of_pool("max"))
+                    if channels in (8, 40):
+                        taps = at_the_end(indirect.pack(torch.randn(channels, 4, 3, 3), None, channels // 4))
+                        indirect.convolve(x, taps, None, own.of_convolution(channels // 4, Epilogue()))
 print("read nothing else")
 """
 

@@ -1,0 +1,126 @@
+"""What threads share out among them: every part is computed once, whoever does it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import Prepared, check
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+# Channels in and out, height and width, kernel, stride, groups; each of many parts.
+CONVOLUTIONS = {
+    "pixels, of few weights": (32, 128, 60, 1, 1, 1),
+    "pixels, of many weights": (256, 320, 28, 1, 1, 1),
+    "one panel": (64, 64, 40, 3, 1, 1),
+    "channels": (128, 330, 9, 3, 1, 1),
+    "few channels": (3, 40, 120, 5, 2, 1),
+    "depthwise rows": (72, 72, 56, 3, 1, 72),
+    "depthwise channels": (333, 333, 18, 5, 1, 333),
+    "two of a group": (64, 64, 56, 3, 1, 32),
+    "four of a group": (200, 200, 30, 3, 2, 50),
+    "eight of a group": (136, 136, 30, 3, 1, 17),
+    "whole groups": (160, 320, 20, 3, 1, 8),
+    "pixels of groups": (120, 120, 40, 3, 1, 3),
+}
+"""By what threads share out."""
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_more_threads_than_cores_give_the_same_bits(name: str) -> None:
+    inside, outside, size, kernel, stride, groups = CONVOLUTIONS[name]
+    x = rand(2, inside, size, size).contiguous(memory_format=torch.channels_last)
+    w = weight(outside, inside // groups, kernel, kernel)
+    window = indirect.Window(outside, (kernel, kernel), (stride, stride), (kernel // 2,) * 2, (1, 1))
+    numbers = window.of_convolution(groups, Epilogue("relu"))
+    packed = indirect.pack(w, rand(outside), groups)
+    summand = torch.zeros(F.conv2d(x, w, None, stride, kernel // 2, 1, groups).shape)
+    summand = rand(*summand.shape).contiguous(memory_format=torch.channels_last)
+    expected = F.conv2d(x.double(), w.double(), rand(outside).double(), stride, kernel // 2, 1, groups)
+    expected = F.relu(expected + summand)
+    with threads(1):
+        alone = indirect.convolve(x, packed, summand, numbers)
+    torch.testing.assert_close(alone.double(), expected, rtol=1e-4, atol=1e-4)
+    for count in (2, 3, 7):  # these wait for each other's cores, so that some do others' parts
+        with threads(count):
+            for _ in range(8):
+                room = torch.full(alone.shape, torch.nan).contiguous(memory_format=torch.channels_last)
+                assert torch.equal(indirect.convolve(x, packed, summand, numbers, room, 0), alone)
+
+
+def bottleneck(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    y = F.max_pool2d(F.relu(F.conv2d(x, a, padding=1)), 3, 2, 1)
+    z = F.relu(F.conv2d(F.relu(F.conv2d(y, b)), c, padding=1, groups=32))
+    return F.conv2d(z * torch.sigmoid(z.mean((2, 3), keepdim=True)), d) + y
+
+
+def test_a_sequence_in_turns_gives_the_same_bits() -> None:
+    weights = [weight(64, 3, 3, 3), weight(128, 64, 1, 1), weight(128, 4, 3, 3), weight(64, 128, 1, 1)]
+    x = rand(2, 3, 96, 96)
+    prepared: Prepared = check(bottleneck, [x, *weights], static=[1, 2, 3, 4])
+    assert prepared.gathered is not None
+    results = []
+    for count in (1, 2, 3, 7):
+        with threads(count):
+            results += [prepared.run(x, *weights)[0] for _ in range(5)]
+    assert all(torch.equal(each, results[0]) for each in results)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inputs", "groups", "is_taken"),
+    [
+        (64, 64, 16, True),  # four of each share a vector
+        (64, 64, 64, True),
+        (64, 32, 32, False),  # two outputs of each input
+        (48, 48, 4, None),  # twelve outputs: one vector of AVX-512, two of AVX2
+        (128, 64, 4, True),
+        (64, 64, 3, False),
+        (4, 4, 2, False),
+        (64, 64, 0, False),
+        (64, 64, -1, False),
+    ],
+)
+def test_which_groups_are_taken(outputs: int, inputs: int, groups: int, is_taken: bool | None) -> None:
+    wanted = _C.kernel_instructions() == "avx2" if is_taken is None else is_taken
+    assert _C.kernel_takes_groups(outputs, inputs, groups) is wanted
+
+
+REFUSED: dict[str, Callable[[_C.ImageKernels], object]] = {
+    "size": lambda ours: ours.packed_size(64, 64, 9, 3),
+    "no groups": lambda ours: ours.packed_size(64, 64, 9, 0),
+    "packing": lambda ours: ours.pack(torch.ones(64, 2, 3, 3), None, 64, 64, 9, 3, torch.empty(64)),
+    "call": lambda ours: ours.convolve(
+        rand(1, 64, 8, 8).contiguous(memory_format=torch.channels_last),
+        indirect.pack(torch.ones(64, 64, 1, 1), None, 1),
+        None,
+        indirect.Window(64, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(3, Epilogue()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_groups_that_are_none_are_refused(name: str) -> None:
+    ours = indirect.kernels()
+    assert ours is not None
+    with pytest.raises(ValueError, match="no such groups of channels"):
+        REFUSED[name](ours)
