@@ -82,6 +82,17 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
   return result;
 }
 
+/// None where the tensor has gaps, or is no plain one.
+py::object is_finite(const PlainTensors& tensors, const py::object& x) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  if (!in || !in->shape.is_contiguous()) return py::none();
+  const int64_t count = in->shape.size();
+  const py::gil_scoped_release release;
+  const bool found = kernels::is_finite(in->data, count);
+  const py::gil_scoped_acquire acquire;
+  return py::bool_(found);
+}
+
 }  // namespace
 
 void bind_kernels(py::module_& m) {
@@ -128,6 +139,9 @@ void bind_kernels(py::module_& m) {
            "does not lie so or is no plain tensor.")
       .def("pool", &pool, py::arg("x"), py::arg("numbers"), py::arg("room") = py::none(),
            py::arg("first_channel") = 0, "A pool, in the same way.")
+      .def("is_finite", &is_finite, py::arg("x"),
+           "Whether no element is infinite or NaN, in this thread; None where x has gaps or is no plain "
+           "tensor.")
       .def("linear", &linear, py::arg("x"), py::arg("packed"), py::arg("numbers"),
            "The product of the last axis; None where rows are not equally far apart, or x is no plain "
            "tensor.");

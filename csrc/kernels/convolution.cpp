@@ -214,6 +214,8 @@ void run_share(const Work& work, const Operands& operands, int thread, int count
   }
 }
 
+bool is_finite(const float* from, int64_t count) { return kernels()->is_finite(from, count); }
+
 void run(const Work& work, Operands operands) {
   if (work.is_empty()) return;
   const int64_t size = work.scratch_of_thread * work.num_threads;

@@ -148,6 +148,9 @@ struct alignas(64) Turn {
 /// threads, at zero.
 void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns);
 
+/// Whether none of so many numbers is infinite or NaN. In this thread.
+bool is_finite(const float* from, int64_t count);
+
 /// All of it, in threads of the OpenMP that is loaded, and with scratch of its own. Throws std::bad_alloc.
 void run(const Work& work, Operands operands);
 

@@ -1,9 +1,7 @@
 #include "kernels/sequence.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -39,11 +37,6 @@ class Arena {
   int64_t most_ = 0;
 };
 
-int64_t floats(const Shape& shape) {
-  return std::accumulate(shape.sizes.begin(), shape.sizes.begin() + static_cast<int64_t>(shape.rank),
-                         int64_t{1}, std::multiplies<>());
-}
-
 }  // namespace
 
 /// Goes through the instructions of a sequence for inputs of some shapes.
@@ -73,7 +66,7 @@ class Scheduler {
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const Value& value = values_[static_cast<size_t>(outputs_[i])];
       Storage& storage = storages_[static_cast<size_t>(value.storage)];
-      if (storage.memory >= 0 || value.offset != 0 || floats(value.shape) != storage.size)
+      if (storage.memory >= 0 || value.offset != 0 || value.shape.size() != storage.size)
         throw std::invalid_argument("outputs of a sequence have memory of their own");
       storage.memory = num_inputs_ + static_cast<int>(i);
       schedule_->outputs_.push_back(value.shape);
@@ -178,7 +171,7 @@ class Scheduler {
 
   void fresh(size_t instruction, const Shape& shape) {
     result(instruction) = {shape, static_cast<int>(storages_.size()), 0};
-    storages_.push_back({floats(shape), -1});
+    storages_.push_back({shape.size(), -1});
   }
 
   /// Adds the task of an instruction, and its result. False where an operand does not lie as it is read.
@@ -219,7 +212,7 @@ class Scheduler {
     if (given.packed >= 0) {
       const Convolution& of = call->given;
       const size_t size = packed_size(of.out_channels, of.channels, of.num_taps(), of.groups);
-      if (!shape(given.packed).is_contiguous() || floats(shape(given.packed)) != static_cast<int64_t>(size))
+      if (!shape(given.packed).is_contiguous() || shape(given.packed).size() != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }
     Schedule::Task task;
@@ -275,11 +268,11 @@ class Scheduler {
     int64_t known = 1, stride = 1;
     for (const int64_t size : given.sizes) known *= size < 0 ? 1 : size;
     for (size_t i = to.rank; i-- > 0;) {
-      to.sizes[i] = given.sizes[i] < 0 ? floats(from) / std::max<int64_t>(known, 1) : given.sizes[i];
+      to.sizes[i] = given.sizes[i] < 0 ? from.size() / std::max<int64_t>(known, 1) : given.sizes[i];
       to.strides[i] = stride;
       stride *= std::max<int64_t>(to.sizes[i], 1);
     }
-    if (floats(to) != floats(from)) throw std::invalid_argument("a view has as many elements");
+    if (to.size() != from.size()) throw std::invalid_argument("a view has as many elements");
     if (!from.is_contiguous() && !from.is_empty()) return false;
     seen = values_[static_cast<size_t>(given.in)];
     seen.shape = to;

@@ -1,9 +1,16 @@
 #include "kernels/shapes.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 namespace rlopt::kernels {
+
+int64_t Shape::size() const {
+  return std::accumulate(sizes.begin(), sizes.begin() + static_cast<int64_t>(rank), int64_t{1},
+                         std::multiplies<>());
+}
 
 bool Shape::is_empty() const { return std::count(sizes.begin(), sizes.begin() + rank, 0) > 0; }
 

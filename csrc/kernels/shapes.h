@@ -19,6 +19,7 @@ struct Shape {
   Axes sizes{}, strides{};
 
   /// Whether it has no element: then its strides say nothing.
+  int64_t size() const;
   bool is_empty() const;
 
   /// Whether its elements follow on each other, the last axis the quickest.

@@ -36,6 +36,23 @@ def test_what_is_plain(values: list[float], expected: bool, dtype: torch.dtype) 
     assert are_plain([torch.ones(2), torch.tensor(values, dtype=dtype)]) is expected
 
 
+@pytest.mark.parametrize("count", [1, 7, 8, 33, 64, 65, 200, 1000])
+def test_every_element_is_seen(count: int) -> None:
+    x = torch.full((count,), 3e38)
+    x[::2] = -1e-45
+    assert are_plain([x])
+    assert are_plain([x.view(-1, 1).expand(-1, 3)])
+    for at in {0, 1, count // 2, count - 2, count - 1} & set(range(count)):
+        for value in (NAN, INF, -INF):
+            kept = x[at].item()
+            x[at] = value
+            # What is minus infinity and zero else is a mask, also where it has one element.
+            assert not are_plain([x, torch.ones(1)])
+            assert not are_plain([torch.nn.Parameter(x)])
+            assert not are_plain([x.flip(0).flip(0)[None].expand(2, -1)])
+            x[at] = kept
+
+
 def test_integers_are_plain() -> None:
     assert are_plain([torch.arange(3), torch.tensor([True])])
 
@@ -86,12 +103,13 @@ class Chosen(nn.Module):
 
 @pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_booleans_go_in_and_come_out(executor: str) -> None:
+@pytest.mark.parametrize("rows", [3, 1 << 14])  # small outputs are copied, large ones shared
+def test_booleans_go_in_and_come_out(rows: int, executor: str) -> None:
     model = Chosen().eval()
     run = compiled(model, executor=executor)
     torch.manual_seed(0)
     with torch.no_grad():
         for _ in range(2):
-            x, keep = torch.randn(3, 4), torch.rand(3, 4) > 0.5
+            x, keep = torch.randn(rows, 4), torch.rand(rows, 4) > 0.5
             torch.testing.assert_close(run(x, keep), model(x, keep))
     assert last_report().kept == "rewritten"

@@ -7,6 +7,7 @@ extra `onnxruntime`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,12 @@ from torchrlopt.options import Options
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
+
+
+_IN_NUMPY = frozenset(
+    onnx_ir.DataType[name]
+    for name in ("FLOAT", "DOUBLE", "FLOAT16", "BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8")
+)
 
 
 def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
@@ -72,7 +79,12 @@ def _open(
     fetches = [str(value.name) for value in model.graph.outputs]
     is_bool = [value.dtype == onnx_ir.DataType.BOOL for value in model.graph.outputs]
 
-    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run_copying(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # ONNX Runtime reads numpy's arrays where they are, and copies what it computed into new ones.
+        feed = {name: tensor.numpy() for name, tensor in zip(feeds, tensors, strict=True)}
+        return [torch.from_numpy(array) for array in session.run(fetches, feed)]
+
+    def run_sharing(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         binding = session.io_binding()
         given = [_shared(tensor) for tensor in tensors]
         for name, value in zip(feeds, given, strict=True):
@@ -84,9 +96,19 @@ def _open(
         # ONNX Runtime shares booleans as bytes.
         return [x.view(torch.bool) if wants else x for x, wants in zip(found, is_bool, strict=True)]
 
+    run = run_copying if _are_small(model) else run_sharing
     # The session reads the weights where they are: they live as long as it does.
     run.__dict__["weights"] = held, values
     return run
+
+
+def _are_small(model: onnx_ir.Model) -> bool:
+    """Whether all outputs are sooner copied than bound, and all that goes in and out has a type in numpy."""
+    small = 1 << 16
+    has_type = all(value.dtype in _IN_NUMPY for value in (*model.graph.inputs, *model.graph.outputs))
+    shapes = [value.shape for value in model.graph.outputs]
+    are_known = all(shape is not None and shape.is_static() for shape in shapes)
+    return has_type and are_known and sum(math.prod(shape.numpy()) for shape in shapes if shape) <= small
 
 
 def _shared(tensor: torch.Tensor) -> Any:
