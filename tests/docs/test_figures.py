@@ -122,6 +122,7 @@ FILES = {
     "bfloat16, batch 1 (AVX512-BF16)": "cpu_batch1_bfloat16",
     "float32, batch 16": "cpu_batch16_float32",
     "float32, batch 1, with our kernels": "cpu_batch1_float32_kernels",
+    "float32, batch 1, with our kernels, an Intel Xeon": "cpu_batch1_float32_xeon_kernels",
     "float32, batch 1, one thread of an Intel Xeon": "cpu_batch1_float32_xeon",
 }
 

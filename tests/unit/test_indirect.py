@@ -339,9 +339,14 @@ def test_the_names_are_as_many_as_the_kernels_have() -> None:
         ours.linear(x, packed, (8, len(indirect.EPILOGUES), 0.0, 0.0))
 
 
-def test_large_products_stay_with_onednn() -> None:
-    prepared = check(lambda x, w: F.linear(x, w), [rand(256, 256), rand(512, 256) / 16], static=[1])
-    assert prepared.count("_linear_pointwise") == 1
+@pytest.mark.parametrize(
+    ("rows", "inside", "outside", "is_ours"),
+    [(400, 256, 512, False), (8, 1024, 2048, False), (1, 1024, 2048, True), (32, 384, 1536, True)],
+)
+def test_large_products_stay_with_onednn(rows: int, inside: int, outside: int, is_ours: bool) -> None:
+    given = [rand(rows, inside), rand(outside, inside) / inside**0.5]
+    prepared = check(lambda x, w: F.linear(x, w), given, static=[1])
+    assert prepared.count("_linear_pointwise") == (not is_ours)
 
 
 @pytest.mark.parametrize("instructions", ["avx2", "none"])
@@ -352,7 +357,7 @@ def test_with_other_instructions(instructions: str) -> None:
     program = (
         "import torch\n"
         "from torchrlopt import _C\n"
-        "from tests.unit import test_few_channels, test_images, test_sequences\n"
+        "from tests.unit import test_few_channels, test_images, test_sequences, test_shares\n"
         "from tests.unit import test_indirect as t\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
@@ -361,6 +366,7 @@ def test_with_other_instructions(instructions: str) -> None:
         "    t.test_the_exponential_is_right_to_the_last_digits()\n"
         "    for seed in range(20): test_sequences.test_random_networks(seed)\n"
         "    test_few_channels.test_an_image_may_lie_anyhow(3, 'contiguous')\n"
+        "    for name in test_shares.CONVOLUTIONS: test_shares.test_threads_share_what_they_compute(name)\n"
         "else:\n"
         "    args = [t.rand(1, 16, 9, 9), t.weight(16, 16, 3, 3)]\n"
         "    prepared = t.check(lambda x, w: torch.nn.functional.conv2d(x, w).relu(), args, [1])\n"

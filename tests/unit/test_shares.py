@@ -47,7 +47,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_more_threads_than_cores_give_the_same_bits(name: str) -> None:
+def test_threads_share_what_they_compute(name: str) -> None:
     inside, outside, size, kernel, stride, groups = CONVOLUTIONS[name]
     x = rand(2, inside, size, size).contiguous(memory_format=torch.channels_last)
     w = weight(outside, inside // groups, kernel, kernel)
