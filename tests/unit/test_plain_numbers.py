@@ -90,6 +90,38 @@ def test_nan_and_infinities_stay_where_pytorch_has_them(executor: str) -> None:
         torch.testing.assert_close(run(x), model(x))
 
 
+class Negated(nn.Module):
+    """A weight that is a view of negated numbers.
+
+    Args:
+        outputs: of each row.
+    """
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.complex(torch.ones(8), torch.arange(8.0)).conj().imag)
+        self.linear = nn.Linear(8, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x * self.scale)
+        return out
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("outputs", [8, 40_000])
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_views_of_negated_numbers(executor: str, outputs: int) -> None:
+    model = Negated(outputs).eval()
+    assert model.scale.is_neg()
+    run = compiled(model, executor=executor)
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), model(x))
+        assert last_report().kept == "rewritten"
+        negated = torch._neg_view(x)
+        torch.testing.assert_close(run(negated), model(negated))
+
+
 class Chosen(nn.Module):
     """Booleans as input, weight and output."""
 

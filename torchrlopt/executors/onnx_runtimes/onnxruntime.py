@@ -80,7 +80,7 @@ def _open(
     is_bool = [value.dtype == onnx_ir.DataType.BOOL for value in model.graph.outputs]
 
     def run_copying(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        # ONNX Runtime reads numpy's arrays where they are, and copies what it computed into new ones.
+        # ONNX Runtime reads numpy's arrays where they are. It copies results into new ones, in some versions.
         feed = {name: tensor.numpy() for name, tensor in zip(feeds, tensors, strict=True)}
         return [torch.from_numpy(array) for array in session.run(fetches, feed)]
 

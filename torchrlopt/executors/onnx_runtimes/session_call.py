@@ -75,9 +75,13 @@ def positions(captured: Captured) -> dict[str, int]:
 
 def as_tensor(value: Any) -> torch.Tensor:
     """A feed; sizes come as ints."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().contiguous()
-    return torch.tensor(int(value))
+    return dense(value) if isinstance(value, torch.Tensor) else torch.tensor(int(value))
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers one after the other, as runtimes read them, also of a view that negates."""
+    tensor = tensor.detach()
+    return (tensor.resolve_neg() if tensor.is_neg() else tensor).contiguous()
 
 
 def proto_without_weights(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]]) -> bytes:
@@ -242,13 +246,12 @@ class SessionCallable:
     def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
         """A session with these weights, and whether it may be used: see `plain_numbers`."""
         held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
-        # Runtimes read rows one after the other.
-        held = {name: tensor.detach().contiguous() for name, tensor in held.items()}
+        held = {name: dense(tensor) for name, tensor in held.items()}
         if self._check is not None:
             self._check(held)
         session = self._opener(self._model, held, self._feed_names, self._settings)
         _SESSIONS.add(session)
-        return session, are_plain(weights)
+        return session, are_plain(held[name] for name in self._weight_names)
 
     def leave_sessions(self) -> None:
         """Open others at the next call."""
