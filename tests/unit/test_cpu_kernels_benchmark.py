@@ -28,4 +28,7 @@ def test_the_file_has_a_row_for_each(tmp_path: Path) -> None:
     with (tmp_path / "kernels.csv").open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     assert [row["what"] for row in rows] == [what for what, _ in cpu_kernels.cases()]
-    assert all(float(row["ours_us"]) > 0 and float(row["aten_us"]) > 0 for row in rows)
+    assert all(float(row["aten_us"]) > 0 for row in rows)
+    # With AVX-512 oneDNN is quicker where a group has one vector of outputs.
+    assert {row["what"] for row in rows if not row["ours_us"]} <= {"512, 3 x 3, 14 x 14, groups of 16"}
+    assert all(float(row["ours_us"]) > 0 for row in rows if row["ours_us"])
