@@ -34,16 +34,12 @@ bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups) {
   if (kernels() == nullptr || groups < 1 || out_channels % groups != 0 || in_channels % groups != 0)
     return false;
   if (groups == 1) return true;
-  const int64_t outputs = out_channels / groups, inputs = in_channels / groups;
+  if (is_by_lanes(out_channels, in_channels, groups)) return out_channels >= kMinChannels;
   // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
-  return is_by_lanes(outputs, inputs) ? out_channels >= kMinChannels : outputs > kernels()->vector_size;
+  return out_channels / groups > kernels()->vector_size;
 }
 
 namespace {
-
-bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups) {
-  return groups > 1 && kernels::is_by_lanes(out_channels / groups, in_channels / groups);
-}
 
 /// Of one group.
 int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps) {
@@ -52,8 +48,10 @@ int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps) {
   return panels.vectors * ours.vector_size * (1 + num_taps * inputs);
 }
 
-/// Of all groups: [out], then [tap, in, out].
-void pack_by_lanes(const float* weight, int64_t outputs, int64_t inputs, int64_t num_taps, float* packed) {
+/// Of all groups: [out], then [tap, in, out]. `inputs` are those of a group.
+void pack_by_lanes(const float* weight, const float* bias, int64_t outputs, int64_t inputs, int64_t num_taps,
+                   float* packed) {
+  if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(outputs) * sizeof(float));
   float* const to = packed + outputs;
   for (int64_t out = 0; out < outputs; ++out)
     for (int64_t in = 0; in < inputs; ++in)
@@ -61,8 +59,10 @@ void pack_by_lanes(const float* weight, int64_t outputs, int64_t inputs, int64_t
         to[(tap * inputs + in) * outputs + out] = weight[(out * inputs + in) * num_taps + tap];
 }
 
-void pack_dense(const float* weight, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-                float* packed) {
+/// Of one group.
+void pack_dense(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
+                int64_t num_taps, float* packed) {
+  if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
   const Kernels& ours = *kernels();
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
   float* const weights = packed + panels.vectors * ours.vector_size;
@@ -93,16 +93,13 @@ size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, 
 void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
           int64_t groups, float* packed) {
   std::memset(packed, 0, packed_size(out_channels, in_channels, num_taps, groups) * sizeof(float));
-  const bool is_one = is_by_lanes(out_channels, in_channels, groups);
-  const int64_t inputs = in_channels / groups, outputs = is_one ? out_channels : out_channels / groups;
-  for (int64_t first = 0; first < out_channels; first += outputs) {
-    if (bias != nullptr) std::memcpy(packed, bias + first, static_cast<size_t>(outputs) * sizeof(float));
-    const float* const from = weight + first * inputs * num_taps;
-    if (is_one) {
-      pack_by_lanes(from, outputs, inputs, num_taps, packed);
-      return;
-    }
-    pack_dense(from, outputs, inputs, num_taps, packed);
+  const int64_t inputs = in_channels / groups, outputs = out_channels / groups;
+  if (is_by_lanes(out_channels, in_channels, groups))
+    return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
+  for (int64_t group = 0; group < groups; ++group) {
+    pack_dense(weight, bias, outputs, inputs, num_taps, packed);
+    weight += outputs * inputs * num_taps;
+    if (bias != nullptr) bias += outputs;
     packed += dense_size(outputs, inputs, num_taps);
   }
 }

@@ -47,14 +47,15 @@ struct Convolution {
   int64_t num_taps() const { return kernel_height * kernel_width; }
 };
 
-/// Whether groups of so many channels share a vector, by the outputs and inputs of one. A depthwise
-/// convolution is one of groups of one channel.
-inline bool is_by_lanes(int64_t outputs, int64_t inputs) {
-  return inputs == outputs && (inputs == 1 || inputs == 2 || inputs == 4 || inputs == 8);
+/// Whether several groups share a vector, which have as many outputs as inputs. A depthwise convolution is
+/// one of groups of one channel.
+inline bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups) {
+  const int64_t channels = in_channels / groups;
+  return groups > 1 && out_channels == in_channels && channels > 0 && 8 % channels == 0;
 }
 
 inline bool is_by_lanes(const Convolution& given) {
-  return given.groups > 1 && is_by_lanes(given.out_channels / given.groups, given.channels / given.groups);
+  return is_by_lanes(given.out_channels, given.channels, given.groups);
 }
 
 /// Which instructions the kernels use on this machine: "avx512", "avx2", or "" where there are none.

@@ -18,8 +18,10 @@ struct Shape {
   size_t rank = 0;
   Axes sizes{}, strides{};
 
-  /// Whether it has no element: then its strides say nothing.
+  /// Number of elements.
   int64_t size() const;
+
+  /// Whether it has no element: then its strides say nothing.
   bool is_empty() const;
 
   /// Whether its elements follow on each other, the last axis the quickest.

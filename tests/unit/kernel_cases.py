@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,3 +129,14 @@ def compare(function: Callable[..., Any], args: Sequence[Tensor], prepared: Prep
             scale = max(1.0, reference[finite].abs().max().item())
             error = (ours.double() - reference)[finite].abs().max().item()
             assert error <= TOLERANCE[args[0].dtype] * scale
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """PyTorch has so many threads, and so have our kernels."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import check, prepare
+from tests.unit.kernel_cases import check, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
@@ -99,17 +99,13 @@ def test_the_exponential_is_right_to_the_last_digits() -> None:
     assert ((got - reference).abs() <= 4e-7 * reference + 1e-37).all()
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(1, 8, 1, 1), (5, 24, 1, 1), (2, 200, 7, 7), (1, 16, 1, 9), (3, 3, 40, 9)])
-def test_any_number_of_threads(threads: int, shape: tuple[int, ...]) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+def test_any_number_of_threads(count: int, shape: tuple[int, ...]) -> None:
+    with threads(count):
         kernel = 3 if shape[1] == 3 else 1
         x, w = rand(*shape), weight(1000, shape[1], kernel, kernel)
         check(lambda x, w: F.relu(F.conv2d(x, w, padding=kernel // 2)), [x, w], static=[1])
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_sizes_may_vary() -> None:

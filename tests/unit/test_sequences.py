@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check, prepare
+from tests.unit.kernel_cases import Prepared, check, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE
@@ -47,14 +47,10 @@ BLOCK = [
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_block_is_one_call(threads: int, batch: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_block_is_one_call(count: int, batch: int) -> None:
+    with threads(count):
         prepared = check(block, [rand(batch, 8, 30, 30), *BLOCK], static=[1, 2, 3, 4, 5])
-    finally:
-        torch.set_num_threads(before)
     assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
 
 

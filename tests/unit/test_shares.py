@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check
+from tests.unit.kernel_cases import Prepared, check, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
@@ -34,16 +33,6 @@ CONVOLUTIONS = {
     "pixels of groups": (120, 120, 40, 3, 1, 3),
 }
 """By what threads share out."""
-
-
-@contextlib.contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -96,6 +85,7 @@ def test_a_sequence_in_turns_gives_the_same_bits() -> None:
         (128, 64, 4, True),
         (64, 64, 3, False),
         (4, 4, 2, False),
+        (0, 0, 4, False),
         (64, 64, 0, False),
         (64, 64, -1, False),
     ],

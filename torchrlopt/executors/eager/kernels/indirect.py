@@ -34,12 +34,12 @@ from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_sh
 
 # Beyond this oneDNN's linear is as quick (`python -m baselines.cpu_kernels`: 128 x 768 x 768 is).
 _MAX_PRODUCT_FLOP = 8.0e7
-# A weight that comes from memory at each call, as it is larger, oneDNN reads in a quicker order if there are
-# several rows (on an Intel Xeon 8 x 1024 x 2048 takes 304 us with it, and 440 with ours).
-_MAX_LARGE_PRODUCT_WEIGHT = 5 << 18
-_FEW_ROWS = 2
 # The same where the number of rows is not known before the call.
 _MAX_PRODUCT_WEIGHT = 1 << 17
+# A larger weight comes from memory at each call of a network. With more rows than a few oneDNN is quicker then:
+# with twelve weights in turns, a script of its own, 8 x 1024 x 2048 took it 304 us and ours 440 (Intel Xeon).
+_MAX_WEIGHT_IN_CACHE = 5 << 18
+_FEW_ROWS = 2
 
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
@@ -307,7 +307,7 @@ def takes_product(rows: int | None, in_features: int, out_features: int) -> bool
         return False
     if rows is None:
         return in_features * out_features < _MAX_PRODUCT_WEIGHT
-    if rows > _FEW_ROWS and in_features * out_features > _MAX_LARGE_PRODUCT_WEIGHT:
+    if rows > _FEW_ROWS and in_features * out_features > _MAX_WEIGHT_IN_CACHE:
         return False
     return 2.0 * rows * in_features * out_features < _MAX_PRODUCT_FLOP
 
