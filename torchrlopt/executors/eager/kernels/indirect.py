@@ -36,8 +36,9 @@ from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_sh
 _MAX_PRODUCT_FLOP = 8.0e7
 # The same where the number of rows is not known before the call.
 _MAX_PRODUCT_WEIGHT = 1 << 17
-# A larger weight comes from memory at each call of a network. With more rows than a few oneDNN is quicker then
-# (an Intel Xeon, twelve weights in turns, a script of its own: 8 x 1024 x 2048 took 304 us, and 440 with ours).
+# A larger weight comes from memory at each call of a network. With more rows than a few oneDNN is quicker
+# then: on an Intel Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve weights in turns, a script of
+# its own).
 _MAX_WEIGHT_IN_CACHE = 5 << 18
 _FEW_ROWS = 2
 
