@@ -25,6 +25,9 @@ class FetchedOutputs:
         aten: the captured graph. Those of its outputs that are tensors and no inputs are fetched, each once.
         position: of its inputs among the arguments of a call.
 
+    Attributes:
+        read: the arguments that outputs are, or are views of.
+
     Raises:
         UnsupportedError: an output is no tensor.
     """
@@ -56,14 +59,18 @@ class FetchedOutputs:
                 raise UnsupportedError("an output of the graph is no tensor", where=source.name)
         emitter.graph.output(fx.map_arg(output.args[0], outputs.matched(results).__getitem__))
         emitter.graph.eliminate_dead_code()
-        self._read = []
+        self.read: list[int] = []
         for name, node in inputs.items():
             if node.users:
-                self._read.append(position[name])
+                self.read.append(position[name])
             else:
                 emitter.graph.erase_node(node)
+        (made,) = emitter.graph.find_nodes(op="output")
+        self._are_fetches = made.args[0] == tuple(emitter.graph.find_nodes(op="placeholder"))
         self._arrange = fx.GraphModule({}, emitter.graph).forward
 
-    def __call__(self, fetches: Sequence[torch.Tensor], args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Args: what the session returned; the arguments of the call."""
-        return tuple(self._arrange(*[args[at] for at in self._read], *fetches))
+    def __call__(self, fetches: Sequence[torch.Tensor], read: Sequence[Any]) -> tuple[Any, ...]:
+        """Args: what the session returned; the arguments that are read."""
+        if self._are_fetches:
+            return tuple(fetches)
+        return tuple(self._arrange(*read, *fetches))

@@ -13,6 +13,7 @@ import onnx_ir
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchrlopt import _C
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
@@ -27,6 +28,7 @@ from torchrlopt.onnx.standard import standardise
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
+    from torchrlopt.executors.registry import Bound
     from torchrlopt.options import Options
 
 
@@ -221,6 +223,7 @@ class SessionCallable:
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
+        self._num_left = 0  # sessions of processes that this one was forked from
         # Runtimes fold expressions over weights without a word where one of them overflows.
         static = is_static | captured.constants.keys()
         is_composed = options.numerics == "real"
@@ -230,7 +233,7 @@ class SessionCallable:
     @property
     def num_evaluations(self) -> int:
         """See `registry.Lowered`."""
-        return self._cache.num_evaluations
+        return self._num_left + self._cache.num_evaluations
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
@@ -241,7 +244,38 @@ class SessionCallable:
         feeds = [as_tensor(args[at]) for at in self._feeds]
         if not has_plain_weights or not are_plain(feeds):
             return tuple(self._original(*args))
-        return self._outputs(session(feeds), args)
+        return self._outputs(session(feeds), [args[at] for at in self._outputs.read])
+
+    def bound(
+        self, template: _C.Template, args: Sequence[Any], varying: Sequence[int], watch: _C.ModuleWatch | None
+    ) -> Bound | None:
+        """See `registry.Binding`."""
+        weights = [args[at] for at in self._weights]
+        if any(args[at] is weight for at in varying for weight in weights):
+            return None
+        positions = [*self._feeds, *self._outputs.read]
+
+        def bind(
+            opened: tuple[Any, ...], states: _C.TensorStates | None, words: _C.MemoryWords | None
+        ) -> _C.BoundCall | None:
+            has_plain_weights = opened[1]
+            if not has_plain_weights:
+                return None
+            return _C.BoundCall(self._call_bound, template, positions, opened, watch, states, words)
+
+        return self._cache.bound(weights, bind)
+
+    def _call_bound(self, *operands: Any) -> tuple[Any, ...] | None:
+        """A call with an open session; None where a feed holds no plain numbers.
+
+        Args:
+            operands: the feeds, what the outputs read, the session, and that its weights are plain.
+        """
+        num_feeds = len(self._feeds)
+        feeds = [as_tensor(value) for value in operands[:num_feeds]]
+        if not are_plain(feeds):
+            return None
+        return self._outputs(operands[-2](feeds), operands[num_feeds:-2])
 
     def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
         """A session with these weights, and whether it may be used: see `plain_numbers`."""
@@ -255,6 +289,8 @@ class SessionCallable:
 
     def leave_sessions(self) -> None:
         """Open others at the next call."""
+        self._cache.end_calls()
+        self._num_left = self.num_evaluations
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
 
 

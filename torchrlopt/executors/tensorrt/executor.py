@@ -140,7 +140,8 @@ class TensorRtCallable:
             self.num_fallbacks += 1
             return self._fallback(*args)
         (engine,) = self._cache.get([args[at] for at in self._weights])
-        return self._outputs(engine([as_tensor(args[at]) for at in self._feeds]), args)
+        fetches = engine([as_tensor(args[at]) for at in self._feeds])
+        return self._outputs(fetches, [args[at] for at in self._outputs.read])
 
     def _engine(self, *weights: torch.Tensor) -> tuple[Any]:
         """The engine for these weights."""

@@ -145,6 +145,12 @@ class PrologueCache:
                 call.end()
         return call
 
+    def end_calls(self) -> None:
+        """End all that have results among their operands."""
+        for known in list(self._known.values()):
+            for call in list(known.calls):
+                call.end()
+
     def _renewed(self, ids: _Ids, watched: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> _Known:
         """Evaluate the prologue for a set of weights that is new or has changed, or note that it has come."""
         with self._evaluating:

@@ -1,0 +1,149 @@
+"""Calls that go straight to an open session of a runtime: `SessionCallable.bound`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from tests.e2e.models import QUICK, RUNTIMES, build
+from tests.e2e.test_module_processes import in_a_fork
+from torchrlopt import optimise
+from torchrlopt.executors.onnx_runtimes.session_call import SessionCallable
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+X = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+
+
+class Several(nn.Module):
+    """Inputs and outputs of several kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 8), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        both = torch.cat([self.a(x), self.b(x)], 1).relu()
+        return both, both[at], both > 0
+
+
+class Plain(nn.Module):
+    """One output of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 8), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.a(x), self.b(x)], 1).relu()
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Which way each call goes."""
+    taken: list[str] = []
+
+    def noted(name: str) -> None:
+        method = getattr(SessionCallable, name)
+
+        def call(self: SessionCallable, *args: Any) -> Any:
+            taken.append(name)
+            return method(self, *args)
+
+        monkeypatch.setattr(SessionCallable, name, call)
+
+    noted("_call_bound")
+    noted("__call__")
+    return taken
+
+
+def warm(model: nn.Module, executor: str, weights: str, *args: torch.Tensor) -> nn.Module:
+    fast = optimise(model, args, **{**QUICK, "executor": executor, "weights": weights})
+    assert fast.report.kept == "rewritten", fast.report.fallback_reason
+    for _ in range(4):
+        fast(*args)
+    return fast
+
+
+def expect(fast: nn.Module, model: nn.Module, *args: torch.Tensor) -> None:
+    with torch.no_grad():
+        assert_close(fast(*args), model(*args), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("weights", ["check", "frozen", "live"])
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_calls_are_right(executor: str, weights: str, ways: list[str]) -> None:
+    model, at = build(Several), torch.tensor([2, 0])
+    fast = warm(model, executor, weights, X, at)
+    ways.clear()
+    for args in ((X * 2, at), (X, at.flip(0))):
+        expect(fast, model, *args)
+    assert ways == ["_call_bound"] * 2
+    expect(fast, model, X.clone().requires_grad_(), at)
+    ways.clear()
+    with torch.inference_mode():
+        for _ in range(3):
+            expect(fast, model, X, at)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_what_is_no_plain_number_goes_to_the_original(executor: str, number: float, ways: list[str]) -> None:
+    model = build(Plain)
+    fast = warm(model, executor, "frozen", X)
+    x = X.clone()
+    x[1, 3] = number
+    ways.clear()
+    expect(fast, model, x)
+    assert ways == ["_call_bound", "__call__"]
+    expect(fast, model, X)
+    assert ways[-1] == "_call_bound"
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_weights_that_change_get_a_session_of_their_own(executor: str, ways: list[str]) -> None:
+    model = build(Plain)
+    fast = warm(model, executor, "check", X)
+    for change in (
+        lambda: model.a.weight.mul_(-2),
+        lambda: model.b.weight.data.add_(1),
+        lambda: setattr(model.b, "bias", nn.Parameter(torch.ones(8))),
+        lambda: model.a.weight.fill_(math.nan),
+        lambda: model.a.weight.fill_(0.5),
+    ):
+        with torch.no_grad():
+            change()
+        for _ in range(6):
+            expect(fast, model, X)
+    assert ways[-1] == "_call_bound"
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_a_view_that_negates(executor: str, ways: list[str]) -> None:
+    """Its memory holds the numbers with the other sign."""
+    model = build(Plain)
+    x = torch.complex(torch.zeros(3, 16), X).conj().imag
+    assert x.is_neg()
+    fast = warm(model, executor, "frozen", X.as_strided(x.shape, x.stride(), 0) if x.is_contiguous() else X)
+    for _ in range(3):
+        expect(fast, model, x)
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_a_fork_leaves_the_sessions_of_its_parent(executor: str, ways: list[str]) -> None:
+    model = build(Plain)
+    fast = warm(model, executor, "frozen", X)
+
+    def work() -> bool:
+        ways.clear()
+        for _ in range(3):
+            expect(fast, model, X)
+        return ways == ["__call__", "_call_bound", "_call_bound"]
+
+    in_a_fork(work)
