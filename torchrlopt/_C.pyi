@@ -233,6 +233,14 @@ class BoundCall:
     def __call__(self, values: tuple[Any, ...]) -> Any | None: ...
     def end(self) -> None: ...
 
+def known_call(
+    known: tuple[tuple[Any, ...], ...],
+    free: dict[str, Any],
+    names: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any: ...
+
 MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int
 LEAST_KERNEL_CHANNELS: int

@@ -134,6 +134,7 @@ void bind_memory(py::module_& m);
 void bind_tensors(py::module_& m);
 void bind_modules(py::module_& m);
 void bind_bound_call(py::module_& m);
+void bind_known_call(py::module_& m);
 void bind_kernels(py::module_& m);
 void bind_sequence(py::module_& m);
 void bind_probe(py::module_& m);

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_tensors(m);
   rlopt::bind_modules(m);
   rlopt::bind_bound_call(m);
+  rlopt::bind_known_call(m);
   rlopt::bind_kernels(m);
   rlopt::bind_sequence(m);
   rlopt::bind_probe(m);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/unique.h"
 #include "infer/infer.h"
 
 namespace rlopt {
@@ -311,8 +312,7 @@ class Applier {
     change.changed = edit_.touched();
     const auto keep = [&](std::vector<NodeId>& ids, bool alive) {
       std::erase_if(ids, [&](NodeId id) { return id >= graph_.end_id() || graph.alive(id) != alive; });
-      std::sort(ids.begin(), ids.end());
-      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+      make_unique(ids);
     };
     keep(change.removed, false);
     keep(change.reread, true);

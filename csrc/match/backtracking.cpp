@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/unique.h"
+
 namespace rlopt {
 
 namespace {
@@ -142,8 +144,7 @@ std::vector<NodeId> Matcher::readers(Value value, const PatternLine& line, int p
     const Node& node = graph_.node(use.node);
     if (line.stands_for(node.op) && node.inputs[at(use.slot)] == value) found.push_back(use.node);
   }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
+  make_unique(found);
   return found;
 }
 

@@ -3,22 +3,16 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/unique.h"
 #include "match/apply.h"
 #include "match/backtracking.h"
+#include "match/follow.h"
 
 namespace rlopt {
 
 namespace {
 
-constexpr int kMaxClimb = 70;  // Adds above one another; a family of more members than kMaxMembers is none
-
 size_t at(int index) { return static_cast<size_t>(index); }
-
-template <class T>
-void make_unique(std::vector<T>& items) {
-  std::sort(items.begin(), items.end());
-  items.erase(std::unique(items.begin(), items.end()), items.end());
-}
 
 /// The live ones of some nodes and all that read them.
 std::vector<NodeId> with_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& parts) {
@@ -72,56 +66,6 @@ bool may_conflict(const Graph& graph, const TopologicalOrder& order, const Compi
     }
   }
   return false;
-}
-
-/// A tree of Adds above a node may be the sum that it belongs to.
-void climb(const Graph& graph, const PatternLine& line, std::vector<NodeId>& ids) {
-  for (size_t next = 0; next < ids.size() && next < static_cast<size_t>(kMaxClimb); ++next) {
-    const NodeId id = ids[next];
-    if (next > 0 && graph.uses(id).size() != 1) continue;
-    for (const Use& use : graph.uses(id)) {
-      if (use.node < 0 || !line.stands_for(graph.node(use.node).op)) continue;
-      if (std::find(ids.begin(), ids.end(), use.node) == ids.end()) ids.push_back(use.node);
-    }
-  }
-}
-
-/// Nodes that the last line of a path may stand for when the first stands for `start`.
-std::vector<NodeId> follow(const Graph& graph, const CompiledPattern& pattern, const std::vector<int>& path,
-                           NodeId start) {
-  std::vector<NodeId> ids{start};
-  if (pattern.lines[at(path[0])].is_sum) climb(graph, pattern.lines[at(path[0])], ids);
-  for (size_t i = 1; i < path.size(); ++i) {
-    const PatternLine &from = pattern.lines[at(path[i - 1])], &to = pattern.lines[at(path[i])];
-    std::vector<NodeId> next;
-    const auto add = [&](NodeId id) {
-      if (id >= 0 && to.stands_for(graph.node(id).op)) next.push_back(id);
-    };
-    const auto shares = [](const std::vector<int>& a, const std::vector<int>& b) {
-      return std::any_of(a.begin(), a.end(), [&](int slot) {
-        return slot != Line::kOmitted && std::find(b.begin(), b.end(), slot) != b.end();
-      });
-    };
-    for (const NodeId id : ids) {
-      if (shares(from.outs, to.ins)) {
-        for (const Use& use : graph.uses(id)) add(use.node);
-      } else {
-        const bool is_producer = shares(from.ins, to.outs);
-        for (const Value& input : graph.node(id).inputs) {
-          if (!input.present()) continue;
-          if (is_producer) {
-            add(input.node);
-          } else {
-            for (const Use& use : graph.uses(input.node)) add(use.node);
-          }
-        }
-      }
-    }
-    make_unique(next);
-    if (to.is_sum) climb(graph, to, next);
-    ids = std::move(next);
-  }
-  return ids;
 }
 
 }  // namespace
@@ -343,6 +287,26 @@ void MatchSet::match_ordered(Rematch& rematch) {
   }
 }
 
+std::vector<MatchPtr> MatchSet::of_key(int substitution, const CompiledPattern& pattern,
+                                       const Key& key) const {
+  std::vector<MatchPtr> found;
+  if (!pattern.is_local()) {
+    lists_[at(substitution)].for_each([&](const Located& each) { found.push_back(each.match); });
+    return found;
+  }
+  // Each member reads the tensor by which the family is found. Where that is gone, so are its matches.
+  const Value shared = key[at(pattern.anchor.shared)];
+  if (!graph_.alive(shared.node)) return found;
+  for (const Use& use : graph_.uses(shared.node)) {
+    if (use.node < 0 || at_node_[at(use.node)] == nullptr) continue;
+    for (const MatchPtr& match : *at_node_[at(use.node)]) {
+      if (match->substitution == substitution && key_of(pattern, *match) == key) found.push_back(match);
+    }
+  }
+  make_unique(found);
+  return found;
+}
+
 void MatchSet::match_free(Rematch& rematch) {
   const GraphIndex before_index(rematch.before);
   const auto add_keys = [&](const Graph& graph, const GraphIndex& index, const std::vector<NodeId>& ids) {
@@ -368,11 +332,7 @@ void MatchSet::match_free(Rematch& rematch) {
   for (const auto& [substitution, key] : rematch.keys) {
     const CompiledPattern& pattern = rematch.library.pattern(substitution);
     if (!pattern.is_local() && !key.empty()) continue;  // all of it is matched anew
-    std::vector<MatchPtr> stale;
-    lists_[at(substitution)].for_each([&, &key = key](const Located& each) {
-      if (!pattern.is_local() || key_of(pattern, *each.match) == key) stale.push_back(each.match);
-    });
-    for (const MatchPtr& match : stale) erase(*match);
+    for (const MatchPtr& match : of_key(substitution, pattern, key)) erase(*match);
     Matcher matcher(graph_, rematch.index, rematch.library, substitution);
     std::vector<Match> found;
     if (pattern.is_local()) {

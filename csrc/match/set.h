@@ -54,6 +54,8 @@ class MatchSet {
   MatchPtr add(Match match);
   void insert(Match match);
   void erase(const Match& match);
+  /// The matches whose members share this; all, where the members of a family share no tensor.
+  std::vector<MatchPtr> of_key(int substitution, const CompiledPattern& pattern, const Key& key) const;
   void match_singles(Rematch& rematch);
   void match_ordered(Rematch& rematch);
   void match_free(Rematch& rematch);

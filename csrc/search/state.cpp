@@ -4,16 +4,13 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "core/unique.h"
+
 namespace rlopt {
 
 namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
-
-void make_unique(std::vector<NodeId>& ids) {
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-}
 
 void add(NodeMetrics& sum, const NodeMetrics& metrics, double sign) {
   sum.flops += sign * metrics.flops;

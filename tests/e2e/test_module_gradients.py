@@ -96,6 +96,12 @@ def test_transforms_of_torch_func() -> None:
         close(ours, theirs)
     with torch.no_grad():
         close(torch.func.vmap(fast)(X), torch.func.vmap(model)(X))
+        for _ in range(4):
+            fast(X)
+        several = torch.stack([X, 2 * X, -X])
+        close(torch.func.vmap(fast)(several), torch.func.vmap(model)(several))
+        ours, theirs = (torch.func.functional_call(each, weights, X) for each in (fast, model))
+        close(ours, theirs)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(X, torch.ones_like(X))
         with torch.no_grad():

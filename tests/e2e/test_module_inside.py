@@ -37,14 +37,23 @@ def test_an_optimised_module_inside_another() -> None:
         close(torch.compile(fast, backend="eager", fullgraph=True)(X), model(X))
 
 
-def test_export_and_trace() -> None:
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_export_and_trace(is_warm: bool) -> None:
     model = build(Branches)
     fast = optimise(model, X, **QUICK)
     wanted = model(X).detach()
-    close(torch.export.export(fast, (X,)).module()(X).detach(), wanted)
-    close(torch.export.export(fast, (X,), strict=True).module()(X).detach(), wanted)
-    close(torch.jit.trace(fast, X)(X).detach(), wanted)
-    close(make_fx(fast)(X)(X).detach(), wanted)
+    with torch.set_grad_enabled(not is_warm):
+        for _ in range(4 if is_warm else 0):
+            fast(X)
+        close(torch.export.export(fast, (X,)).module()(X).detach(), wanted)
+        close(torch.export.export(fast, (X,), strict=True).module()(X).detach(), wanted)
+        for traced in (
+            torch.jit.trace(fast, X),
+            make_fx(fast)(X),
+            torch.fx.symbolic_trace(nn.Sequential(fast)),
+        ):
+            close(traced(X).detach(), wanted)
+            close(traced(-X).detach(), model(-X).detach())
 
 
 def test_tensors_without_data_are_left_alone() -> None:

@@ -40,12 +40,15 @@ def is_same(found: Any, given: Any) -> bool:
     return type(found) is int and type(given) is int and found == given
 
 
+def positions(sources: Sequence[str]) -> tuple[int, ...] | None:
+    """The positions of these places; None where one is not a positional argument itself."""
+    found = [_POSITIONAL.fullmatch(source) for source in sources]
+    known = tuple(int(match[1]) for match in found if match is not None)
+    return known if len(known) == len(sources) else None
+
+
 def picker(sources: Sequence[str]) -> Pick:
     """Picks what is in these places, for each of which `value_of` has been asked."""
-    positional = [_POSITIONAL.fullmatch(source) for source in sources]
-    positions = [int(match[1]) for match in positional if match is not None]
-    if len(positions) == len(sources):
-        return lambda args, _: tuple([args[position] for position in positions])
     items = "".join(f"{source}, " for source in sources)
     code = compile(f"lambda L: ({items})", "<places of a call>", "eval")
     pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = eval(code, {"__builtins__": _BUILTINS})

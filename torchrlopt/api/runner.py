@@ -71,6 +71,19 @@ class Runner:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
+        if torch.compiler.is_compiling():  # it sees the model's own operators
+            return self.original.forward(*args, **kwargs)
+        # Tracers, modes and transforms are in the state of the dispatcher, dual numbers among Dynamo's guards.
+        if not (
+            torch.is_grad_enabled() or self._left_alone or self._trial is not None or self.original.training
+        ):
+            result = self._shortcuts.call(args, kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._call_with_care(args, kwargs)
+
+    def _call_with_care(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call that the shortcuts may not be right for."""
         if self.original.training or _is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         if self._left_alone and _kind(args, kwargs) in self._left_alone:
@@ -90,7 +103,7 @@ class Runner:
         finally:
             if records:
                 torch._C._set_grad_enabled(True)
-        if result is not self._shortcuts.missed:
+        if result is not NotImplemented:
             return result
         return self._call_slowly(args, kwargs)
 
@@ -207,8 +220,8 @@ class Runner:
 
 
 def _is_traced() -> bool:
-    """Whether another compiler or tracer looks on: it sees the model's own operators."""
-    return torch.compiler.is_compiling() or torch._C._is_tracing() or is_fx_symbolic_tracing()
+    """Whether a tracer looks on: it sees the model's own operators."""
+    return torch._C._is_tracing() or is_fx_symbolic_tracing()
 
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import operator
 import threading
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from torchrlopt import _C
 from torchrlopt.api import results
-from torchrlopt.api.places import is_same, picker, value_of
+from torchrlopt.api.places import Pick, is_same, picker, positions, value_of
 from torchrlopt.api.watch import Watched, watched
 from torchrlopt.capture import guards
 from torchrlopt.capture.aot import Setting
@@ -110,30 +111,31 @@ def recording() -> Iterator[Calls]:
         _RECORDING.graphs, RECORDING.calls = before
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Shortcut:
-    """One way past Dynamo.
+class _Shortcut(NamedTuple):
+    """One way past Dynamo. `_C.known_call` knows the fields up to `result` by their order.
 
     Attributes:
-        guards: Dynamo's, all of them.
-        check: those that nobody else looks after.
+        wrapper: of Dynamo's guards, which tells whether they are in force.
+        check: those of the guards that nobody else looks after.
         state: of the dispatcher, for which `check` is.
+        hold: whether attributes are what the code of the call would set; None where it sets none.
+        pick: positions of what the call brings along; a function where it is not all positional.
         run: the compiled graph, or what AOTAutograd calls for it, of what the call brings along; None where
             the model is not as it was.
-        settings: attributes that the code of the call would set; they have to be that already.
-        kept: what `run` does not hold, where nobody asks for changes.
-        pick: what the call brings along.
         result: what the call returns, of the outputs of the graph.
+        guards: Dynamo's, all of them.
+        kept: what `run` does not hold, where nobody asks for changes.
     """
 
-    guards: Guards
+    wrapper: Any
     check: Callable[[Mapping[str, Any]], bool]
     state: State
+    hold: Callable[[Mapping[str, Any]], bool] | None
+    pick: Pick | tuple[int, ...]
     run: BoundGraph
-    settings: Sequence[Setting]
-    kept: tuple[Any, ...]
-    pick: Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]
     result: Callable[[Sequence[Any]], Any]
+    guards: Guards
+    kept: tuple[Any, ...]
 
 
 class Shortcuts:
@@ -144,12 +146,7 @@ class Shortcuts:
         model: what it calls.
         name: an expression for the model over the free variables of the function, which are in `L`.
         is_frozen: whether the model is not looked at.
-
-    Attributes:
-        missed: instead of a result: the call has to go through Dynamo.
     """
-
-    missed: Any = object()
 
     def __init__(
         self, function: Callable[..., Any], model: torch.nn.Module, name: str, is_frozen: bool
@@ -169,26 +166,19 @@ class Shortcuts:
         self._known = ()
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The result of a call, or `missed`. Gradients are not recorded around it."""
-        if not self._known or not guards.is_compiling_as_usual():
-            return self.missed
-        scope = {**self._free, "args": args, "kwargs": kwargs}
-        state = guards.dispatch_state()
-        for known in self._known:
-            if state != known.state or not known.guards.is_in_force or not known.check(scope):
-                continue
-            if known.settings and not self._hold(known.settings, scope):
-                continue
-            outputs = known.run(known.pick(args, kwargs))
-            if outputs is None:  # the model has changed
-                self._known = ()
-                self._wait()
-                return self.missed
-            return known.result(outputs)
-        return self.missed
+        """The result of a call; NotImplemented where it has to go through Dynamo.
+
+        Gradients are not recorded around it.
+        """
+        found = _C.known_call(self._known, self._free, guards.STANCES, args, kwargs)
+        if found is not ...:
+            return found
+        self._known = ()
+        self._wait()
+        return NotImplemented
 
     def _hold(self, settings: Sequence[Setting], scope: Mapping[str, Any]) -> bool:
-        return all(setting.holds(scope, self._function.__globals__) for setting in settings)
+        return _hold(settings, self._function.__globals__, scope)
 
     def _wait(self) -> None:
         """Learn of later calls: of what changes often, or cannot be learned of, not each time."""
@@ -257,6 +247,8 @@ class Shortcuts:
         if model is None and not self._is_frozen:
             raise _NotLearnedError("the model cannot be watched in this Python or this PyTorch")
         state = guards.dispatch_state()
+        if state is None:
+            raise _NotLearnedError("the state of the dispatcher cannot be read in this PyTorch")
         found = guards.guards_of(self._function, scope, graph)
         if found is None or not found.are_those(asked):
             raise _NotLearnedError("the model has changed meanwhile")
@@ -278,18 +270,29 @@ class Shortcuts:
             if compiled is None
             else BoundCompiled(compiled, template, varying, watch)
         )
+        brought = [place for place in places if place is not None]
+        at = positions(brought)
+        hold = (
+            functools.partial(_hold, graph.settings, self._function.__globals__) if graph.settings else None
+        )
         return _Shortcut(
-            guards=found,
+            wrapper=found.wrapper,
             check=check,
             state=state,
+            hold=hold,
             run=run,
-            settings=graph.settings,
+            guards=found,
             kept=tuple(each for each, place in zip(inputs, places, strict=True) if place is None)
             if self._is_frozen
             else (),
-            pick=picker([place for place in places if place is not None]),
+            pick=picker(brought) if at is None else at,
             result=result,
         )
+
+
+def _hold(settings: Sequence[Setting], names: dict[str, Any], scope: Mapping[str, Any]) -> bool:
+    """Whether attributes are what the code of a call would set, with these globals."""
+    return all(setting.holds(scope, names) for setting in settings)
 
 
 def _places(

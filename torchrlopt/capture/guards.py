@@ -25,7 +25,10 @@ _PLAIN = frozenset(
 """Guards on one object alone: its class, itself, its value, what it holds, the facts of a tensor. The last is
 on hints for compilations to come."""
 
-State = bytes | tuple[int, int]
+State = bytes
+
+STANCES = vars(eval_frame)
+"""Where Dynamo keeps what `torch.compiler.set_stance` has set, for `_C.known_call`."""
 
 
 class Guards:
@@ -37,7 +40,7 @@ class Guards:
     """
 
     def __init__(self, wrapper: Any, functions: Sequence[Any]) -> None:
-        self._wrapper = wrapper  # its root has to live as long as what is cloned from it
+        self.wrapper = wrapper  # its root has to live as long as what is cloned from it
         self._functions = functions
 
     def are_of(self, function: Callable[..., Any]) -> bool:
@@ -47,22 +50,22 @@ class Guards:
     @property
     def is_in_force(self) -> bool:
         """Whether Dynamo still goes by them: not after a reset, nor where an object of theirs has died."""
-        return self._wrapper.cache_entry is not None
+        return self.wrapper.cache_entry is not None
 
     def hold(self, scope: Mapping[str, Any]) -> bool:
         """Whether all of them hold for the arguments and free variables of a call."""
-        return bool(self._wrapper.root.check(scope))
+        return bool(self.wrapper.root.check(scope))
 
     def sources(self) -> frozenset[str]:
         """What they are on, as Python expressions; nothing where this torch does not tell."""
         try:
-            return frozenset(node.get_source() for node in _nodes(self._wrapper.root))
+            return frozenset(node.get_source() for node in _nodes(self.wrapper.root))
         except (AttributeError, TypeError):
             return frozenset()
 
     def are_those(self, other: Guards) -> bool:
         """Whether these are the same ones."""
-        return self._wrapper is other._wrapper
+        return self.wrapper is other.wrapper
 
     def without(self, known: Collection[str]) -> Callable[[Mapping[str, Any]], bool] | None:
         """A check of all but the guards on values that are known to be unchanged; None where there is none.
@@ -71,7 +74,7 @@ class Guards:
             known: these values, as Python expressions over arguments and free variables. A guard stays where
                 it is about more than one value, or about a part of a value that is not among them.
         """
-        root = self._wrapper.root
+        root = self.wrapper.root
         try:
             kept = {node.get_source() for node in _nodes(root) if not _is_plain(node, known)}
             # What leads to a guard that stays has to stay itself.
@@ -131,13 +134,13 @@ def sources_of(gm: torch.fx.GraphModule) -> list[str] | None:
     return sources
 
 
-def dispatch_state() -> State:
-    """What of this thread decides which kernels run: inference mode, tracers, modes and so on."""
-    if _is_state_readable():
-        keys = _C.dispatch_keys()
-        if keys is not None:
-            return keys
-    return _told_state()
+def dispatch_state() -> State | None:
+    """What of this thread decides which kernels run: inference mode, tracers, modes and so on.
+
+    Returns:
+        None where C++ cannot see it in this PyTorch.
+    """
+    return _C.dispatch_keys() if _is_state_readable() else None
 
 
 def _told_state() -> tuple[int, int]:

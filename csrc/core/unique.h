@@ -1,0 +1,15 @@
+// Items sorted, each once.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace rlopt {
+
+template <class T>
+void make_unique(std::vector<T>& items) {
+  std::sort(items.begin(), items.end());
+  items.erase(std::unique(items.begin(), items.end()), items.end());
+}
+
+}  // namespace rlopt
