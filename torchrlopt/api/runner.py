@@ -73,7 +73,7 @@ class Runner:
         """Compute what the original's `forward` computes."""
         if torch.compiler.is_compiling():  # it sees the model's own operators
             return self.original.forward(*args, **kwargs)
-        # Tracers, modes and transforms are in the state of the dispatcher, dual numbers among Dynamo's guards.
+        # Tracers, modes and transforms are in the state of the dispatcher, dual numbers in the guards.
         if not (
             torch.is_grad_enabled() or self._left_alone or self._trial is not None or self.original.training
         ):
