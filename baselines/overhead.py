@@ -1,4 +1,4 @@
-"""What a call costs beyond the executor: guards, wrappers, and the look at the weights.
+"""What a call costs beyond the executor: guards, wrappers, and the look at weights and inputs.
 
 The model is a chain of linears of width 4: there is next to nothing to compute, so what is around the graph
 shows. With `--models` they are models of the suite. `python -m baselines.overhead --help`.
@@ -23,8 +23,10 @@ from baselines.shared.arguments import CsvFile, choose, numbers
 from torchrlopt.api.shortcut import recording
 from torchrlopt.capture.trace import isolated
 from torchrlopt.executors.eager.executor import EagerCallable
+from torchrlopt.executors.onnx_runtimes.session_call import SessionCallable
 
 CSV_COLUMNS = (
+    "executor",
     "model",
     "weights",
     "way",
@@ -35,11 +37,12 @@ CSV_COLUMNS = (
 )
 #: How the model is called.
 WAYS = ("check", "frozen", "compile_check", "compile_frozen", "aot_eager", "eager")
+EXECUTORS = ("eager", "onnxruntime", "openvino")
 #: Of the models of the suite, whose calls are long.
 MODEL_WAYS = ("check", "frozen")
 CHAIN = "linears"
 _OPTIONS: Mapping[str, Any] = {
-    "executor": "eager", "searcher": "none", "measure": False, "min_gain": -10.0, "cache": False,
+    "searcher": "none", "measure": False, "min_gain": -10.0, "cache": False,
     "on_error": "raise",
 }  # fmt: skip
 _WIDTH, _BATCH = 4, 2
@@ -57,6 +60,9 @@ def main(
     models: Annotated[
         str, typer.Option(help="Models of the suite instead, separated by commas; in check and frozen only.")
     ] = "",
+    executors: Annotated[
+        str, typer.Option(help="Executors, separated by commas, or 'all'; a runtime has to be installed.")
+    ] = "eager",
     calls: Annotated[int, typer.Option(min=_BLOCK, help="Calls of each way.")] = 300,
     csv: CsvFile = None,
 ) -> None:
@@ -70,6 +76,7 @@ def main(
     Example: python -m baselines.overhead --models squeezenet1_1,moe_loop --calls 40
     """
     named = choose(models, NAMES, "model") if models else []
+    chosen = choose(executors, EXECUTORS, "executor")
     sizes = numbers(weights, int, "numbers of weights", 2, 100_000)
     if any(size % 2 for size in sizes):
         raise typer.BadParameter("a linear has two weights: numbers of weights are even")
@@ -77,10 +84,12 @@ def main(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        if named:
-            found = [each for name in named for each in measure(name, *build(name), MODEL_WAYS, calls, 1)]
-        else:
-            found = [each for size in sizes for each in measure(CHAIN, *_chain(size), WAYS, calls, _BLOCK)]
+        found: list[Overhead] = []
+        for executor in chosen:
+            for name in named:
+                found += measure(executor, name, *build(name), MODEL_WAYS, calls, 1)
+            for size in sizes if not named else ():
+                found += measure(executor, CHAIN, *_chain(size), WAYS, calls, _BLOCK)
     finally:
         torch.set_num_threads(threads)
     console.print(render(found))
@@ -93,6 +102,7 @@ class Overhead:
     """Times of one way of calling one model, in microseconds.
 
     Attributes:
+        executor: its name.
         model: its name.
         weights: how many it has.
         way: one of `WAYS`.
@@ -100,6 +110,7 @@ class Overhead:
         beyond: of each call without the executor in it; empty where none of ours is called.
     """
 
+    executor: str
     model: str
     weights: int
     way: str
@@ -110,7 +121,7 @@ class Overhead:
         """In the order of `CSV_COLUMNS`."""
         times = (self.call, self.beyond)
         figures = (f"{of(each):.1f}" if each else "" for each in times for of in _OF)
-        return (self.model, self.weights, self.way, *figures)
+        return (self.executor, self.model, self.weights, self.way, *figures)
 
 
 def _chain(num_weights: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
@@ -121,11 +132,18 @@ def _chain(num_weights: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 
 
 def measure(
-    name: str, model: torch.nn.Module, args: tuple[Any, ...], ways: Sequence[str], num_calls: int, block: int
+    executor: str,
+    name: str,
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    ways: Sequence[str],
+    num_calls: int,
+    block: int,
 ) -> list[Overhead]:
     """Time some ways of calling one model, in turns.
 
     Args:
+        executor: of ours.
         name: of the model.
         model: in eval mode.
         args: of its calls.
@@ -135,8 +153,8 @@ def measure(
     """
     num_weights = len([*model.parameters(), *model.buffers()])
     with torch.no_grad():
-        made = {way: _made(way, model, args) for way in ways}
-        found = {way: Overhead(name, num_weights, way, [], []) for way in ways}
+        made = {way: _made(executor, way, model, args) for way in ways}
+        found = {way: Overhead(executor, name, num_weights, way, [], []) for way in ways}
         for _ in range(-(-num_calls // block)):
             for way, (call, clock) in made.items():
                 for _ in range(block):
@@ -149,16 +167,18 @@ def measure(
     return list(found.values())
 
 
-def _made(way: str, model: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Call, _Clock | None]:
+def _made(
+    executor: str, way: str, model: torch.nn.Module, args: tuple[Any, ...]
+) -> tuple[Call, _Clock | None]:
     """A call of the model in one way, and what knows how long the executor took in it."""
     if way == "eager":
         return lambda: model(*args), None
     if way == "aot_eager":
         fast: Callable[..., Any] = torch.compile(isolated(model), backend=way)
     elif way in ("check", "frozen"):
-        fast = torchrlopt.optimise(model, weights=way, **_OPTIONS)
+        fast = torchrlopt.optimise(model, executor=executor, weights=way, **_OPTIONS)
     else:
-        options = {**_OPTIONS, "weights": way.removeprefix("compile_")}
+        options = {**_OPTIONS, "executor": executor, "weights": way.removeprefix("compile_")}
         fast = torch.compile(isolated(model), backend="rlopt", options=options)
     for _ in range(2):  # the first call compiles, the next is learned of
         fast(*args)
@@ -184,26 +204,37 @@ class _Clock:
             call()
         ((compiled, _, _),) = calls.compiled
         lowered = compiled.lowered
-        assert isinstance(lowered, EagerCallable)
-        self._run = lowered._run
-        lowered._run = self  # before later calls are bound to it
+        if isinstance(lowered, EagerCallable):
+            lowered._run = self._timed(lowered._run)  # before later calls are bound to it
+            return
+        assert isinstance(lowered, SessionCallable)
+        opener = lowered._opener
+        lowered._opener = lambda *args: self._timed(opener(*args))
+        lowered.leave_sessions()
 
-    def __call__(self, *operands: Any) -> Any:
-        start = time.perf_counter_ns()
-        outputs = self._run(*operands)
-        self.spent_ns = time.perf_counter_ns() - start
-        return outputs
+    def _timed(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*operands: Any) -> Any:
+            start = time.perf_counter_ns()
+            outputs = run(*operands)
+            self.spent_ns = time.perf_counter_ns() - start
+            return outputs
+
+        return timed
 
 
 def render(found: Sequence[Overhead]) -> Table:
     """A row for each way and model."""
     columns = ("call", "median", "beyond the executor", "median")
     made = terminal.table(
-        "Calls in one thread, least and median, in microseconds", ["model", "weights", "way"], columns
+        "Calls in one thread, least and median, in microseconds",
+        ["executor", "model", "weights", "way"],
+        columns,
     )
     for each in found:
         figures = [of(times) for times in (each.call, each.beyond) if times for of in _OF]
-        made.add_row(each.model, str(each.weights), each.way, *(f"{figure:.0f}" for figure in figures))
+        made.add_row(
+            each.executor, each.model, str(each.weights), each.way, *(f"{figure:.0f}" for figure in figures)
+        )
     return made
 
 

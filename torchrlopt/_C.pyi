@@ -238,8 +238,8 @@ def known_call(
     free: dict[str, Any],
     names: dict[str, Any],
     args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any: ...
+    kwargs: dict[str, Any],
+) -> Any: ...  # NotImplemented where there is none like it, Ellipsis where the model has changed
 
 MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int

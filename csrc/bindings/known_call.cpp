@@ -13,14 +13,14 @@ namespace {
 
 /// The fields of `_Shortcut`, in order.
 struct Fields {
-  PyObject *wrapper, *check, *state, *hold, *pick, *run, *result;
+  PyObject *wrapper, *check, *state, *are_set, *pick, *run, *result;
 
   explicit Fields(const py::handle& known) {
     constexpr Py_ssize_t kNumFields = 7;
     if (!PyTuple_Check(known.ptr()) || PyTuple_GET_SIZE(known.ptr()) < kNumFields)
       throw py::type_error("a known call has seven fields");
     Py_ssize_t next = 0;
-    for (PyObject** field : {&wrapper, &check, &state, &hold, &pick, &run, &result})
+    for (PyObject** field : {&wrapper, &check, &state, &are_set, &pick, &run, &result})
       *field = PyTuple_GET_ITEM(known.ptr(), next++);
   }
 };
@@ -102,7 +102,8 @@ py::object known_call(const py::tuple& known, const py::dict& free, const py::di
         throw py::error_already_set();
     }
     if (!is_true(owned(PyObject_CallOneArg(fields.check, scope.ptr())))) continue;
-    if (fields.hold != Py_None && !is_true(owned(PyObject_CallOneArg(fields.hold, scope.ptr())))) continue;
+    if (fields.are_set != Py_None && !is_true(owned(PyObject_CallOneArg(fields.are_set, scope.ptr()))))
+      continue;
     const py::object values = picked(fields.pick, args, kwargs);
     const py::object outputs = owned(PyObject_CallOneArg(fields.run, values.ptr()));
     if (outputs.is_none()) return py::reinterpret_borrow<py::object>(Py_Ellipsis);

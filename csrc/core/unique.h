@@ -7,7 +7,7 @@
 namespace rlopt {
 
 template <class T>
-void make_unique(std::vector<T>& items) {
+void sort_unique(std::vector<T>& items) {
   std::sort(items.begin(), items.end());
   items.erase(std::unique(items.begin(), items.end()), items.end());
 }

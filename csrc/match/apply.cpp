@@ -312,7 +312,7 @@ class Applier {
     change.changed = edit_.touched();
     const auto keep = [&](std::vector<NodeId>& ids, bool alive) {
       std::erase_if(ids, [&](NodeId id) { return id >= graph_.end_id() || graph.alive(id) != alive; });
-      make_unique(ids);
+      sort_unique(ids);
     };
     keep(change.removed, false);
     keep(change.reread, true);

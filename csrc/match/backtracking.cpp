@@ -144,7 +144,7 @@ std::vector<NodeId> Matcher::readers(Value value, const PatternLine& line, int p
     const Node& node = graph_.node(use.node);
     if (line.stands_for(node.op) && node.inputs[at(use.slot)] == value) found.push_back(use.node);
   }
-  make_unique(found);
+  sort_unique(found);
   return found;
 }
 

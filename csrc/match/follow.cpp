@@ -56,7 +56,7 @@ std::vector<NodeId> follow(const Graph& graph, const CompiledPattern& pattern, c
         }
       }
     }
-    make_unique(next);
+    sort_unique(next);
     if (to.is_sum) climb(graph, to, next);
     ids = std::move(next);
   }

@@ -26,7 +26,7 @@ std::vector<NodeId> with_readers(const Graph& graph, const std::vector<std::vect
       }
     }
   }
-  make_unique(all);
+  sort_unique(all);
   return all;
 }
 
@@ -98,7 +98,7 @@ MatchSet::MatchSet(Graph graph, const Library& library)
   for (std::vector<MatchPtr>& each : at_node) {
     at_node_.push_back(each.empty() ? nullptr : std::make_shared<std::vector<MatchPtr>>(std::move(each)));
   }
-  make_unique(conflicts_);
+  sort_unique(conflicts_);
 }
 
 const Located& MatchSet::located(int substitution, int location) const {
@@ -184,7 +184,7 @@ void MatchSet::update(Graph next, const Change& change, const Library& library) 
   rematch.former_seeds = with_readers(before, {change.removed, change.changed});
   std::copy_if(rematch.seeds.begin(), rematch.seeds.end(), std::back_inserter(rematch.former_seeds),
                [&](NodeId id) { return before.alive(id); });
-  make_unique(rematch.former_seeds);
+  sort_unique(rematch.former_seeds);
 
   std::vector<MatchPtr> stale;
   const auto collect = [&](const std::vector<NodeId>& ids, bool only_counting) {
@@ -197,7 +197,7 @@ void MatchSet::update(Graph next, const Change& change, const Library& library) 
   };
   collect(rematch.former_seeds, false);
   if (library.counts_uses()) collect(rematch.wide_seeds, true);
-  make_unique(stale);
+  sort_unique(stale);
   for (const MatchPtr& match : stale) {
     const CompiledPattern& pattern = library.pattern(match->substitution);
     if (pattern.mode == CompiledPattern::Mode::OrderedFamily) {
@@ -262,7 +262,7 @@ void MatchSet::match_singles(Rematch& rematch) {
 }
 
 void MatchSet::match_ordered(Rematch& rematch) {
-  make_unique(rematch.starts);
+  sort_unique(rematch.starts);
   for (size_t i = 0; i < rematch.starts.size();) {
     const int substitution = rematch.starts[i].first;
     const CompiledPattern& pattern = rematch.library.pattern(substitution);
@@ -290,10 +290,6 @@ void MatchSet::match_ordered(Rematch& rematch) {
 std::vector<MatchPtr> MatchSet::of_key(int substitution, const CompiledPattern& pattern,
                                        const Key& key) const {
   std::vector<MatchPtr> found;
-  if (!pattern.is_local()) {
-    lists_[at(substitution)].for_each([&](const Located& each) { found.push_back(each.match); });
-    return found;
-  }
   // Each member reads the tensor by which the family is found. Where that is gone, so are its matches.
   const Value shared = key[at(pattern.anchor.shared)];
   if (!graph_.alive(shared.node)) return found;
@@ -303,7 +299,7 @@ std::vector<MatchPtr> MatchSet::of_key(int substitution, const CompiledPattern& 
       if (match->substitution == substitution && key_of(pattern, *match) == key) found.push_back(match);
     }
   }
-  make_unique(found);
+  sort_unique(found);
   return found;
 }
 
@@ -328,11 +324,17 @@ void MatchSet::match_free(Rematch& rematch) {
   for (int i = 0; i < static_cast<int>(lists_.size()); ++i) {
     if (!rematch.library.pattern(i).is_local()) rematch.keys.emplace_back(i, Key{});
   }
-  make_unique(rematch.keys);
+  sort_unique(rematch.keys);
   for (const auto& [substitution, key] : rematch.keys) {
     const CompiledPattern& pattern = rematch.library.pattern(substitution);
     if (!pattern.is_local() && !key.empty()) continue;  // all of it is matched anew
-    for (const MatchPtr& match : of_key(substitution, pattern, key)) erase(*match);
+    std::vector<MatchPtr> stale;
+    if (pattern.is_local()) {
+      stale = of_key(substitution, pattern, key);
+    } else {
+      lists_[at(substitution)].for_each([&](const Located& each) { stale.push_back(each.match); });
+    }
+    for (const MatchPtr& match : stale) erase(*match);
     Matcher matcher(graph_, rematch.index, rematch.library, substitution);
     std::vector<Match> found;
     if (pattern.is_local()) {
@@ -347,7 +349,7 @@ void MatchSet::match_free(Rematch& rematch) {
     });
     for (Key& each : matcher.take_conflicts()) conflicts_.emplace_back(substitution, std::move(each));
   }
-  make_unique(conflicts_);
+  sort_unique(conflicts_);
 }
 
 }  // namespace rlopt

@@ -54,7 +54,8 @@ class MatchSet {
   MatchPtr add(Match match);
   void insert(Match match);
   void erase(const Match& match);
-  /// The matches whose members share this; all, where the members of a family share no tensor.
+  /// The matches of a local family whose members share this. They are looked for among the readers in this
+  /// graph: those of nodes that a step has removed or changed have to be erased before.
   std::vector<MatchPtr> of_key(int substitution, const CompiledPattern& pattern, const Key& key) const;
   void match_singles(Rematch& rematch);
   void match_ordered(Rematch& rematch);

@@ -44,7 +44,7 @@ std::vector<NodeId> repriced(const Graph& after, const Change& change, const Cos
       if (use.node >= 0) ids.push_back(use.node);
     }
   }
-  make_unique(ids);
+  sort_unique(ids);
   std::erase_if(ids,
                 [&](NodeId id) { return std::binary_search(change.added.begin(), change.added.end(), id); });
   return ids;
@@ -230,8 +230,8 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
       if (input.present() && !is_free(before.node(input.node))) reads.push_back(input.node);
     }
   }
-  make_unique(watched);
-  make_unique(reads);
+  sort_unique(watched);
+  sort_unique(reads);
   watch(watchers_, watched, match);
   watch(read_watchers_, reads, match);
   matches_.set_evaluation(*match, std::move(result));

@@ -86,10 +86,10 @@ def test_calls_are_right(executor: str, weights: str, ways: list[str]) -> None:
         expect(fast, model, *args)
     assert ways == ["_call_bound"] * 2
     expect(fast, model, X.clone().requires_grad_(), at)
-    ways.clear()
     with torch.inference_mode():
-        for _ in range(3):
+        for _ in range(4):
             expect(fast, model, X, at)
+    assert ways[-1] == "_call_bound"
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -119,9 +119,10 @@ def test_weights_that_change_get_a_session_of_their_own(executor: str, ways: lis
     ):
         with torch.no_grad():
             change()
+            is_plain = not model.a.weight.isnan().any()
         for _ in range(6):
             expect(fast, model, X)
-    assert ways[-1] == "_call_bound"
+        assert ways[-1] == ("_call_bound" if is_plain else "__call__")
 
 
 @pytest.mark.parametrize("executor", RUNTIMES)
@@ -130,9 +131,11 @@ def test_a_view_that_negates(executor: str, ways: list[str]) -> None:
     model = build(Plain)
     x = torch.complex(torch.zeros(3, 16), X).conj().imag
     assert x.is_neg()
-    fast = warm(model, executor, "frozen", X.as_strided(x.shape, x.stride(), 0) if x.is_contiguous() else X)
-    for _ in range(3):
-        expect(fast, model, x)
+    fast = warm(model, executor, "frozen", x)
+    ways.clear()
+    expect(fast, model, x)
+    expect(fast, model, x * 2)
+    assert ways[0] == "_call_bound"
 
 
 @pytest.mark.parametrize("executor", RUNTIMES)

@@ -96,12 +96,6 @@ def test_transforms_of_torch_func() -> None:
         close(ours, theirs)
     with torch.no_grad():
         close(torch.func.vmap(fast)(X), torch.func.vmap(model)(X))
-        for _ in range(4):
-            fast(X)
-        several = torch.stack([X, 2 * X, -X])
-        close(torch.func.vmap(fast)(several), torch.func.vmap(model)(several))
-        ours, theirs = (torch.func.functional_call(each, weights, X) for each in (fast, model))
-        close(ours, theirs)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(X, torch.ones_like(X))
         with torch.no_grad():
@@ -109,6 +103,32 @@ def test_transforms_of_torch_func() -> None:
         assert theirs is not None
         close(ours, theirs)
     close(fast(X), model(X).detach())
+
+
+@pytest.mark.parametrize("weights", ["check", "frozen"])
+def test_calls_that_are_known_see_transforms(weights: str) -> None:
+    """Without gradients a call that is like a known one is asked for little else."""
+    model = nn.Sequential(build(Branches), nn.Dropout(0.9)).eval()
+    fast = optimise(model, X, **{**QUICK, "weights": weights})
+    shortcuts: Any = fast._torchrlopt_runner._shortcuts
+    several = torch.stack([X, 2 * X, -X])
+    with torch.no_grad():
+        for _ in range(4):
+            fast(X)
+        assert len(shortcuts._known) == 1
+        close(torch.func.vmap(fast)(several), torch.func.vmap(model)(several))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(X, torch.ones_like(X))
+            ours, theirs = (forward_ad.unpack_dual(each(dual)).tangent for each in (fast, model))
+            assert theirs is not None
+            close(ours, theirs)
+        with torch.enable_grad():
+            assert fast(X.clone().requires_grad_()).requires_grad
+        assert len(shortcuts._known) == 1
+        fast.train()
+        assert (fast(X) == 0).float().mean() > 0.5
+        fast.eval()
+        close(fast(X), model(X))
 
 
 def test_training_records_gradients_of_weights() -> None:

@@ -56,6 +56,29 @@ def test_export_and_trace(is_warm: bool) -> None:
             close(traced(-X).detach(), model(-X).detach())
 
 
+def test_a_known_call_is_told_of_a_trace() -> None:
+    """Also where what is traced is no argument of it."""
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = optimise(build(Branches), X, **QUICK)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.inner(X).sum()
+
+    outer = Outer().eval()
+    with torch.no_grad():
+        for _ in range(4):
+            outer.inner(X)
+        runner: Any = outer.inner._torchrlopt_runner
+        assert runner._shortcuts._known
+        traced = torch.fx.symbolic_trace(outer)
+        close(traced(X), outer(X))
+        outer.inner.a.weight.mul_(2)
+        close(traced(X), outer(X))
+
+
 def test_tensors_without_data_are_left_alone() -> None:
     model = build(Branches)
     fast = optimise(model, **QUICK)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
-from collections.abc import Callable
+import weakref
 from typing import Any
 
 import pytest
 import torch
 
-from torchrlopt import _C
+from torchrlopt import _C, optimise
+from torchrlopt.api import shortcut
 from torchrlopt.capture import guards
 
 STATE = guards.dispatch_state()
@@ -19,18 +21,21 @@ AS_USUAL = {"_stance": types.SimpleNamespace(stance="default", backend=None)}
 pytestmark = pytest.mark.skipif(STATE is None, reason="the state of the dispatcher cannot be read")
 
 
-def known(
-    *,
-    in_force: bool = True,
-    check: Callable[..., Any] = lambda scope: True,
-    state: Any = STATE,
-    hold: Any = None,
-    pick: Any = (0,),
-    run: Callable[..., Any] = lambda values: list(values),
-    result: Callable[..., Any] = tuple,
-) -> tuple[Any, ...]:
-    wrapper = types.SimpleNamespace(cache_entry=object() if in_force else None)
-    return (wrapper, check, state, hold, pick, run, result)
+def known(**fields: Any) -> shortcut._Shortcut:
+    """A known call that any other is like, but for these fields."""
+    wrapper = types.SimpleNamespace(cache_entry=object() if fields.pop("in_force", True) else None)
+    plain: dict[str, Any] = {
+        "wrapper": wrapper,
+        "check": lambda _: True,
+        "state": STATE,
+        "are_set": None,
+        "pick": (0,),
+        "run": list,
+        "result": tuple,
+        "guards": None,
+        "kept": (),
+    }
+    return shortcut._Shortcut(**{**plain, **fields})
 
 
 def call(*entries: Any, args: Any = (1,), kwargs: Any = None, free: Any = None, names: Any = AS_USUAL) -> Any:
@@ -41,15 +46,16 @@ def test_the_first_one_that_it_is_like_answers() -> None:
     assert call(known(check=lambda _: False), known(result=sum), known(), args=(5,)) == 5
     assert call() is NotImplemented
     assert (
-        call(known(check=lambda _: 0), known(in_force=False), known(hold=lambda _: False)) is NotImplemented
+        call(known(check=lambda _: 0), known(in_force=False), known(are_set=lambda _: False))
+        is NotImplemented
     )
-    assert call(known(hold=lambda _: True)) == (1,)
+    assert call(known(are_set=lambda _: True)) == (1,)
 
 
 def test_checks_see_arguments_and_free_variables() -> None:
     seen: list[dict[str, Any]] = []
     free = {"model": 3}
-    entry = known(check=lambda scope: not seen.append(dict(scope)), hold=seen.append)
+    entry = known(check=lambda scope: not seen.append(dict(scope)), are_set=seen.append)
     assert call(entry, args=(1, 2), kwargs={"a": 4}, free=free) is NotImplemented
     assert seen == [{"model": 3, "args": (1, 2), "kwargs": {"a": 4}}] * 2
     assert free == {"model": 3}
@@ -84,16 +90,20 @@ def test_another_stance_is_told(names: dict[str, Any]) -> None:
 
 
 def test_dynamo_has_its_stance_where_it_is_looked_for() -> None:
-    assert call(known(), names=guards.STANCES) == (1,)
-    with torch.compiler.set_stance("force_eager"):
-        assert call(known(), names=guards.STANCES) is NotImplemented
+    for stance in ("default", "force_eager", "eager_on_recompile", "fail_on_recompile"):
+        with torch.compiler.set_stance(stance):
+            is_taken = call(known(), names=guards.EVAL_FRAME) == (1,)
+            assert is_taken == guards.is_compiling_as_usual() == (stance == "default"), stance
+    with torch.compiler.set_stance("default", force_backend="eager"):
+        assert call(known(), names=guards.EVAL_FRAME) is NotImplemented
+        assert not guards.is_compiling_as_usual()
 
 
 def test_a_model_that_has_changed_is_told() -> None:
     assert call(known(run=lambda _: None), known()) is ...
 
 
-@pytest.mark.parametrize("place", ["check", "hold", "pick", "run", "result"])
+@pytest.mark.parametrize("place", ["check", "are_set", "pick", "run", "result"])
 def test_errors_are_raised_as_they_are(place: str) -> None:
     def fail(*_: Any) -> Any:
         raise KeyError("as it is")
@@ -120,6 +130,37 @@ def test_no_reference_is_lost_or_kept() -> None:
     assert all(abs(now - then) < 50 for now, then in zip(after, before, strict=True))
 
 
-def test_what_a_call_lets_go_of_is_alive_until_its_end() -> None:
-    entries = [known(run=lambda values: entries.clear() or [*values, 2])]
-    assert call(*entries) == (1, 2)
+def test_what_is_forgotten_meanwhile_lives_until_the_call_ends() -> None:
+    def run(values: tuple[int, ...]) -> list[int]:
+        shortcuts.forget()
+        gc.collect()
+        return [*values, 2]
+
+    def forward(x: Any) -> Any:
+        return model(x)
+
+    model = torch.nn.ReLU()
+    shortcuts = shortcut.Shortcuts(forward, model, "L['model']", is_frozen=True)
+    shortcuts._known = (known(run=run),)
+    living = weakref.ref(run)
+    del run
+    assert shortcuts.call((1,), {}) == (1, 2)
+    assert living() is None
+    assert shortcuts.call((1,), {}) is NotImplemented
+
+
+def test_a_call_that_is_not_known_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    plain = shortcut.Shortcuts.call
+
+    def call(self: shortcut.Shortcuts, args: Any, kwargs: Any) -> Any:
+        asked.append(torch.is_grad_enabled())
+        return plain(self, args, kwargs)
+
+    monkeypatch.setattr(shortcut.Shortcuts, "call", call)
+    fast = optimise(torch.nn.Linear(4, 4).eval(), measure=False, cache=False)
+    for is_on in (False, True):
+        asked.clear()
+        with torch.set_grad_enabled(is_on):
+            fast(torch.ones(2 + is_on, 4))
+        assert asked == [False]

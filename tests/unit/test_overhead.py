@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from baselines import overhead
 from baselines.overhead import Overhead
+from tests.e2e.models import RUNTIMES
 
 app = typer.Typer()
 app.command()(overhead.main)
@@ -45,11 +46,24 @@ def test_a_model_of_the_suite() -> None:
     assert result.output.count("moe_loop") == len(overhead.MODEL_WAYS)
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_sessions(executor: str, tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    options = ["--models", "ensemble_mlp", "--executors", executor, "--calls", "20", "--csv", str(file)]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [(row["executor"], row["way"]) for row in rows] == [(executor, way) for way in overhead.MODEL_WAYS]
+    assert all(0 < float(row["beyond_min_us"]) < float(row["call_min_us"]) for row in rows)
+
+
 def test_cells() -> None:
-    row = Overhead("linears", 10, "check", [30.0, 50.0], [10.0, 11.0])
-    assert row.cells() == ("linears", 10, "check", "30.0", "40.0", "10.0", "10.5")
-    eager = Overhead("linears", 10, "eager", [30.0], [])
-    assert eager.cells() == ("linears", 10, "eager", "30.0", "30.0", "", "")
+    row = Overhead("eager", "linears", 10, "check", [30.0, 50.0], [10.0, 11.0])
+    assert row.cells() == ("eager", "linears", 10, "check", "30.0", "40.0", "10.0", "10.5")
+    eager = Overhead("eager", "linears", 10, "eager", [30.0], [])
+    assert eager.cells() == ("eager", "linears", 10, "eager", "30.0", "30.0", "", "")
 
 
 @pytest.mark.parametrize("wrong", ["3", "0", "ten", ""])

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from torchrlopt.api.first_call import FirstCall
@@ -73,17 +74,30 @@ class Runner:
         """Compute what the original's `forward` computes."""
         if torch.compiler.is_compiling():  # it sees the model's own operators
             return self.original.forward(*args, **kwargs)
-        # Tracers, modes and transforms are in the state of the dispatcher, dual numbers in the guards.
-        if not (
-            torch.is_grad_enabled() or self._left_alone or self._trial is not None or self.original.training
-        ):
+        # Most calls. What else may look on, such as torch.jit.trace, a mode or a transform of torch.func, is
+        # in the state of the dispatcher, by which a known call is told.
+        is_asked = not (
+            torch.is_grad_enabled()
+            or self._left_alone
+            or self._trial is not None
+            or self.original.training
+            or is_fx_symbolic_tracing()
+            or forward_ad._current_level >= 0
+        )
+        if is_asked:
             result = self._shortcuts.call(args, kwargs)
             if result is not NotImplemented:
                 return result
-        return self._call_with_care(args, kwargs)
+        return self._call_unknown(args, kwargs, is_asked)
 
-    def _call_with_care(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call that the shortcuts may not be right for."""
+    def _call_unknown(self, args: tuple[Any, ...], kwargs: dict[str, Any], is_asked: bool) -> Any:
+        """A call that is like no known one, or about which the shortcuts must not be asked first.
+
+        Args:
+            args: of the call.
+            kwargs: of the call.
+            is_asked: whether they have been asked.
+        """
         if self.original.training or _is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         if self._left_alone and _kind(args, kwargs) in self._left_alone:
@@ -95,17 +109,19 @@ class Runner:
                 return self._call_in_turn(trial, args, kwargs)
             if trial.is_given_up:
                 self._trial = None
+        result = NotImplemented if is_asked else self._known(args, kwargs)
+        return self._call_slowly(args, kwargs) if result is NotImplemented else result
+
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that is like a known one, without gradients; else NotImplemented."""
         records = torch.is_grad_enabled()
         if records:
             torch._C._set_grad_enabled(False)  # without the object that `no_grad` makes
         try:
-            result = self._shortcuts.call(args, kwargs)
+            return self._shortcuts.call(args, kwargs)
         finally:
             if records:
                 torch._C._set_grad_enabled(True)
-        if result is not NotImplemented:
-            return result
-        return self._call_slowly(args, kwargs)
 
     def _call_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call that compiles, or that goes through Dynamo."""

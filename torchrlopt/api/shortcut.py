@@ -118,7 +118,7 @@ class _Shortcut(NamedTuple):
         wrapper: of Dynamo's guards, which tells whether they are in force.
         check: those of the guards that nobody else looks after.
         state: of the dispatcher, for which `check` is.
-        hold: whether attributes are what the code of the call would set; None where it sets none.
+        are_set: whether attributes are what the code of the call would set; None where it sets none.
         pick: positions of what the call brings along; a function where it is not all positional.
         run: the compiled graph, or what AOTAutograd calls for it, of what the call brings along; None where
             the model is not as it was.
@@ -130,7 +130,7 @@ class _Shortcut(NamedTuple):
     wrapper: Any
     check: Callable[[Mapping[str, Any]], bool]
     state: State
-    hold: Callable[[Mapping[str, Any]], bool] | None
+    are_set: Callable[[Mapping[str, Any]], bool] | None
     pick: Pick | tuple[int, ...]
     run: BoundGraph
     result: Callable[[Sequence[Any]], Any]
@@ -165,20 +165,17 @@ class Shortcuts:
         """Let go of everything."""
         self._known = ()
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call; NotImplemented where it has to go through Dynamo.
 
         Gradients are not recorded around it.
         """
-        found = _C.known_call(self._known, self._free, guards.STANCES, args, kwargs)
+        found = _C.known_call(self._known, self._free, guards.EVAL_FRAME, args, kwargs)
         if found is not ...:
             return found
         self._known = ()
         self._wait()
         return NotImplemented
-
-    def _hold(self, settings: Sequence[Setting], scope: Mapping[str, Any]) -> bool:
-        return _hold(settings, self._function.__globals__, scope)
 
     def _wait(self) -> None:
         """Learn of later calls: of what changes often, or cannot be learned of, not each time."""
@@ -227,11 +224,15 @@ class Shortcuts:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any, calls: Calls
     ) -> _Shortcut:
         """Raises _NotLearnedError."""
+        state = guards.dispatch_state()
+        if state is None:
+            raise _NotLearnedError("the state of the dispatcher cannot be read in this PyTorch")
         if len(calls.graphs) != 1:
             raise _NotLearnedError("they are not one rewritten graph alone")
         ((graph, inputs, outputs),) = calls.graphs
         scope = {**self._free, "args": args, "kwargs": kwargs}
-        if not self._hold(graph.settings, scope):
+        names = self._function.__globals__
+        if not _are_set(graph.settings, names, scope):
             raise _NotLearnedError("they set attributes to other values")
         if not all(isinstance(each, torch.Tensor) for each in outputs):
             raise _NotLearnedError("the graph returns something else than tensors")
@@ -246,9 +247,6 @@ class Shortcuts:
         model = None if self._is_frozen else watched(self._model, self._name, asked.sources())
         if model is None and not self._is_frozen:
             raise _NotLearnedError("the model cannot be watched in this Python or this PyTorch")
-        state = guards.dispatch_state()
-        if state is None:
-            raise _NotLearnedError("the state of the dispatcher cannot be read in this PyTorch")
         found = guards.guards_of(self._function, scope, graph)
         if found is None or not found.are_those(asked):
             raise _NotLearnedError("the model has changed meanwhile")
@@ -271,26 +269,23 @@ class Shortcuts:
             else BoundCompiled(compiled, template, varying, watch)
         )
         brought = [place for place in places if place is not None]
-        at = positions(brought)
-        hold = (
-            functools.partial(_hold, graph.settings, self._function.__globals__) if graph.settings else None
-        )
+        positional = positions(brought)
         return _Shortcut(
             wrapper=found.wrapper,
             check=check,
             state=state,
-            hold=hold,
+            are_set=functools.partial(_are_set, graph.settings, names) if graph.settings else None,
             run=run,
             guards=found,
             kept=tuple(each for each, place in zip(inputs, places, strict=True) if place is None)
             if self._is_frozen
             else (),
-            pick=picker(brought) if at is None else at,
+            pick=picker(brought) if positional is None else positional,
             result=result,
         )
 
 
-def _hold(settings: Sequence[Setting], names: dict[str, Any], scope: Mapping[str, Any]) -> bool:
+def _are_set(settings: Sequence[Setting], names: dict[str, Any], scope: Mapping[str, Any]) -> bool:
     """Whether attributes are what the code of a call would set, with these globals."""
     return all(setting.holds(scope, names) for setting in settings)
 

@@ -27,8 +27,8 @@ on hints for compilations to come."""
 
 State = bytes
 
-STANCES = vars(eval_frame)
-"""Where Dynamo keeps what `torch.compiler.set_stance` has set, for `_C.known_call`."""
+EVAL_FRAME = vars(eval_frame)
+"""The names of the module in which Dynamo keeps its stance, for `_C.known_call`."""
 
 
 class Guards:
@@ -162,7 +162,10 @@ def _is_state_readable() -> bool:
 
 
 def is_compiling_as_usual() -> bool:
-    """Whether compiled code is to be used at all: `torch.compiler.set_stance` says otherwise."""
+    """Whether compiled code is to be used at all: `torch.compiler.set_stance` says otherwise.
+
+    `_C.known_call` asks the same, of the same names.
+    """
     stance = getattr(eval_frame, "_stance", None)
     return stance is not None and stance.stance == "default" and stance.backend is None
 

@@ -223,7 +223,8 @@ class SessionCallable:
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
-        self._num_left = 0  # sessions of processes that this one was forked from
+        # Opened before sessions were left: who has counted them must see that there is another one.
+        self._num_before = 0
         # Runtimes fold expressions over weights without a word where one of them overflows.
         static = is_static | captured.constants.keys()
         is_composed = options.numerics == "real"
@@ -233,7 +234,7 @@ class SessionCallable:
     @property
     def num_evaluations(self) -> int:
         """See `registry.Lowered`."""
-        return self._num_left + self._cache.num_evaluations
+        return self._num_before + self._cache.num_evaluations
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
@@ -241,10 +242,11 @@ class SessionCallable:
         if opened is None:
             return tuple(self._original(*args))
         session, has_plain_weights = opened
-        feeds = [as_tensor(args[at]) for at in self._feeds]
-        if not has_plain_weights or not are_plain(feeds):
-            return tuple(self._original(*args))
-        return self._outputs(session(feeds), [args[at] for at in self._outputs.read])
+        outputs = None
+        if has_plain_weights:
+            read = [args[at] for at in self._outputs.read]
+            outputs = self._run(session, [args[at] for at in self._feeds], read)
+        return tuple(self._original(*args)) if outputs is None else outputs
 
     def bound(
         self, template: _C.Template, args: Sequence[Any], varying: Sequence[int], watch: _C.ModuleWatch | None
@@ -253,29 +255,31 @@ class SessionCallable:
         weights = [args[at] for at in self._weights]
         if any(args[at] is weight for at in varying for weight in weights):
             return None
-        positions = [*self._feeds, *self._outputs.read]
+        given = [*self._feeds, *self._outputs.read]
 
         def bind(
             opened: tuple[Any, ...], states: _C.TensorStates | None, words: _C.MemoryWords | None
         ) -> _C.BoundCall | None:
-            has_plain_weights = opened[1]
+            session, has_plain_weights = opened
             if not has_plain_weights:
                 return None
-            return _C.BoundCall(self._call_bound, template, positions, opened, watch, states, words)
+            return _C.BoundCall(self._call_bound, template, given, (session,), watch, states, words)
 
         return self._cache.bound(weights, bind)
 
     def _call_bound(self, *operands: Any) -> tuple[Any, ...] | None:
-        """A call with an open session; None where a feed holds no plain numbers.
+        """See `_run`.
 
         Args:
-            operands: the feeds, what the outputs read, the session, and that its weights are plain.
+            operands: the feeds, what the outputs read, and the session.
         """
         num_feeds = len(self._feeds)
-        feeds = [as_tensor(value) for value in operands[:num_feeds]]
-        if not are_plain(feeds):
-            return None
-        return self._outputs(operands[-2](feeds), operands[num_feeds:-2])
+        return self._run(operands[-1], operands[:num_feeds], operands[num_feeds:-1])
+
+    def _run(self, session: Session, feeds: Sequence[Any], read: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The outputs of a call with an open session; None where a feed holds no plain numbers."""
+        tensors = [as_tensor(value) for value in feeds]
+        return self._outputs(session(tensors), read) if are_plain(tensors) else None
 
     def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
         """A session with these weights, and whether it may be used: see `plain_numbers`."""
@@ -290,7 +294,7 @@ class SessionCallable:
     def leave_sessions(self) -> None:
         """Open others at the next call."""
         self._cache.end_calls()
-        self._num_left = self.num_evaluations
+        self._num_before = self.num_evaluations
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
 
 
