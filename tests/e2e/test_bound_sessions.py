@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -90,6 +91,45 @@ def test_calls_are_right(executor: str, weights: str, ways: list[str]) -> None:
         for _ in range(4):
             expect(fast, model, X, at)
     assert ways[-1] == "_call_bound"
+
+
+class Handing(Plain):
+    """Outputs that are an input and a weight, before those of its own."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.float(), self.a.weight.contiguous(), torch.cat([self.a(x), self.b(x)], 1).relu()
+
+
+@pytest.mark.parametrize("weights", ["check", "frozen", "live"])
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_what_is_handed_on_is_among_the_outputs(executor: str, weights: str, ways: list[str]) -> None:
+    model = build(Handing)
+    fast = warm(model, executor, weights, X)
+    ways.clear()
+    x = X * 2
+    expect(fast, model, x)
+    with torch.no_grad():
+        first, second, _ = fast(x)
+    assert first.data_ptr() == x.data_ptr()
+    assert second.data_ptr() == model.a.weight.data_ptr()
+    assert ways == ["_call_bound"] * 2
+
+
+@pytest.mark.parametrize("executor", ["eager", *RUNTIMES])
+def test_a_wrong_call_leaves_later_ones_their_way(executor: str) -> None:
+    class Looking(Plain):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)[at]
+
+    model, at = build(Looking), torch.tensor([2, 0])
+    fast: Any = warm(model, executor, "frozen", X, at)
+    (known,) = fast._torchrlopt_runner._shortcuts._known
+    assert known.run._call is not None
+    with contextlib.suppress(Exception):  # of each executor its own; OpenVINO looks something up
+        fast(X, torch.tensor([7, 0]))
+    for _ in range(2):
+        expect(fast, model, X, at)
+    assert known.run._call is not None
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

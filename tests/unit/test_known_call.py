@@ -164,3 +164,19 @@ def test_a_call_that_is_not_known_is_asked_about_once(monkeypatch: pytest.Monkey
         with torch.set_grad_enabled(is_on):
             fast(torch.ones(2 + is_on, 4))
         assert asked == [False]
+
+
+def test_where_the_state_cannot_be_read_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "_is_state_readable", lambda: False)
+    assert guards.dispatch_state() is None
+    model, x = torch.nn.Linear(4, 4).eval(), torch.ones(2, 4)
+    fast: Any = optimise(model, x, measure=False, cache=False, min_gain=0)
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(fast(x), model(x))
+    assert not fast._torchrlopt_runner._shortcuts._known
+    monkeypatch.undo()
+    with torch.no_grad():
+        for _ in range(4):
+            fast(x)
+    assert fast._torchrlopt_runner._shortcuts._known

@@ -70,19 +70,25 @@ class BoundCompiled(BoundGraph):
 
     def __call__(self, values: tuple[Any, ...]) -> Sequence[Any] | None:
         """See above."""
-        call = self._call
+        call, has_failed = self._call, False
         if call is not None and self._compiled.lowered is self._lowered and RECORDING.calls is None:
             try:
                 outputs = call(values)
             except Exception:
                 logger.debug("a call failed and is made once more", exc_info=True)
                 self._call = outputs = None  # `Compiled` knows what to do where it fails again
+                has_failed = True
             if outputs is not None:
                 return self._compiled.returned(outputs)
         args = self._filled(values)
         if args is None:
             return None
-        outputs = self._run(args)
+        try:
+            outputs = self._run(args)
+        except Exception:
+            if has_failed:
+                self._lowered = None  # the call was wrong, not its way: later ones are bound again
+            raise
         if RECORDING.calls is None:
             self._bind(args)
         return outputs

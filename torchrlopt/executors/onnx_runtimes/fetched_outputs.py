@@ -66,7 +66,8 @@ class FetchedOutputs:
             else:
                 emitter.graph.erase_node(node)
         (made,) = emitter.graph.find_nodes(op="output")
-        self._are_fetches = tuple(made.args[0]) == tuple(emitter.graph.find_nodes(op="placeholder"))
+        are_in_order = tuple(made.args[0]) == tuple(emitter.graph.find_nodes(op="placeholder"))
+        self._are_fetches = are_in_order and not self.read  # placeholders are those of what is read, too
         self._arrange = fx.GraphModule({}, emitter.graph).forward
 
     def __call__(self, fetches: Sequence[torch.Tensor], read: Sequence[Any]) -> tuple[Any, ...]:
