@@ -260,7 +260,6 @@ def test_what_calls_cost() -> None:
     section = _section(MEASURING, "Calls")
     (header, *rows), (_, *of_models), *_ = section.tables
     lines = csv_files.read(RESULTS / "overhead.csv", overhead.CSV_COLUMNS)
-    assert {each["executor"] for each in lines} == {"eager"}
     for name, *cells in rows:
         for heading, cell in zip(header[1:], cells, strict=True):
             weights = heading.removesuffix(" weights").replace(",", "")
@@ -276,7 +275,6 @@ def test_what_calls_cost() -> None:
     assert told in prose(MEASURING)
     models = csv_files.read(RESULTS / "overhead_models.csv", overhead.CSV_COLUMNS)
     pairs = list(zip(models[::2], models[1::2], strict=True))
-    assert len(of_models) == len(pairs)
     for (check, frozen), cells in zip(pairs, of_models, strict=True):
         assert (check["way"], frozen["way"]) == overhead.MODEL_WAYS
         call = min(float(each["call_min_us"]) for each in (check, frozen))
@@ -286,9 +284,7 @@ def test_what_calls_cost() -> None:
             for each in (check, frozen)
         ]
         assert cells == [
-            f"`{check['executor']}`",
-            check["model"],
-            check["weights"],
+            *(f"`{check['executor']}`", check["model"], check["weights"]),
             f"{call:.0f}",
             *beyond,
             f"{100 * more / call:.2f} %",
