@@ -59,3 +59,27 @@ def test_runtimes_see_a_sigmoid_and_a_product(
     assert model.graph.opset_imports[""] <= NATIVE
     if searcher == "greedy":
         assert not count["BatchNormalization"], "there was a plan"
+
+
+@pytest.mark.parametrize("weights", ["check", "frozen", "live"])
+@pytest.mark.parametrize("executor", ["onnxruntime", "openvino"])
+def test_a_weight_that_nothing_reads(executor: str, weights: str) -> None:
+    """As that of a pooler whose output is left: runtimes are not given it."""
+    pytest.importorskip(executor)
+
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.pooler = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.pooler(x[:, 0]).tanh()
+            return self.layer(x).relu()
+
+    module, x = Pooled().eval(), torch.randn(2, 3, 8)
+    optimised = torchrlopt.optimise(
+        module, x, executor=executor, weights=weights, measure=False, cache=False, on_error="raise"
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(optimised(x), module(x), rtol=1e-4, atol=1e-5)
+    assert optimised.report.kept == "rewritten"

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
@@ -194,6 +194,13 @@ def lower_to_session(
         return SessionCallable(model, captured, options, runtime.open)
 
 
+def _drop_unread(model: onnx_ir.Model, names: Collection[str]) -> None:
+    """Take inputs of these names away that nothing reads: ONNX Runtime refuses to be given their values."""
+    for value in list(model.graph.inputs):
+        if value.name in names and not value.uses() and not value.is_graph_output():
+            model.graph.inputs.remove(value)
+
+
 class SessionCallable:
     """A lowered graph that runs in a session of another runtime: a session for each set of weights.
 
@@ -210,11 +217,12 @@ class SessionCallable:
     def __init__(self, model: onnx_ir.Model, captured: Captured, options: Options, opener: Opener) -> None:
         position = positions(captured)
         is_static = static_inputs(captured, options)
+        _drop_unread(model, is_static | captured.constants.keys())
         names = [str(value.name) for value in model.graph.inputs]
         self._model = model
         self._original = captured.aten
         self._opener = opener
-        self._constants = captured.constants
+        self._constants = {name: each for name, each in captured.constants.items() if name in names}
         self._settings = options.executor_options or {}
         self._weight_names = [name for name in names if name in is_static]
         self._weights = [position[name] for name in self._weight_names]
