@@ -20,16 +20,16 @@ from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import not_faster
-from torchrlopt.report import Part, Report, Timing
+from torchrlopt.report import Report, Timing
 
 OTHERS = [name for name in registry.available("cpu") if name not in ("eager", "inductor")]
 WHERE = torch.device("cpu")
 
 
-def fastest(attempt: Any, duel: Any, options: Options, graph: str = "hash") -> Attempt:
+def fastest(attempt: Any, duel: Any, options: Options, graph: str = "hash", price: float = 1.0) -> Attempt:
     """What `executor="auto"` makes of attempts that are given."""
     key = choice.key_of(options, graph, "content", WHERE)
-    contest = Contest(attempt, duel, options, Report(), math.inf)
+    contest = Contest(attempt, duel, options, Report(), math.inf, lambda *_: price)
     return choice.fastest(contest, options, choice.all_variants(options, WHERE), key)
 
 
@@ -38,7 +38,7 @@ NO_CACHE = Options(cache=False)
 
 def by_default(attempt: Any, duel: Any, options: Options, runtimes: Any = ("onnxruntime",)) -> Attempt:
     """What `executor="default"` makes of them where these runtimes are foreseen to win."""
-    contest = Contest(attempt, duel, options, Report(), 1.3)
+    contest = Contest(attempt, duel, options, Report(), 1.3, lambda *_: 1.0)
     variants = [dataclasses.replace(options, executor=name) for name in (*runtimes, "eager")]
     return choice.fastest(contest, options, variants, "key")
 
@@ -157,38 +157,11 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
     auto = Options(executor="auto", cache=False)
-    _, report, _ = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
+    _, report, _ = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, price=0.5)
     assert tried == [
         ("eager", "agent"), ("onnxruntime", "agent"), ("inductor", "agent"), ("inductor", "none"),
     ]  # fmt: skip
     assert report.choices[2].reason == "with a plan far slower"
-
-
-@pytest.mark.parametrize(
-    ("onnxruntime_ms", "parts", "is_tried"),
-    [(1.1, 0, False), (1.1, 2, True), (1.3, 0, True), (None, 0, True)],
-)
-def test_auto_does_not_build_what_another_executor_outdoes(
-    onnxruntime_ms: float | None, parts: int, is_tried: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unless that one fails, takes parts of the graph only, or is slow with this graph itself."""
-    after_ms = {"eager": 1.0, "onnxruntime": onnxruntime_ms, "inductor": 0.5}
-
-    def attempt(options: Options, report: Report) -> Any:
-        ms = after_ms[options.executor]
-        if ms is None:
-            raise LoweringError("cannot", got=options.executor)
-        if options.executor == "onnxruntime":
-            report.parts = tuple(Part("onnxruntime", 1, "takes it") for _ in range(parts))
-        report.measured_before_ms, report.measured_after_ms = 2.0, ms
-        return Attempt(options.executor, report)
-
-    monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))
-    auto = Options(executor="auto", cache=False)
-    _, report, _ = fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto)
-    assert report.executor == ("inductor" if is_tried else "eager")
-    reason = report.choices[-1].reason or ""
-    assert ("onnxruntime runs the whole graph" in reason) != is_tried
 
 
 def test_auto_chooses_again_where_other_executors_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tried: list[str]) -> None:
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
     monkeypatch.setattr(choice.gc, "collect", lambda: 0)
     auto, where = Options(executor="auto"), torch.device("cpu")
-    contest = Contest(attempt, lambda *_: CLEAR, auto, Report(), math.inf)
+    contest = Contest(attempt, lambda *_: CLEAR, auto, Report(), math.inf, lambda *_: 1.0)
     choice.fastest(contest, auto, choice.all_variants(auto, where), choice.key_of(auto, "old", "", where))
 
 

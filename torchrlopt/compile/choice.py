@@ -33,7 +33,7 @@ from torchrlopt.executors import registry
 from torchrlopt.machine import device
 from torchrlopt.options import Options
 from torchrlopt.plan import verdicts
-from torchrlopt.plan.foreseen import foreseen
+from torchrlopt.plan.foreseen import foreseen, price_ratio
 from torchrlopt.plan.planning import given_plan, plan_store, versions
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.plan.store import make_key
@@ -86,7 +86,8 @@ def choose(attempt: Try, contestant: Contestant, options: Options, report: Repor
         measure, inputs=contestant.inputs, limit_ms=options.measure_ms, min_gain=0.0, settle=True
     )
     key = key_of(single, graph_hash(subject.program.graph), subject.content, where)
-    found = fastest(Contest(attempt, duel, single, report, enough), single, variants, key)
+    ratio = functools.partial(price_ratio, subject.program.graph, subject.sizes)
+    found = fastest(Contest(attempt, duel, single, report, enough, ratio), single, variants, key)
     is_searched = found.lowered is not None and found.report.searcher != "none"
     if options.measure_plans > 1 and is_searched and not found.report.measured_plans:
         return _with_measured_plans(attempt, duel, options, report, found)

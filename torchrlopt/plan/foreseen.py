@@ -71,6 +71,18 @@ def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]
     return {name: _price(graph, sizes, name) / eager_us for name in names}
 
 
+def price_ratio(graph: _C.Graph, sizes: Mapping[str, int], name: str, other: str) -> float:
+    """The typical price of a call on the CPU in one executor, as a multiple of that in another.
+
+    Args:
+        graph: before any substitution.
+        sizes: example sizes of its symbols.
+        name: of the first.
+        other: of the second.
+    """
+    return _price(graph, sizes, name) / _price(graph, sizes, other)
+
+
 def _price(graph: _C.Graph, sizes: Mapping[str, int], executor: str) -> float:
     """Of a call, in microseconds."""
     us = cost_model(executor, sizes=sizes, threads=_THREADS).total(graph)["time_us"]
