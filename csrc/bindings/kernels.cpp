@@ -82,6 +82,18 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
   return result;
 }
 
+/// None where the image does not lie as the kernels read it, or is no plain tensor.
+py::object shuffle(const PlainTensors& tensors, const py::object& x, int64_t groups) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  if (!in) return py::none();
+  const std::optional<kernels::Call> call = kernels::shuffle_of(in->shape, groups);
+  if (!call) return py::none();
+  kernels::Operands operands{in->data};
+  py::object result = tensors.make(call->result, operands.out);
+  compute(kernels::shuffle_work(call->given, tensors.num_threads()), operands);
+  return result;
+}
+
 /// None where the tensor has gaps, or is no plain one.
 py::object is_finite(const PlainTensors& tensors, const py::object& x) {
   const std::optional<View> in = tensors.view(x.ptr());
@@ -139,6 +151,9 @@ void bind_kernels(py::module_& m) {
            "does not lie so or is no plain tensor.")
       .def("pool", &pool, py::arg("x"), py::arg("numbers"), py::arg("room") = py::none(),
            py::arg("first_channel") = 0, "A pool, in the same way.")
+      .def("shuffle", &shuffle, py::arg("x"), py::arg("groups"),
+           "The channels in turns, one of each group, in channels_last; None where x does not lie so or is no "
+           "plain tensor.")
       .def("is_finite", &is_finite, py::arg("x"),
            "Whether no element is infinite or NaN, in this thread; None where x has gaps or is no plain "
            "tensor.")

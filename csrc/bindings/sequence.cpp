@@ -116,6 +116,9 @@ class KernelSequence {
       case kernels::Operation::kSlice:
         each.sizes = py::cast<std::vector<int64_t>>(items);
         return;
+      case kernels::Operation::kShuffle:
+        each.groups = Numbers(items, 1).integer(0);
+        return;
       case kernels::Operation::kSame:
         return;
     }
@@ -133,7 +136,7 @@ class KernelSequence {
 void bind_sequence(py::module_& m) {
   // In the order of the enumerations.
   const auto operations =
-      py::make_tuple("convolve", "pool", "linear", "pointwise", "room", "same", "view", "slice");
+      py::make_tuple("convolve", "pool", "linear", "pointwise", "room", "same", "view", "slice", "shuffle");
   const auto pointwise = py::make_tuple("activate", "add", "multiply", "scale");
   if (operations.size() != kernels::kNumOperations || pointwise.size() != kernels::kNumPointwise)
     throw py::value_error("an operation of a sequence has no name");

@@ -195,6 +195,14 @@ Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
   return work;
 }
 
+Work shuffle_work(const Convolution& given, int num_threads) {
+  Work work;
+  work.given = given;
+  work.kernel = kernels()->shuffle;
+  share_out(work, outputs_of(given, given.channels) * 4.0, num_threads);
+  return work;
+}
+
 void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns) {
   const int parts = count > 1 ? work.parts_of_thread : 1;
   float* const scratch = operands.scratch + thread * work.scratch_of_thread;

@@ -139,6 +139,9 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads);
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads);
 
+/// The channels of each pixel in another order: the first of each group, then the second of each, and so on.
+Work shuffle_work(const Convolution& given, int num_threads);
+
 /// Which part of a thread's share comes next. In a cache line of its own, as other threads ask too.
 struct alignas(64) Turn {
   std::atomic<int> next{0};

@@ -58,6 +58,7 @@ struct Kernels {
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);
   void (*pointwise)(const Job&, int thread, int num_threads);
+  void (*shuffle)(const Job&, int thread, int num_threads);
   bool (*is_finite)(const float* from, int64_t count);
 };
 

@@ -207,6 +207,10 @@ class Scheduler {
         call = pointwise_of(shape(given.in), other, given.pointwise, given.epilogue);
         if (call) work = pointwise_work(call->given, given.pointwise, num_threads_);
         break;
+      case Operation::kShuffle:
+        call = shuffle_of(shape(given.in), given.groups);
+        if (call) work = shuffle_work(call->given, num_threads_);
+        break;
     }
     if (!call) return false;
     if (given.packed >= 0) {

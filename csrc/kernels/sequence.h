@@ -18,8 +18,9 @@ enum class Operation : int {
   kSame = 5,   // the same value: a room that others have written into, an image that is split
   kView = 6,   // other sizes
   kSlice = 7,  // so many channels of an image, from `first_channel` on
+  kShuffle = 8,
 };
-constexpr int kNumOperations = 8;
+constexpr int kNumOperations = 9;
 
 /// One of a sequence. Values are numbered: inputs first, then the result of each instruction.
 struct Instruction {

@@ -124,6 +124,16 @@ Convolution geometry(const Shape& in, const Window& window, bool is_ceiled) {
   return given;
 }
 
+/// Each pixel of the result is made of the one of the input.
+Convolution pixel_by_pixel(const Shape& in) {
+  Convolution given = read(in);
+  given.out_channels = given.channels;
+  given.out_height = given.height;
+  given.out_width = given.width;
+  given.kernel_height = given.kernel_width = 1;
+  return given;
+}
+
 /// The call, and its result as an image of its own.
 Call with_image(Convolution given) {
   given.out_pixel_stride = given.out_channels;
@@ -198,11 +208,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& 
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
                                  const Epilogue& epilogue) {
   if (in.rank != kImageRank) return std::nullopt;
-  Convolution given = read(in);
-  given.out_channels = given.channels;
-  given.out_height = given.height;
-  given.out_width = given.width;
-  given.kernel_height = given.kernel_width = 1;
+  Convolution given = pixel_by_pixel(in);
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
   Call call = with_image(given);
@@ -211,6 +217,15 @@ std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise 
   if ((other == nullptr) != (kind == Pointwise::kActivate)) throw std::invalid_argument("no such operands");
   if (other != nullptr && !apply_other(call.given, *other, wanted)) return std::nullopt;
   return call;
+}
+
+std::optional<Call> shuffle_of(const Shape& in, int64_t groups) {
+  if (in.rank != kImageRank) return std::nullopt;
+  Convolution given = pixel_by_pixel(in);
+  if (groups < 1 || given.channels % groups != 0) throw std::invalid_argument("no such groups of channels");
+  given.groups = groups;
+  if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
+  return with_image(given);
 }
 
 int64_t write_into(Call& call, const Shape& room, int64_t first_channel) {

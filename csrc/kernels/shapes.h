@@ -66,6 +66,9 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& 
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
                                  const Epilogue& epilogue);
 
+/// The channels in turns: of so many groups.
+std::optional<Call> shuffle_of(const Shape& in, int64_t groups);
+
 /// Has the result written into the channels of `room` from `first_channel` on. Returns where it begins.
 int64_t write_into(Call& call, const Shape& room, int64_t first_channel);
 

@@ -22,6 +22,9 @@ void add(NodeMetrics& sum, const NodeMetrics& metrics, double sign) {
 /// Weights and constants cost nothing, whoever reads them.
 bool is_free(const Node& node) { return node.op == Op::Weight || node.op == Op::Constant; }
 
+/// Whether a node is computed of weights alone, once for all calls.
+bool is_expression(const Node& node) { return node.is_static && !is_free(node); }
+
 void add_neighbours(const Graph& graph, NodeId id, std::vector<NodeId>& ids) {
   for (const Value& input : graph.node(id).inputs) {
     if (input.present()) ids.push_back(input.node);
@@ -29,6 +32,14 @@ void add_neighbours(const Graph& graph, NodeId id, std::vector<NodeId>& ids) {
   for (const Use& use : graph.uses(id)) {
     if (use.node >= 0) ids.push_back(use.node);
   }
+}
+
+/// The weights and constants that a node reads.
+std::vector<NodeId> free_inputs(const Graph& graph, NodeId id) {
+  std::vector<NodeId> found;
+  for (const Value& input : graph.node(id).inputs)
+    if (input.present() && is_free(graph.node(input.node))) found.push_back(input.node);
+  return found;
 }
 
 /// Survivors of a step whose price may differ afterwards.
@@ -116,6 +127,9 @@ bool RewriteState::step(int substitution, int location) {
   invalidate(watchers_, change.changed);
   invalidate(read_watchers_, change.removed);
   invalidate(read_watchers_, change.reread);
+  // Weights have many readers, and a new one matters only to who would add the same expression over them.
+  for (const NodeId id : change.added)
+    if (is_expression(graph().node(id))) invalidate(read_watchers_, free_inputs(graph(), id));
   if (change.moves_dependence) {
     // Whether a cycle would close depends on the whole graph.
     for (int i = 0; i < static_cast<int>(is_allowed_.size()); ++i) {
@@ -189,6 +203,7 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
   Applied applied = apply_match(before, *library_, *match, &matches_.order());
   auto result = std::make_shared<Evaluation>();
   result->is_legal = applied.graph.has_value();
+  std::vector<NodeId> shared;  // weights whose expressions it would add
   std::vector<NodeId>& watched = result->watched;
   std::vector<NodeId>& reads = result->watched_reads;
   watched = match->nodes;
@@ -222,6 +237,14 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
       reads.insert(reads.end(), watched.begin(), watched.end());
     }
     result->class_hash = symmetry_class(before, *match, *result);
+    for (const NodeId id : change.added) {
+      // Whoever adds the same one reads all of its inputs, so one is enough. A constant may have more readers.
+      const std::vector<NodeId> inputs =
+          is_expression(after.node(id)) ? free_inputs(after, id) : std::vector<NodeId>{};
+      const auto weight = std::find_if(inputs.begin(), inputs.end(),
+                                       [&](NodeId input) { return after.node(input).op == Op::Weight; });
+      if (!inputs.empty()) shared.push_back(weight == inputs.end() ? inputs.front() : *weight);
+    }
   }
   // What the replacement reads decides which of its nodes exist already, and what dies with the pattern.
   for (const NodeId id : match->nodes) {
@@ -234,6 +257,7 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
   sort_unique(reads);
   watch(watchers_, watched, match);
   watch(read_watchers_, reads, match);
+  watch(read_watchers_, shared, match);
   matches_.set_evaluation(*match, std::move(result));
 }
 

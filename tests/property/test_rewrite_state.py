@@ -34,7 +34,24 @@ graph (x: f32[1,8,32], %a: f32[32,32], %b: f32[32,32], %c: f32[32,32], %d: f32[3
   return o, w
 }
 """
-GRAPHS = [ATTENTION, BLOCK, HEADS]
+# Products of two inputs with the same weights: their merges have expressions over weights in common.
+SHARED = """
+graph (x: f32[4,4], z: f32[4,4], %w1: f32[4,4], %w2: f32[4,4], %w3: f32[4,4], %b1: f32[4], %b2: f32[4]) {
+  p = FusedMatMul(x, %w1)
+  q = FusedMatMul(x, %w2)
+  r = FusedMatMul(z, %w1, %b1)
+  s = FusedMatMul(z, %w2, %b1)
+  t = MatMul(x, %w3)
+  u = MatMul(z, %w3)
+  v = Add(t, %b2)
+  w = Add(u, %b2)
+  two: f32[] = Constant(; value=[2.0])
+  m = Mul(t, two)
+  n = Mul(u, two)
+  return p, q, r, s, v, w, m, n
+}
+"""
+GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED]
 
 
 def priced() -> _C.CostModel:

@@ -353,7 +353,7 @@ def test_with_other_instructions(instructions: str) -> None:
     program = (
         "import torch\n"
         "from torchrlopt import _C\n"
-        "from tests.unit import test_few_channels, test_images, test_sequences, test_shares\n"
+        "from tests.unit import test_few_channels, test_images, test_sequences, test_shares, test_shuffles\n"
         "from tests.unit import test_indirect as t\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
@@ -361,6 +361,7 @@ def test_with_other_instructions(instructions: str) -> None:
         "    for name in t.ACTIVATIONS: t.test_an_activation_is_fused_and_right_for_every_operand(name, 16)\n"
         "    t.test_the_exponential_is_right_to_the_last_digits()\n"
         "    for seed in range(20): test_sequences.test_random_networks(seed)\n"
+        "    for seed in range(8): test_shuffles.test_any_groups(seed)\n"
         "    test_few_channels.test_an_image_may_lie_anyhow(3, 'contiguous')\n"
         "    for name in test_shares.CONVOLUTIONS: test_shares.test_threads_share_what_they_compute(name)\n"
         "else:\n"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
 from tests.unit.kernel_cases import Prepared, check, prepare, threads
+from tests.unit.network_cases import random_net
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE
@@ -52,71 +53,6 @@ def test_a_block_is_one_call(count: int, batch: int) -> None:
     with threads(count):
         prepared = check(block, [rand(batch, 8, 30, 30), *BLOCK], static=[1, 2, 3, 4, 5])
     assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
-
-
-def random_net(draw: random.Random) -> tuple[Callable[..., Any], list[Tensor]]:
-    """A function of an image and weights, of calls that are gathered and some that are not."""
-    weights: list[Tensor] = []
-    steps: list[Callable[[list[Tensor], list[Tensor]], Tensor]] = []
-    channels = [draw.choice([3, 8, 8, 16])]
-
-    def use(value: Tensor) -> int:
-        weights.append(value)
-        return len(weights) - 1
-
-    for _ in range(draw.randint(4, 18)):
-        at = max(draw.randrange(len(channels)) for _ in range(2))
-        kind = draw.choice(
-            ["conv", "conv", "depthwise", "split", "pool", "cat", "add", "act", "gate", "sort"]
-        )
-        width = channels[at]
-        if kind == "conv" or width < 8:
-            out, size = draw.choice([8, 17, 24, 40]), draw.choice([1, 1, 3])
-            number = use(weight(out, width, size, size))
-            steps.append(lambda v, w, at=at, n=number, s=size: F.relu(F.conv2d(v[at], w[n], padding=s // 2)))
-            width = out
-        elif kind == "depthwise":
-            number = use(weight(width, 1, 3, 3))
-            steps.append(lambda v, w, at=at, n=number, c=width: F.conv2d(v[at], w[n], padding=1, groups=c))
-        elif kind == "split":
-            cut, which = draw.randint(1, width - 1), draw.randrange(2)
-            sizes = (cut, width - cut)
-            steps.append(lambda v, w, at=at, sizes=sizes, n=which: v[at].split(sizes, 1)[n])
-            width = sizes[which]
-        elif kind == "pool":
-            pool = draw.choice([F.max_pool2d, F.avg_pool2d])
-            steps.append(lambda v, w, at=at, pool=pool: pool(v[at], 3, 1, 1))
-        elif kind == "cat":
-            other = draw.randrange(len(channels))
-            steps.append(lambda v, w, at=at, other=other: torch.cat([v[at], v[other]], 1))
-            width += channels[other]
-        elif kind == "add":
-            same = [n for n, each in enumerate(channels) if each == width]
-            other = draw.choice(same)
-            operation = draw.choice([torch.add, torch.mul])
-            steps.append(lambda v, w, at=at, other=other, f=operation: f(v[at], v[other]))
-        elif kind == "act":
-            act = draw.choice([F.relu, torch.sigmoid, F.silu, F.gelu, torch.tanh, F.hardswish])
-            steps.append(lambda v, w, at=at, act=act: act(v[at]))
-        elif kind == "gate":
-            number = use(rand(width, width) / width)
-            steps.append(
-                lambda v, w, at=at, n=number: (
-                    v[at] * torch.sigmoid(F.linear(v[at].mean((2, 3)), w[n]))[:, :, None, None]
-                )
-            )
-        else:
-            steps.append(lambda v, w, at=at: v[at].sort(1).values)
-        channels.append(width)
-    returned = draw.sample(range(1, len(channels)), k=min(len(channels) - 1, draw.randint(1, 3)))
-
-    def function(x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        values = [x]
-        for step in steps:
-            values.append(step(values, list(given)))
-        return (*(values[at] for at in returned), values[-1])
-
-    return function, [rand(draw.randint(1, 2), channels[0], draw.choice([5, 12, 40]), 9), *weights]
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -372,12 +308,14 @@ def test_what_is_no_sequence_is_refused() -> None:
     with pytest.raises(ValueError, match="a value that is not there"):
         _C.KernelSequence(ours, 2, [linear], [3])
     with pytest.raises(ValueError, match="no such operation"):
-        _C.KernelSequence(ours, 2, [(8, *linear[1:])], [2])
+        _C.KernelSequence(ours, 2, [(9, *linear[1:])], [2])
     image = rand(1, 8, 4, 4).contiguous(memory_format=torch.channels_last)
     for operation, numbers_of_it, message in (
         ("room", (1, 8, 4), "a room is an image"),
         ("slice", (9,), "no such channels"),
         ("view", (1, 127), "as many elements"),
+        ("shuffle", (3,), "no such groups"),
+        ("shuffle", (0,), "no such groups"),
     ):
         instruction = Instruction(_C.KERNEL_OPERATIONS.index(operation), 0, numbers=numbers_of_it)
         with pytest.raises(ValueError, match=message):

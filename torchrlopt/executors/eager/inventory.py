@@ -29,6 +29,7 @@ _WITHOUT_EPILOGUE: dict[Any, str] = {
     pixels.max_pool: "max pool",
     pixels.pixel_mean: "mean",
     indirect.pool: "pool",
+    indirect.shuffle: "channel shuffle",
 }
 
 

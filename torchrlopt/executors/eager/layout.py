@@ -17,7 +17,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import cudnn, indirect, packing
-from torchrlopt.executors.eager.kernels.selection import insert_after
+from torchrlopt.executors.eager.kernels.selection import insert_after, replace
+from torchrlopt.executors.eager.kernels.shuffles import shuffle_at
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,
@@ -122,6 +123,10 @@ class _Propagation:
             node.args = fx.map_arg(node.args, self._restore)
         elif node in self._calls:
             self._visit_packed(node)
+        elif (found := shuffle_at(node)) is not None and self._of(found.image) is _Layout.CHANNELS_LAST:
+            # Views and a permutation would leave channels_last.
+            call = replace(self._graph, found.first, node, indirect.shuffle, (found.image, found.groups))
+            self._layout[call] = _Layout.CHANNELS_LAST
         elif any(self._of(source) is not _Layout.ORIGINAL for source in node.all_input_nodes):
             self._visit_changed(node)
 

@@ -25,13 +25,20 @@ from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
 aten = torch.ops.aten
 
-_KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear})
+_KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear, indirect.shuffle})
 _ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
 _SPLITS = frozenset({aten.split_with_sizes.default, aten.split.Tensor})
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 
 _MAKE_IMAGES = frozenset(
-    {indirect.convolve, indirect.pool, indirect.joined, packing.CONVOLUTION, packing.CONVOLUTION_ADD}
+    {
+        indirect.convolve,
+        indirect.pool,
+        indirect.joined,
+        indirect.shuffle,
+        packing.CONVOLUTION,
+        packing.CONVOLUTION_ADD,
+    }  # fmt: skip
 )
 """Their results lie in channels_last."""
 
@@ -377,6 +384,8 @@ def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Point
         name, given = "pool", given._replace(numbers=args[1])
     elif node.target is indirect.linear:
         name, given = "linear", given._replace(packed=number[args[1]], numbers=args[2])
+    elif node.target is indirect.shuffle:
+        name, given = "shuffle", given._replace(numbers=args[1:])
     elif node.target is indirect.room_for:
         name, x, given = "room", None, given._replace(numbers=args[0])
     elif node.target is indirect.joined or node.target in _SPLITS:

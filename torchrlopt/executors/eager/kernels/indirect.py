@@ -187,6 +187,20 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
     return result
 
 
+def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
+    """The channels in turns, one of each group, in channels_last: ATen's `channel_shuffle`.
+
+    Args:
+        x: as for `convolve`.
+        groups: of channels, all of one size.
+    """
+    ours = _present()
+    result = _run(ours.shuffle, _resolved(x), groups)
+    if result is None:
+        result = _run(ours.shuffle, _image(x), groups)
+    return _made(result, x)
+
+
 def room_for(sizes: tuple[int, int, int, int]) -> torch.Tensor:
     """An image in channels_last for results that others write."""
     # Whatever the user's defaults are.
@@ -220,7 +234,8 @@ def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
 
 
 # See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
-convolve.gives_new_memory = pool.gives_new_memory = linear.gives_new_memory = True  # type: ignore[attr-defined]
+for _call in (convolve, pool, linear, shuffle):
+    _call.gives_new_memory = True  # type: ignore[attr-defined]
 
 
 def _present() -> _C.ImageKernels:

@@ -1,0 +1,74 @@
+"""Channel shuffles: views and a permutation that put the channels of groups in turns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
+
+aten = torch.ops.aten
+
+_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+_COPIES = frozenset({aten.clone.default, aten.contiguous.default})
+
+
+class Shuffle(NamedTuple):
+    """Nodes that are a channel shuffle together.
+
+    Attributes:
+        image: what is shuffled.
+        first: the view of its channels as groups.
+        groups: how many.
+    """
+
+    image: fx.Node
+    first: fx.Node
+    groups: int
+
+
+def shuffle_at(node: fx.Node) -> Shuffle | None:
+    """The channel shuffle of which a node is the last view.
+
+    Args:
+        node: of an ATen graph with `meta["val"]`, in which copies may have been dropped.
+    """
+    shape = shape_key(node)
+    if node.target not in _VIEWS or shape is None or len(shape) != 4:
+        return None
+    turned = _copied(node.args[0])
+    if not isinstance(turned, fx.Node) or not _swaps_groups(turned):
+        return None
+    grouped = turned.args[0]
+    if not isinstance(grouped, fx.Node) or grouped.target not in _VIEWS:
+        return None
+    image, sizes = _copied(grouped.args[0]), shape_key(grouped)
+    if not isinstance(image, fx.Node) or shape_key(image) != shape or sizes is None:
+        return None
+    groups, size = sizes[1:3]
+    is_whole = isinstance(groups, int) and isinstance(size, int) and groups * size == shape[1]
+    are_others_kept = (sizes[0], *sizes[3:]) == (shape[0], *shape[2:])
+    if not is_whole or not are_others_kept or not indirect.are_for(tensor_of(node)):
+        return None
+    return Shuffle(image, grouped, int(groups))
+
+
+def _copied(node: Any) -> Any:
+    """What is read if not a copy of it is."""
+    while isinstance(node, fx.Node) and node.target in _COPIES:
+        node = node.args[0]
+    return node
+
+
+def _swaps_groups(node: fx.Node) -> bool:
+    """Whether a call swaps the second and the third of five axes."""
+    if len(shape_key(node) or ()) != 5:
+        return False
+    if node.target is aten.permute.default:
+        return [axis % 5 for axis in arguments(node)["dims"]] == [0, 2, 1, 3, 4]
+    if node.target is aten.transpose.int:
+        return {node.args[1] % 5, node.args[2] % 5} == {1, 2}  # type: ignore[operator]
+    return False
