@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,8 @@ import typer
 from rich.table import Table
 
 from baselines.models import NAMES
-from baselines.shared import csv_files, terminal
+from baselines.peers.case import is_ours
+from baselines.shared import comparison, csv_files, terminal
 from baselines.shared.arguments import CsvFile, Models, choose
 from baselines.shared.disturbance import CONDITIONS, Command
 from torchrlopt import executor_table
@@ -61,13 +62,17 @@ def main(
     conditions: Annotated[str, typer.Option(help="Of the machine; 'quiet' comes first, always.")] = "all",
     runs: Annotated[int, typer.Option(min=1, help="Choices for each model and condition.")] = 5,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 2,
+    times: Annotated[
+        Path | None, typer.Option(help="CSV file of baselines/compare.py: what each choice takes.")
+    ] = None,
     csv: CsvFile = None,
 ) -> None:
     """Optimise models again and again, on the machine as it is, beside a neighbour, and under a quota.
 
     The neighbour takes a core for 0.3 s and sleeps for 0.3 s; the quota allows 1.5 cores. Every choice is
-    made by a process of its own without a cache. What a choice is worth is its time on the quiet machine: the
-    median of the quiet runs, relative to the best choice there. "Right" is what loses at most 5 %.
+    made by a process of its own without a cache. What a choice is worth is its time on the quiet machine: by
+    default the median of the quiet runs, relative to the best choice there; with --times what a comparison on
+    the quiet machine says, which knows it better than a few choices. "Right" is what loses at most 5 %.
 
     Runs take turns: each model once under each condition, then once more. With --csv a run goes on where the
     file ends; give it more --runs, or other models, and only those that are missing are made.
@@ -82,6 +87,7 @@ def main(
     console = terminal.console()
     console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
     answers = saved(csv, executor, threads) if csv is not None and csv.exists() else []
+    known = None if times is None else times_of(times, chosen)
     made = Counter((each.model, each.condition) for each in answers)
     todo = [(run, condition) for run in range(runs) for condition in wanted]
     with terminal.progress(console) as progress:
@@ -98,9 +104,11 @@ def main(
                     if made[model, condition] <= run:
                         answers.append(ask(under, model, condition, executor, threads))
                         if csv is not None:
-                            csv_files.write(csv, CSV_COLUMNS, rows(answers, executor, threads))
+                            csv_files.write(csv, CSV_COLUMNS, rows(answers, executor, threads, known))
                     progress.advance(task)
-    console.print(render(answers))
+    if csv is not None and answers:
+        csv_files.write(csv, CSV_COLUMNS, rows(answers, executor, threads, known))
+    console.print(render(answers, known))
 
 
 def ask(under: Command, model: str, condition: str, executor: str, threads: int) -> Answer:
@@ -117,29 +125,66 @@ def ask(under: Command, model: str, condition: str, executor: str, threads: int)
     return Answer(model, condition, **json.loads(done.stdout.splitlines()[-1]))
 
 
-def losses(answers: Sequence[Answer]) -> list[float | None]:
-    """How much longer than the best choice each takes, on the quiet machine; None where that is not known."""
+Times = Mapping[str, Mapping[str, float]]
+"""What each choice takes on the quiet machine by model, in any unit."""
+
+
+def times_of(file: Path, models: Sequence[str]) -> Times:
+    """What a comparison says.
+
+    Raises:
+        typer.BadParameter: it has not timed eager PyTorch and one of ours on each model.
+    """
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in csv_files.read(file, comparison.CSV_COLUMNS, comparison.LATER_COLUMNS):
+        if not line["median_ms"]:
+            continue
+        if line["peer"] == "eager":
+            found[line["model"]]["original"] = float(line["median_ms"])
+        elif is_ours(line["peer"]):
+            choice = f"{line['executor']}, {line['searcher']}"
+            found[line["model"]][choice] = float(line["median_ms"])
+    missing = [model for model in models if len(found[model]) < 2 or "original" not in found[model]]
+    if missing:
+        raise typer.BadParameter(f"{file} does not say what the choices take for {', '.join(missing)}")
+    return found
+
+
+def of_quiet_runs(answers: Sequence[Answer]) -> Times:
+    """The median of the quiet runs, as a share of the original's time beside it."""
     quiet: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for each in answers:
         if each.condition == "quiet":
             for name, ratio in each.ratios.items():
                 quiet[each.model][name].append(ratio)
-    known = {
-        model: {name: statistics.median(ratios) for name, ratios in of.items()} for model, of in quiet.items()
+    return {
+        model: {name: statistics.median(ratios) for name, ratios in of.items()} | {"original": 1.0}
+        for model, of in quiet.items()
     }
+
+
+def losses(answers: Sequence[Answer], known: Times | None = None) -> list[float | None]:
+    """How much longer than the best choice each takes, on the quiet machine; None where that is not known.
+
+    Args:
+        answers: the choices.
+        known: what choices take; None for what the quiet ones among these say.
+    """
+    known = of_quiet_runs(answers) if known is None else known
     found = []
     for each in answers:
-        times = known.get(each.model, {}) | {"original": 1.0}
-        ratio = times.get(each.chosen)
-        found.append(None if ratio is None or each.model not in known else ratio / min(times.values()) - 1)
+        times = known.get(each.model, {})
+        found.append(times[each.chosen] / min(times.values()) - 1 if each.chosen in times else None)
     return found
 
 
-def rows(answers: Sequence[Answer], executor: str, threads: int) -> list[list[str]]:
+def rows(
+    answers: Sequence[Answer], executor: str, threads: int, known: Times | None = None
+) -> list[list[str]]:
     """The cells of the CSV file."""
     counts: Counter[tuple[str, str]] = Counter()
     table = []
-    for each, loss in zip(answers, losses(answers), strict=True):
+    for each, loss in zip(answers, losses(answers, known), strict=True):
         counts[each.model, each.condition] += 1
         run = str(counts[each.model, each.condition])
         figures = (loss, each.before_ms, each.after_ms, each.spread)
@@ -171,7 +216,7 @@ def saved(csv: Path, executor: str, threads: int) -> list[Answer]:
     return answers
 
 
-def render(answers: Sequence[Answer]) -> Table:
+def render(answers: Sequence[Answer], known: Times | None = None) -> Table:
     """A row for each model and condition."""
     table = terminal.table(
         "Choices, and what they lose against the best on the quiet machine",
@@ -179,16 +224,16 @@ def render(answers: Sequence[Answer]) -> Table:
         ("runs", "right", "worst loss", "gain told"),
     )
     table.add_column("chosen", overflow="fold")
-    found = list(zip(answers, losses(answers), strict=True))
+    found = list(zip(answers, losses(answers, known), strict=True))
     for key in dict.fromkeys((each.model, each.condition) for each in answers):
         mine = [(each, loss) for each, loss in found if (each.model, each.condition) == key]
-        known = [loss for _, loss in mine if loss is not None]
-        right = sum(loss <= TOLERANCE for loss in known)
+        told = [loss for _, loss in mine if loss is not None]
+        right = sum(loss <= TOLERANCE for loss in told)
         gains = [each.before_ms / each.after_ms for each, _ in mine if each.before_ms and each.after_ms]
         counts = Counter(each.chosen for each, _ in mine)
         table.add_row(
             *key, str(len(mine)), str(right),
-            "unknown" if len(known) < len(mine) else f"{max(known):.0%}",
+            "unknown" if len(told) < len(mine) else f"{max(told):.0%}",
             f"{min(gains):.2f}-{max(gains):.2f}x" if gains else "-",
             "; ".join(f"{count} x {name}" for name, count in counts.most_common()),
         )  # fmt: skip

@@ -80,6 +80,32 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
         busy.main("resnet18", "auto", "quiet", runs=1, threads=1, csv=file)
 
 
+COMPARED = """model,peer,executor,weights,searcher,batch,dtype,threads,median_ms,q1_ms,q3_ms,peak_mb,first_call_s
+resnet18,eager,,,,1,float32,2,20.0,20,20,1,1
+resnet18,onnxruntime,,,,1,float32,2,1.0,1,1,1,1
+resnet18,torchrlopt,eager,check,agent,1,float32,2,10.0,10,10,1,1
+resnet18,torchrlopt,onnxruntime,check,none,1,float32,2,8.0,8,8,1,1
+resnet18,torchrlopt,openvino,check,none,1,float32,2,,,,,
+"""
+
+
+def test_what_choices_take_may_come_from_a_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other peers are no choices."""
+    times, file = tmp_path / "times.csv", tmp_path / "busy.csv"
+    times.write_text(COMPARED)
+    known = busy.times_of(times, ["resnet18"])
+    assert known == {"resnet18": {"original": 20.0, EAGER: 10.0, ORT: 8.0}}
+    chosen = iter([EAGER, ORT, "original", "openvino, none"])
+    monkeypatch.setattr(
+        busy, "ask", lambda under, model, *_: Answer(model, "quiet", next(chosen), {EAGER: 0.1}, 2.0, 1.0, None)
+    )
+    busy.main("resnet18", "auto", "quiet", runs=4, threads=2, times=times, csv=file)
+    assert losses(saved(file, "auto", 2), known) == [0.25, 0.0, 1.5, None]
+    assert [row["loss"] for row in csv_files.read(file, busy.CSV_COLUMNS)] == ["0.2500", "0.0000", "1.5000", ""]
+    with pytest.raises(typer.BadParameter, match="does not say what the choices take for toy_bert"):
+        busy.main("toy_bert", "auto", "quiet", runs=1, threads=2, times=times)
+
+
 def test_the_neighbour_takes_a_core_and_goes() -> None:
     def spent_s(pid: str) -> float:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
