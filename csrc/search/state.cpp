@@ -238,9 +238,10 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
     }
     result->class_hash = symmetry_class(before, *match, *result);
     for (const NodeId id : change.added) {
+      if (!is_expression(after.node(id))) continue;
       // Whoever adds the same one reads all of its inputs, so one is enough. A constant may have more readers.
-      const std::vector<NodeId> inputs =
-          is_expression(after.node(id)) ? free_inputs(after, id) : std::vector<NodeId>{};
+      std::vector<NodeId> inputs = free_inputs(after, id);
+      std::erase_if(inputs, [&](NodeId input) { return input >= before.end_id(); });
       const auto weight = std::find_if(inputs.begin(), inputs.end(),
                                        [&](NodeId input) { return after.node(input).op == Op::Weight; });
       if (!inputs.empty()) shared.push_back(weight == inputs.end() ? inputs.front() : *weight);

@@ -51,7 +51,20 @@ graph (x: f32[4,4], z: f32[4,4], %w1: f32[4,4], %w2: f32[4,4], %w3: f32[4,4], %b
   return p, q, r, s, v, w, m, n
 }
 """
-GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED]
+# Steps that make constants, which others make too, and expressions that read them.
+MADE = """
+graph (x: f32[2,8,5,5], y: f32[4,8], %a: f32[8,8,1,1], %b: f32[8,8,1,1], %s: f32[8], %o: f32[8], %m: f32[8],
+       %v: f32[8], %w: f32[8,8], %u: f32[8,8], %c: f32[8]) {
+  p = Conv(x, %a)
+  q = Conv(x, %b)
+  r = BatchNormalization(p, %s, %o, %m, %v)
+  t = BatchNormalization(q, %o, %s, %m, %v)
+  e = Gemm(y, %w, %c; alpha=0.5, transB=1)
+  f = Gemm(y, %u, %c; alpha=0.5, transB=1)
+  return r, t, e, f
+}
+"""
+GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED, MADE]
 
 
 def priced() -> _C.CostModel:

@@ -89,7 +89,9 @@ resnet18,torchrlopt,openvino,check,none,1,float32,2,,,,,
 """
 
 
-def test_what_choices_take_may_come_from_a_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_choices_take_may_come_from_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other peers are no choices."""
     times, file = tmp_path / "times.csv", tmp_path / "busy.csv"
     times.write_text(COMPARED)
@@ -97,11 +99,18 @@ def test_what_choices_take_may_come_from_a_comparison(tmp_path: Path, monkeypatc
     assert known == {"resnet18": {"original": 20.0, EAGER: 10.0, ORT: 8.0}}
     chosen = iter([EAGER, ORT, "original", "openvino, none"])
     monkeypatch.setattr(
-        busy, "ask", lambda under, model, *_: Answer(model, "quiet", next(chosen), {EAGER: 0.1}, 2.0, 1.0, None)
+        busy,
+        "ask",
+        lambda under, model, *_: Answer(model, "quiet", next(chosen), {EAGER: 0.1}, 2.0, 1.0, None),
     )
     busy.main("resnet18", "auto", "quiet", runs=4, threads=2, times=times, csv=file)
     assert losses(saved(file, "auto", 2), known) == [0.25, 0.0, 1.5, None]
-    assert [row["loss"] for row in csv_files.read(file, busy.CSV_COLUMNS)] == ["0.2500", "0.0000", "1.5000", ""]
+    assert [row["loss"] for row in csv_files.read(file, busy.CSV_COLUMNS)] == [
+        "0.2500",
+        "0.0000",
+        "1.5000",
+        "",
+    ]
     with pytest.raises(typer.BadParameter, match="does not say what the choices take for toy_bert"):
         busy.main("toy_bert", "auto", "quiet", runs=1, threads=2, times=times)
 

@@ -1,0 +1,76 @@
+"""What a searcher without the library's composites makes of graphs, beside greedy search with them.
+
+    python -m training.scores.composites without.csv with.csv
+
+reads two files of `training.compare_held_out` or `baselines.agent_gap`, of the same graphs, of which the first
+was made with `--primitives-only`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baselines.shared import agent_tables, csv_files
+
+#: Costs that differ by less than this share are the same plan, added up in another order.
+SAME = 1e-6
+
+
+def main(
+    without: Annotated[Path, typer.Argument(help="CSV file of a run without the composites.")],
+    with_them: Annotated[Path, typer.Argument(help="CSV file of a run with them.")],
+    searcher: Annotated[str, typer.Option(help="Of the first file.")] = "agent",
+    rival: Annotated[str, typer.Option(help="Of the second file.")] = "greedy",
+    limit: Annotated[str, typer.Option(help="Of both searches.")] = "0.3 s",
+) -> None:
+    """Print on how many graphs a searcher that has to find what people wrote as composites is no worse."""
+    ours, theirs = costs(without, searcher, limit), costs(with_them, rival, limit)
+    if ours.keys() != theirs.keys():
+        raise typer.BadParameter(f"the files are of other graphs: {sorted(ours.keys() ^ theirs.keys())[:3]}")
+    ratios = {graph: ours[graph] / theirs[graph] for graph in ours}
+    for graph, ratio in sorted(ratios.items(), key=lambda item: -item[1]):
+        if abs(ratio - 1) > SAME:
+            typer.echo(f"{graph}: {ratio:.4f}")
+    typer.echo(summary(ratios, searcher, rival))
+
+
+def costs(file: Path, searcher: str, limit: str) -> dict[str, float]:
+    """The cost of what a searcher finds by graph, in ms: the geometric mean of its seeds.
+
+    Raises:
+        typer.BadParameter: the file has nothing of it.
+    """
+    found: dict[str, list[float]] = {}
+    for row in csv_files.read(file, agent_tables.CSV_COLUMNS):
+        if (row["searcher"], row["limit"]) == (searcher, limit):
+            found.setdefault(row["model"], []).append(float(row["cost_ms"]))
+    if not found:
+        raise typer.BadParameter(f"{file} has nothing of {searcher} within {limit}")
+    return {graph: math.exp(statistics.fmean(map(math.log, costs))) for graph, costs in found.items()}
+
+
+def summary(ratios: Mapping[str, float], searcher: str, rival: str) -> str:
+    """What the costs say in a line.
+
+    Args:
+        ratios: of the searcher's cost to the rival's, by graph.
+        searcher: its name.
+        rival: the other one's.
+    """
+    num_worse = sum(ratio > 1 + SAME for ratio in ratios.values())
+    num_better = sum(ratio < 1 - SAME for ratio in ratios.values())
+    mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+    return (
+        f"{searcher} without the composites is no worse than {rival} with them on {len(ratios) - num_worse} of "
+        f"{len(ratios)} graphs, better on {num_better}; geometric mean {mean:.4f}"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
