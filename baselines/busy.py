@@ -87,7 +87,8 @@ def main(
     console = terminal.console()
     console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
     answers = saved(csv, executor, threads) if csv is not None and csv.exists() else []
-    known = None if times is None else times_of(times, chosen)
+    asked = {*chosen, *(each.model for each in answers)}
+    known = None if times is None else times_of(times, sorted(asked), threads)
     made = Counter((each.model, each.condition) for each in answers)
     todo = [(run, condition) for run in range(runs) for condition in wanted]
     with terminal.progress(console) as progress:
@@ -125,28 +126,42 @@ def ask(under: Command, model: str, condition: str, executor: str, threads: int)
     return Answer(model, condition, **json.loads(done.stdout.splitlines()[-1]))
 
 
+_CHECKED = ("check", "")
+"""What `weights` is where a choice is made; older files do not say it."""
+
 Times = Mapping[str, Mapping[str, float]]
 """What each choice takes on the quiet machine by model, in any unit."""
 
 
-def times_of(file: Path, models: Sequence[str]) -> Times:
-    """What a comparison says.
+def times_of(file: Path, models: Sequence[str], threads: int) -> Times:
+    """What a comparison says, in milliseconds.
+
+    Args:
+        file: of `baselines/compare.py`; of ours what it has of executors by name with `weights="check"`
+            counts, which is what choices are made with.
+        models: of which it has to say something.
+        threads: that it has to have used.
 
     Raises:
         typer.BadParameter: it has not timed eager PyTorch and one of ours on each model.
     """
     found: dict[str, dict[str, float]] = defaultdict(dict)
+    named = executor_table.names()
     for line in csv_files.read(file, comparison.CSV_COLUMNS, comparison.LATER_COLUMNS):
-        if not line["median_ms"]:
+        is_same = (line["threads"], line["batch"], line["dtype"]) == (str(threads), "1", "float32")
+        if not line["median_ms"] or not is_same:
             continue
         if line["peer"] == "eager":
             found[line["model"]]["original"] = float(line["median_ms"])
-        elif is_ours(line["peer"]):
+        elif is_ours(line["peer"]) and line["weights"] in _CHECKED and line["executor"] in named:
             choice = f"{line['executor']}, {line['searcher']}"
             found[line["model"]][choice] = float(line["median_ms"])
     missing = [model for model in models if len(found[model]) < 2 or "original" not in found[model]]
     if missing:
-        raise typer.BadParameter(f"{file} does not say what the choices take for {', '.join(missing)}")
+        unknown = ", ".join(missing)
+        raise typer.BadParameter(
+            f"{file} does not say what choices take with {threads} threads for {unknown}"
+        )
     return found
 
 

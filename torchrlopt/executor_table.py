@@ -34,8 +34,8 @@ class ExecutorRow:
             lowering looks at no value of a weight, and another set means no other compilation.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
             others rest in between.
-        foretold_by: executors that build in a fraction of its time, and whose measured times, with what the
-            prices of both are, foretell what it takes: "auto" leaves it out where that cannot be the best.
+        foretold_by: executors that build in a fraction of its time, and whose measured times, with the prices
+            of both, foretell what it takes: "auto" leaves it out where that is not clearly the best.
         crossing_us: what one call of its runtime costs beside the operators, in microseconds: of importance
             where it runs parts of a graph.
         prices: how its `DeviceModel` differs from that of eager PyTorch. The times are those of the CPU: a

@@ -186,21 +186,29 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads) {
   return work;
 }
 
-Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
+namespace {
+
+/// What computes next to nothing waits for memory, each element as long as some multiplications take.
+constexpr double kWaitOfElement = 4.0;
+
+Work of_elements(const Convolution& given, void (*kernel)(const Job&, int, int), int num_threads) {
   Work work;
   work.given = given;
-  work.kernel = kernels()->pointwise;
+  work.kernel = kernel;
+  share_out(work, outputs_of(given, given.channels) * kWaitOfElement, num_threads);
+  return work;
+}
+
+}  // namespace
+
+Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
+  Work work = of_elements(given, kernels()->pointwise, num_threads);
   work.pointwise = kind;
-  share_out(work, outputs_of(given, given.channels) * 4.0, num_threads);
   return work;
 }
 
 Work shuffle_work(const Convolution& given, int num_threads) {
-  Work work;
-  work.given = given;
-  work.kernel = kernels()->shuffle;
-  share_out(work, outputs_of(given, given.channels) * 4.0, num_threads);
-  return work;
+  return of_elements(given, kernels()->shuffle, num_threads);
 }
 
 void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns) {

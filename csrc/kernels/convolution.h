@@ -1,4 +1,4 @@
-// Convolutions, products, pools and what is pointwise, of images in channels_last, in float32.
+// Convolutions, products, pools, channel shuffles and what is pointwise, of images in channels_last, in float32.
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Weights are packed once, in panels as
@@ -139,7 +139,7 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads);
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads);
 
-/// The channels of each pixel in another order: the first of each group, then the second of each, and so on.
+/// Channel shuffle: out[c * groups + group] = in[group * channels / groups + c] of each pixel.
 Work shuffle_work(const Convolution& given, int num_threads);
 
 /// Which part of a thread's share comes next. In a cache line of its own, as other threads ask too.

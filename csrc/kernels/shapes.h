@@ -66,7 +66,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& 
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
                                  const Epilogue& epilogue);
 
-/// The channels in turns: of so many groups.
+/// The channels in turns, one of each group: see shuffle_work.
 std::optional<Call> shuffle_of(const Shape& in, int64_t groups);
 
 /// Has the result written into the channels of `room` from `first_channel` on. Returns where it begins.

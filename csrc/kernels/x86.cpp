@@ -47,6 +47,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
+#include "kernels/shuffle.inc"
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
@@ -76,6 +77,7 @@ constexpr int64_t kWidestPanel = 2;
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
+#include "kernels/shuffle.inc"
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS

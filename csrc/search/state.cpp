@@ -22,7 +22,7 @@ void add(NodeMetrics& sum, const NodeMetrics& metrics, double sign) {
 /// Weights and constants cost nothing, whoever reads them.
 bool is_free(const Node& node) { return node.op == Op::Weight || node.op == Op::Constant; }
 
-/// Whether a node is computed of weights alone, once for all calls.
+/// Whether a node is computed from weights alone, once for all calls.
 bool is_expression(const Node& node) { return node.is_static && !is_free(node); }
 
 void add_neighbours(const Graph& graph, NodeId id, std::vector<NodeId>& ids) {
@@ -107,6 +107,7 @@ RewriteState::RewriteState(Graph graph, const Library& library, const CostModel&
     prices_.push_back(start.alive(id) ? cost.node(start, id) : NodeMetrics{});
     watchers_.push_back(nullptr);
     read_watchers_.push_back(nullptr);
+    expression_watchers_.push_back(nullptr);
     add(total_, prices_[at(id)], 1);
   }
   pending_ = matches_.take_fresh();
@@ -122,14 +123,18 @@ bool RewriteState::step(int substitution, int location) {
   while (watchers_.size() < at(graph().end_id())) {
     watchers_.push_back(nullptr);
     read_watchers_.push_back(nullptr);
+    expression_watchers_.push_back(nullptr);
   }
   invalidate(watchers_, change.removed);
   invalidate(watchers_, change.changed);
   invalidate(read_watchers_, change.removed);
   invalidate(read_watchers_, change.reread);
-  // Weights have many readers, and a new one matters only to who would add the same expression over them.
+  // Weights have many readers. Only an expression over them matters, to who would add the same one.
   for (const NodeId id : change.added)
-    if (is_expression(graph().node(id))) invalidate(read_watchers_, free_inputs(graph(), id));
+    if (is_expression(graph().node(id))) invalidate(expression_watchers_, free_inputs(graph(), id));
+  for (const NodeId id : change.removed)
+    if (before.alive(id) && is_expression(before.node(id)))
+      invalidate(expression_watchers_, free_inputs(before, id));
   if (change.moves_dependence) {
     // Whether a cycle would close depends on the whole graph.
     for (int i = 0; i < static_cast<int>(is_allowed_.size()); ++i) {
@@ -258,7 +263,7 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
   sort_unique(reads);
   watch(watchers_, watched, match);
   watch(read_watchers_, reads, match);
-  watch(read_watchers_, shared, match);
+  watch(expression_watchers_, shared, match);
   matches_.set_evaluation(*match, std::move(result));
 }
 

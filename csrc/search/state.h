@@ -10,7 +10,8 @@
 
 namespace rlopt {
 
-/// What applying a match would give. It stays true while none of the watched nodes changes.
+/// What applying a match would give. It stays true while none of the watched nodes changes, and no expression
+/// is added over a weight over which it would add one.
 struct Evaluation {
   bool is_legal = false;
   NodeMetrics delta;                  // the metrics afterwards minus those before
@@ -90,6 +91,7 @@ class RewriteState {
   NodeMetrics total_;
   Watchers watchers_;
   Watchers read_watchers_;
+  Watchers expression_watchers_;  // of weights, by who would add an expression over them
   std::vector<bool> is_allowed_;
   std::vector<MatchPtr> pending_;
   int64_t num_evaluations_ = 0;
@@ -112,7 +114,8 @@ inline void RewriteState::evaluate() {
 }
 
 /// A subset of equal candidates that do not influence each other, so their savings add up; `alike` holds
-/// candidates of one class in canonical order.
+/// candidates of one class in canonical order. Their hash_delta need not add up: two may add the same
+/// expression over weights, which costs nothing.
 std::vector<Candidate> independent(const std::vector<Candidate>& alike);
 
 }  // namespace rlopt

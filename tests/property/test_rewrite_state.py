@@ -64,7 +64,18 @@ graph (x: f32[2,8,5,5], y: f32[4,8], %a: f32[8,8,1,1], %b: f32[8,8,1,1], %s: f32
   return r, t, e, f
 }
 """
-GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED, MADE]
+# A constant that dies with its last reader, whichever that is.
+READ = """
+graph (x: f32[4], y: f32[4]) {
+  one: f32[] = Constant(; value=[1.0])
+  p = Mul(x, one)
+  q = Mul(y, one)
+  r = Relu(p)
+  s = Relu(q)
+  return r, s
+}
+"""
+GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED, MADE, READ]
 
 
 def priced() -> _C.CostModel:
@@ -118,7 +129,7 @@ def test_kept_candidates_equal_fresh_ones(cost: _C.CostModel, text: str, choices
         assert kept.keys() == expected.keys(), state.graph.text()
         for key, (delta, after) in expected.items():
             assert kept[key][0] == pytest.approx(delta, abs=1e-9), (LIBRARY.names[key[0]], state.graph.text())
-            assert kept[key][1] == after
+            assert kept[key][1] == after, (LIBRARY.names[key[0]], state.graph.text())
         assert state.metrics["time_us"] - before["time_us"] == pytest.approx(total, abs=1e-9)
         before = state.metrics
         state.graph.check()
@@ -137,6 +148,37 @@ def test_equal_hashes_are_equal_graphs(text: str, first: list[int], second: list
                 walk(state, [choice])
             structure = state.graph.hash()
             assert seen.setdefault(state.hash, structure) == structure
+
+
+def test_a_step_may_add_an_expression_that_another_candidate_would_add() -> None:
+    """Both merges concatenate the same weights; behind the first one the second only reads what is there."""
+    state = _C.RewriteState(_C.parse_graph(SHARED), LIBRARY, COST)
+    names = ("merge_biased_linear_shared_input", "merge_linear_shared_input")
+    offered = {LIBRARY.names[each["substitution"]]: each for each in state.candidates()}
+    before = offered[names[1]]["hash"] - state.hash
+    assert state.step(offered[names[0]]["substitution"], offered[names[0]]["location"])
+    then = {LIBRARY.names[each["substitution"]]: each for each in state.candidates()}[names[1]]
+    assert (then["hash"] - state.hash) % 2**64 != before % 2**64
+    assert facts(state) == facts(_C.RewriteState(state.graph, LIBRARY, COST))
+    assert state.step(then["substitution"], then["location"])
+    assert state.hash == then["hash"] % 2**64
+    assert state.graph.text().count("Concat(%w1, %w2; axis=1)") == 1
+
+
+@pytest.mark.parametrize("length", range(20))
+def test_a_candidate_may_add_an_expression_over_a_constant_that_it_adds(length: int) -> None:
+    """What it would watch there is not in the graph; tables of nodes have room for some more, or none."""
+    values = ["x", *(f"a{i}" for i in range(length))]
+    chain = "".join(f"  {new} = Relu({old})\n" for old, new in itertools.pairwise(values))
+    text = f"""graph (x: f32[1,8,8,8], %s: f32[8], %o: f32[8], %m: f32[8], %v: f32[8]) {{
+{chain}  p = AveragePool({values[-1]}; kernel_shape=[2,2], strides=[2,2])
+  y = BatchNormalization(p, %s, %o, %m, %v)
+  return y
+}}"""
+    state = _C.RewriteState(_C.parse_graph(text), LIBRARY, COST)
+    names = {LIBRARY.names[each["substitution"]] for each in state.candidates()}
+    assert "fold_batchnorm_into_average_pool" in names
+    assert facts(state) == facts(_C.RewriteState(state.graph, LIBRARY, COST))
 
 
 def test_the_order_of_commuting_steps_does_not_matter() -> None:

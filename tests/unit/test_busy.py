@@ -11,7 +11,7 @@ import typer
 
 from baselines import busy
 from baselines.busy import Answer, losses, render, rows, saved
-from baselines.shared import csv_files
+from baselines.shared import comparison, csv_files
 from baselines.shared.disturbance import CONDITIONS, TURN_S
 
 EAGER, ORT = "eager, agent", "onnxruntime, none"
@@ -80,12 +80,16 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
         busy.main("resnet18", "auto", "quiet", runs=1, threads=1, csv=file)
 
 
-COMPARED = """model,peer,executor,weights,searcher,batch,dtype,threads,median_ms,q1_ms,q3_ms,peak_mb,first_call_s
+COMPARED = f"""{",".join(comparison.CSV_COLUMNS)}
 resnet18,eager,,,,1,float32,2,20.0,20,20,1,1
 resnet18,onnxruntime,,,,1,float32,2,1.0,1,1,1,1
 resnet18,torchrlopt,eager,check,agent,1,float32,2,10.0,10,10,1,1
 resnet18,torchrlopt,onnxruntime,check,none,1,float32,2,8.0,8,8,1,1
 resnet18,torchrlopt,openvino,check,none,1,float32,2,,,,,
+resnet18,torchrlopt,eager,frozen,agent,1,float32,2,1.0,1,1,1,1
+resnet18,torchrlopt,auto,check,agent,1,float32,2,1.0,1,1,1,1
+resnet18,torchrlopt,eager,check,agent,1,float32,1,1.0,1,1,1,1
+resnet18,torchrlopt,eager,check,agent,16,float32,2,1.0,1,1,1,1
 """
 
 
@@ -95,7 +99,7 @@ def test_what_choices_take_may_come_from_a_comparison(
     """Other peers are no choices."""
     times, file = tmp_path / "times.csv", tmp_path / "busy.csv"
     times.write_text(COMPARED)
-    known = busy.times_of(times, ["resnet18"])
+    known = busy.times_of(times, ["resnet18"], 2)
     assert known == {"resnet18": {"original": 20.0, EAGER: 10.0, ORT: 8.0}}
     chosen = iter([EAGER, ORT, "original", "openvino, none"])
     monkeypatch.setattr(
@@ -111,8 +115,10 @@ def test_what_choices_take_may_come_from_a_comparison(
         "1.5000",
         "",
     ]
-    with pytest.raises(typer.BadParameter, match="does not say what the choices take for toy_bert"):
+    with pytest.raises(typer.BadParameter, match="what choices take with 2 threads for toy_bert"):
         busy.main("toy_bert", "auto", "quiet", runs=1, threads=2, times=times)
+    with pytest.raises(typer.BadParameter, match="with 4 threads for resnet18"):
+        busy.main("resnet18", "auto", "quiet", runs=1, threads=4, times=times)
 
 
 def test_the_neighbour_takes_a_core_and_goes() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from torchrlopt import _C
 from torchrlopt.executors import registry
-from torchrlopt.plan.foreseen import foreseen
+from torchrlopt.plan.foreseen import foreseen, price_ratio
 
 RUNTIMES = ("onnxruntime", "openvino")
 
@@ -68,3 +68,20 @@ def test_a_symbol_counts_as_its_example_size() -> None:
 def test_what_prepares_itself_for_each_size_is_not_foreseen_where_sizes_vary() -> None:
     assert "openvino" in foreseen(layers(200, 64, 8), {}, "cpu")
     assert "openvino" not in foreseen(layers(200, 64, "n"), {"n": 8}, "cpu")
+
+
+def test_where_operators_are_small_the_one_that_starts_them_for_less_is_cheaper() -> None:
+    assert price_ratio(layers(200, 64), {}, "openvino", "eager") < 0.9
+    assert price_ratio(layers(200, 64), {}, "eager", "openvino") > 1.1
+    assert price_ratio(layers(12, 2048), {}, "openvino", "eager") == pytest.approx(1.0, abs=0.05)
+    assert price_ratio(layers(20, 64, "n"), {"n": 8}, "inductor", "inductor") == 1.0
+
+
+def test_who_fuses_elementwise_operators_is_cheaper_for_a_chain_of_them() -> None:
+    """So inductor is tried beside a runtime that does not, whatever the times."""
+    builder = _C.GraphBuilder()
+    value = (builder.add_input("x", ("f32", [256, 4096])), 0)
+    for name in ("Sin", "Exp", "Tanh", "Sqrt", "Sigmoid") * 4:
+        value = (builder.add_node(name, [value], {}), 0)
+    builder.set_outputs([value], ["y"])
+    assert price_ratio(builder.finish(), {}, "inductor", "onnxruntime") < 0.3

@@ -103,6 +103,14 @@ def test_an_image_that_does_not_lie_in_channels_last_stays() -> None:
     assert check(function, [rand(2, 8, 9, 11), weight(24, 8, 1, 1)], static=[1]).count("shuffle") == 0
 
 
+def test_no_channels_are_no_groups() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.conv2d(x, w)
+        return y.relu(), y[:, :0].reshape(2, 0, 4, 9, 11).transpose(1, 2).reshape(2, 0, 9, 11)
+
+    assert check(function, [rand(2, 8, 9, 11), weight(24, 8, 1, 1)], static=[1]).count("shuffle") == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_numbers_are_left_to_others(dtype: torch.dtype) -> None:
     args = [each.to(dtype) for each in (rand(2, 8, 9, 11), weight(24, 8, 1, 1))]

@@ -42,5 +42,5 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     other = written(tmp_path / "other.csv", "0.3 s,b,greedy,0,9,0.1,2.0")
     with pytest.raises(typer.BadParameter, match="other graphs"):
         composites.main(one, other, "agent", "greedy", "0.3 s")
-    with pytest.raises(typer.BadParameter, match="nothing of greedy within 1 s"):
+    with pytest.raises(typer.BadParameter, match="nothing of agent within 1 s"):
         composites.main(one, other, "agent", "greedy", "1 s")

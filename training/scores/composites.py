@@ -2,8 +2,8 @@
 
     python -m training.scores.composites without.csv with.csv
 
-reads two files of `training.compare_held_out` or `baselines.agent_gap`, of the same graphs, of which the first
-was made with `--primitives-only`.
+reads two files of `training.compare_held_out` or `baselines.agent_gap`, of the same graphs, of which the
+first was made with `--primitives-only`.
 """
 
 from __future__ import annotations
@@ -66,10 +66,9 @@ def summary(ratios: Mapping[str, float], searcher: str, rival: str) -> str:
     num_worse = sum(ratio > 1 + SAME for ratio in ratios.values())
     num_better = sum(ratio < 1 - SAME for ratio in ratios.values())
     mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
-    return (
-        f"{searcher} without the composites is no worse than {rival} with them on {len(ratios) - num_worse} of "
-        f"{len(ratios)} graphs, better on {num_better}; geometric mean {mean:.4f}"
-    )
+    count = f"{len(ratios) - num_worse} of {len(ratios)} graphs, better on {num_better}"
+    names = f"{searcher} without the composites is no worse than {rival} with them on"
+    return f"{names} {count}; geometric mean {mean:.4f}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.kept_heap import WORTH_KEEPING, peak_bytes
-from torchrlopt.executors.lowering.fx_values import arguments, is_mutable, shape_key, tensor_of
+from torchrlopt.executors.lowering.fx_values import VIEWS, arguments, is_mutable, shape_key, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
 aten = torch.ops.aten
@@ -28,18 +28,9 @@ aten = torch.ops.aten
 _KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear, indirect.shuffle})
 _ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
 _SPLITS = frozenset({aten.split_with_sizes.default, aten.split.Tensor})
-_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 
-_MAKE_IMAGES = frozenset(
-    {
-        indirect.convolve,
-        indirect.pool,
-        indirect.joined,
-        indirect.shuffle,
-        packing.CONVOLUTION,
-        packing.CONVOLUTION_ADD,
-    }  # fmt: skip
-)
+_PACKED = frozenset({packing.CONVOLUTION, packing.CONVOLUTION_ADD})
+_MAKE_IMAGES = (_KERNELS | _PACKED | {indirect.joined}) - {indirect.linear}
 """Their results lie in channels_last."""
 
 _LEAST_KERNELS = 2
@@ -57,7 +48,7 @@ class Instruction(NamedTuple):
         room: the image into which the result is written.
         first_channel: of the room, or of a slice.
         numbers: as the call takes them; of what is pointwise its place in `_C.POINTWISE_OPERATIONS` and the
-            activation; of a room or a view the sizes, of a slice how many channels.
+            activation; of a room or a view the sizes, of a slice how many channels, of a shuffle the groups.
     """
 
     operation: int
@@ -141,7 +132,7 @@ def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if node.target in _VIEWS and node.args[0] in known and _can_view(node, images):
+        if node.target in VIEWS and node.args[0] in known and _can_view(node, images):
             found[node] = None
             known.add(node)
             continue
@@ -268,7 +259,7 @@ def _incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
             wrong |= members
         for node in group:
             # What shares memory with others is no result of a sequence.
-            if node.target in _VIEWS and not members.issuperset(node.users):
+            if node.target in VIEWS and not members.issuperset(node.users):
                 wrong.add(node)
             if node.target in _SPLITS:
                 parts = (node, *node.users)
@@ -393,7 +384,7 @@ def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Point
     elif node.target is operator.getitem:
         widths, which = _widths(x), args[1]
         name, given = "slice", given._replace(first_channel=sum(widths[:which]), numbers=(widths[which],))
-    elif node.target in _VIEWS:
+    elif node.target in VIEWS:
         name, given = "view", given._replace(numbers=_sizes(node) or ())
     else:
         done = _Pointwise("activate", x, None, NONE) if node.target is indirect.fill else pointwise

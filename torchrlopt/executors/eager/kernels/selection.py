@@ -62,7 +62,7 @@ def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, .
 
 
 def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """Replace the chain of nodes from `first` to `last`, which nobody else reads, by one call; returns it."""
+    """Replace the chain of nodes from `first` to `last` by one call; returns it. What others read stays."""
     with graph.inserting_before(last):
         call = graph.call_function(target, args)
     call.meta.update(last.meta)

@@ -8,11 +8,10 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
+from torchrlopt.executors.lowering.fx_values import VIEWS, arguments, shape_key, tensor_of
 
 aten = torch.ops.aten
 
-_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 _COPIES = frozenset({aten.clone.default, aten.contiguous.default})
 
 
@@ -37,23 +36,23 @@ def shuffle_at(node: fx.Node) -> Shuffle | None:
         node: of an ATen graph with `meta["val"]`, in which copies may have been dropped.
     """
     shape = shape_key(node)
-    if node.target not in _VIEWS or shape is None or len(shape) != 4:
+    if node.target not in VIEWS or shape is None or len(shape) != 4:
         return None
     turned = _copied(node.args[0])
     if not isinstance(turned, fx.Node) or not _swaps_groups(turned):
         return None
     grouped = turned.args[0]
-    if not isinstance(grouped, fx.Node) or grouped.target not in _VIEWS:
+    if not isinstance(grouped, fx.Node) or grouped.target not in VIEWS:
         return None
     image, sizes = _copied(grouped.args[0]), shape_key(grouped)
     if not isinstance(image, fx.Node) or shape_key(image) != shape or sizes is None:
         return None
     groups, size = sizes[1:3]
-    is_whole = isinstance(groups, int) and isinstance(size, int) and groups * size == shape[1]
+    is_whole = isinstance(groups, int) and isinstance(size, int) and groups * size == shape[1] != 0
     are_others_kept = (sizes[0], *sizes[3:]) == (shape[0], *shape[2:])
     if not is_whole or not are_others_kept or not indirect.are_for(tensor_of(node)):
         return None
-    return Shuffle(image, grouped, int(groups))
+    return Shuffle(image, grouped, groups)
 
 
 def _copied(node: Any) -> Any:
@@ -70,5 +69,6 @@ def _swaps_groups(node: fx.Node) -> bool:
     if node.target is aten.permute.default:
         return [axis % 5 for axis in arguments(node)["dims"]] == [0, 2, 1, 3, 4]
     if node.target is aten.transpose.int:
-        return {node.args[1] % 5, node.args[2] % 5} == {1, 2}  # type: ignore[operator]
+        named = arguments(node)
+        return {named["dim0"] % 5, named["dim1"] % 5} == {1, 2}
     return False
