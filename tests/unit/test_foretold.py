@@ -1,4 +1,4 @@
-"""What `executor="auto"` leaves out by a forecast (contest.py), and how good that is (baselines/foretold.py)."""
+"""What `executor="auto"` leaves out by a forecast, and how good that is (baselines/foretold.py)."""
 
 from __future__ import annotations
 
