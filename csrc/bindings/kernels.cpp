@@ -151,9 +151,10 @@ void bind_kernels(py::module_& m) {
            "does not lie so or is no plain tensor.")
       .def("pool", &pool, py::arg("x"), py::arg("numbers"), py::arg("room") = py::none(),
            py::arg("first_channel") = 0, "A pool, in the same way.")
-      .def("shuffle", &shuffle, py::arg("x"), py::arg("groups"),
-           "The channels in turns, one of each group, in channels_last; None where x does not lie so or is no "
-           "plain tensor.")
+      .def(
+          "shuffle", &shuffle, py::arg("x"), py::arg("groups"),
+          "The channels in turns, one of each group, in channels_last; None where x does not lie so or is no "
+          "plain tensor.")
       .def("is_finite", &is_finite, py::arg("x"),
            "Whether no element is infinite or NaN, in this thread; None where x has gaps or is no plain "
            "tensor.")

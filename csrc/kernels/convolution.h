@@ -1,4 +1,5 @@
-// Convolutions, products, pools, channel shuffles and what is pointwise, of images in channels_last, in float32.
+// Convolutions, products, pools, channel shuffles and what is pointwise, of images in channels_last, in
+// float32.
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Weights are packed once, in panels as

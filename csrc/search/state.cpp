@@ -244,7 +244,8 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
     result->class_hash = symmetry_class(before, *match, *result);
     for (const NodeId id : change.added) {
       if (!is_expression(after.node(id))) continue;
-      // Whoever adds the same one reads all of its inputs, so one is enough. A constant may have more readers.
+      // Whoever adds the same one reads all of its inputs, so one is enough. A constant may have more
+      // readers.
       std::vector<NodeId> inputs = free_inputs(after, id);
       std::erase_if(inputs, [&](NodeId input) { return input >= before.end_id(); });
       const auto weight = std::find_if(inputs.begin(), inputs.end(),

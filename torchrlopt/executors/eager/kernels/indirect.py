@@ -234,8 +234,8 @@ def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
 
 
 # See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
-for _call in (convolve, pool, linear, shuffle):
-    _call.gives_new_memory = True  # type: ignore[attr-defined]
+convolve.gives_new_memory = pool.gives_new_memory = linear.gives_new_memory = True  # type: ignore[attr-defined]
+shuffle.gives_new_memory = True  # type: ignore[attr-defined]
 
 
 def _present() -> _C.ImageKernels:

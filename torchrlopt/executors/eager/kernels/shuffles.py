@@ -48,9 +48,9 @@ def shuffle_at(node: fx.Node) -> Shuffle | None:
     if not isinstance(image, fx.Node) or shape_key(image) != shape or sizes is None:
         return None
     groups, size = sizes[1:3]
-    is_whole = isinstance(groups, int) and isinstance(size, int) and groups * size == shape[1] != 0
-    are_others_kept = (sizes[0], *sizes[3:]) == (shape[0], *shape[2:])
-    if not is_whole or not are_others_kept or not indirect.are_for(tensor_of(node)):
+    if not isinstance(groups, int) or not isinstance(size, int) or groups * size != shape[1] or groups == 0:
+        return None
+    if (sizes[0], *sizes[3:]) != (shape[0], *shape[2:]) or not indirect.are_for(tensor_of(node)):
         return None
     return Shuffle(image, grouped, groups)
 
