@@ -11,7 +11,7 @@
 namespace rlopt {
 
 /// What applying a match would give. It stays true while none of the watched nodes changes, and no expression
-/// is added over a weight over which it would add one.
+/// over a weight comes or goes over which it would add one.
 struct Evaluation {
   bool is_legal = false;
   NodeMetrics delta;                  // the metrics afterwards minus those before
