@@ -133,7 +133,8 @@ class Contest:
             The least of what others foretell, and the name of that one; None where none does.
         """
         found = [
-            (min(times) * self._price_ratio(variant.executor, own.executor), own.executor)
+            # The best has beaten it, by a duel if need be, whatever the single times say.
+            (max(1.0, min(times)) * self._price_ratio(variant.executor, own.executor), own.executor)
             for own in self._attempted
             if own.executor in registry.row(variant.executor).foretold_by
             and not own.parts
