@@ -48,7 +48,7 @@ def contested(
         if options.executor == "onnxruntime":
             report.parts = tuple(Part("onnxruntime", 1, "takes it") for _ in range(num_parts))
             report.measured_before_ms, report.measured_is_calm = before_ms, is_calm
-        return Attempt(options.executor, report)  # type: ignore[arg-type]
+        return Attempt(options.executor, report)  # type: ignore[arg-type]  # the name stands for the graph
 
     options = Options(executor="auto", cache=False, searcher="none")
     timing = Timing(1.0, 1.0, 0.0, 0.0, 3)

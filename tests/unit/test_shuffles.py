@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -89,9 +90,9 @@ def test_groups_that_others_read_stay(is_read: bool) -> None:
         lambda y: y.view(2, 8, 3, 99).transpose(1, 2).reshape(2, 24, 9, 11),
     ],
 )
-def test_what_is_no_shuffle_stays(wrong: object) -> None:
+def test_what_is_no_shuffle_stays(wrong: Callable[[Tensor], Tensor]) -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
-        return wrong(F.conv2d(x, w)) * 2.0  # type: ignore[operator, no-any-return]
+        return wrong(F.conv2d(x, w)) * 2.0
 
     assert check(function, [rand(2, 8, 9, 11), weight(24, 8, 1, 1)], static=[1]).count("shuffle") == 0
 
