@@ -20,7 +20,10 @@ from training.samplers import SAMPLERS
 #: The rows, each with the arguments that are other than the defaults of `Config` there. A world model learns
 #: more from two episodes of each of sixteen graphs than from eight of each of four.
 _DREAM: dict[str, Any] = {"encoder": "graph_network", "groups": 16, "rollouts": 2}
-ROWS: dict[str, dict[str, Any]] = {"mf": {}, "wm": _DREAM, "wm_plus": _DREAM, "plan": {}}
+_SEARCHED: dict[str, Any] = {"groups": 6, "rollouts": 8}
+ROWS: dict[str, dict[str, Any]] = {
+    "mf": {}, "wm": _DREAM, "wm_plus": _DREAM, "plan": {}, "gumbel": _SEARCHED,
+}  # fmt: skip
 
 #: The same for runs on one graph: all episodes begin at the graph itself, and have the whole library.
 ONE_GRAPH: dict[str, Any] = {
@@ -38,7 +41,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 _COUNTS = (
     "workers", "groups", "rollouts", "max_steps", "width", "rounds", "epochs", "minibatch_nodes",
-    "minibatch_states", "dream_horizon", "dream_batch", "dream_updates", "model_epochs", "model_batches",
+    "minibatch_states", "simulations", "considered", "dream_horizon", "dream_batch", "dream_updates",
+    "model_epochs", "model_batches",
 )  # fmt: skip
 _SHARES = ("clip", "gae_lambda", "discount", "primitives_share", "original_share")
 #: Least and largest values of the arguments that are numbers.
@@ -62,7 +66,8 @@ class Config:
 
     Attributes:
         row: "mf" learns in the real environment, "wm" and "wm_plus" in the imagination of the mixture and of
-            the discrete world model, "plan" imitates the best of many sampled episodes.
+            the discrete world model, "plan" imitates the best of many sampled episodes, "gumbel" what a tree
+            search recommends (Gumbel AlphaZero).
         seed: of everything that is drawn.
         graph: the one that all episodes are played on, a model of the suite or an ONNX file; if empty, graphs
             of the curriculum.
@@ -75,8 +80,8 @@ class Config:
         rollouts: episodes per graph, compared with each other.
         max_steps: of an episode.
         reward: a name in `torchrlopt.env.REWARDS`.
-        macros: whether "wm" and "wm_plus" may take a whole class of like places at once too, as "mf" and
-            "plan" always may.
+        macros: whether "wm" and "wm_plus" may take a whole class of like places at once too, as the
+            others always may.
         sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
@@ -93,9 +98,12 @@ class Config:
         value_weight: of the value's cross-entropy.
         max_gradient: norm at which gradients are cut.
         temperature: of sampling when episodes are collected for imitation.
-        teacher_expansions: of the searches that show "plan" an episode of each graph; 0 for none.
-        primitives_share: of the graphs that are rewritten without the composites of the library, by "mf" and
-            "plan".
+        teacher_expansions: of the searches that show "plan" and "gumbel" an episode of each graph; 0 for
+            none.
+        simulations: graphs that the search of "gumbel" visits for each step.
+        considered: steps that it tries in each graph, drawn without replacement.
+        primitives_share: of the graphs that are rewritten without the composites of the library, by "mf",
+            "plan" and "gumbel".
         original_share: of episodes that begin at the graph itself; the rest begin after a prefix of a good
             trajectory or a random walk, in equal parts.
         dream_horizon: steps of an imagined episode.
@@ -141,6 +149,8 @@ class Config:
     max_gradient: float = 0.5
     temperature: float = 1.0
     teacher_expansions: int = 500
+    simulations: int = 32
+    considered: int = 16
     primitives_share: float = 0.5
     original_share: float = 0.5
     dream_horizon: int = 15

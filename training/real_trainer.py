@@ -26,19 +26,23 @@ from training.episodes.answers import Answers
 from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, torch_seed
-from training.learning import distil, ppo
+from training.learning import distil, gumbel, ppo
 from training.learning.pyg import with_meta_layers
 from training.trainer import Trainer, summary
 
 #: How each row learns from what was collected.
-UPDATES: dict[str, Callable[..., dict[str, float]]] = {"mf": ppo.update, "plan": distil.update}
+UPDATES: dict[str, Callable[..., dict[str, float]]] = {
+    "mf": ppo.update,
+    "plan": distil.update,
+    "gumbel": gumbel.update,
+}
 
 
 class RealTrainer(Trainer):
-    """One run of the rows MF and PLAN.
+    """One run of the rows that learn in real episodes.
 
     Args:
-        config: all arguments; `row` is "mf" or "plan".
+        config: all arguments; `row` is "mf", "plan" or "gumbel".
         folder: of the run; made where it is missing.
         resume: continue what is there; without it, the folder must hold no run.
         prices: of the device; the default one if None.

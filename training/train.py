@@ -2,7 +2,8 @@
 
     python -m training.train --row plan --minutes 10 --out runs/plan
 
-The rows "mf" and "plan" learn in real episodes, "wm" and "wm_plus" in the imagination of a world model.
+The rows "mf", "plan" and "gumbel" learn in real episodes, "wm" and "wm_plus" in the imagination of a world
+model.
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ def _check_measured(config: Config, answers: Answers) -> None:
         raise OptionsError(
             "measured times are told in this process", expected="one worker", got=config.collector
         )
+    if config.row == "gumbel":
+        raise OptionsError("a tree search asks for too many graphs to measure them", got=config.row)
     if answers.is_at_end and config.reward != "R5":
         raise OptionsError("only what an episode saves is measured", expected="R5", got=config.reward)
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -119,7 +120,11 @@ struct AttrSpec {
   std::string name;
   AttrKind kind;
   bool required;
-  AttrValue default_value;  // meaningful when not required
+  AttrValue default_value;        // meaningful when not required
+  std::optional<int64_t> filler;  // what a list of ints that is left empty stands for as many as needed of
+
+  /// The value as nodes keep it: a list of fillers is left empty, so that equal nodes are equal.
+  AttrValue canonical(AttrValue value) const;
 };
 
 struct OpInfo {

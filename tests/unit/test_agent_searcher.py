@@ -76,6 +76,18 @@ def test_never_worse_than_greedy(graph: _C.Graph, budget_ms: float) -> None:
         assert plan.expansions > greedy.expansions
 
 
+def test_greedy_may_take_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, tiny = GRAPHS[1], options(budget_ms=1e-3, budget_steps=0)
+    greedy = ClassicSearcher().search(graph, LIBRARY, COST, options(searcher="greedy", budget_steps=0))
+    # As many as a machine needs that is so slow.
+    monkeypatch.setattr("torchrlopt.agent.search.first_plan.GREEDY_BUDGETS", 1e9)
+    plan = searcher().search(graph, LIBRARY, COST, tiny)
+    assert plan.cost_after_ms == pytest.approx(greedy.cost_after_ms)
+    assert plan.steps == greedy.steps
+    nothing = searcher().search(graph, LIBRARY, COST, dataclasses.replace(tiny, budget_ms=0.0))
+    assert nothing.steps == ()
+
+
 def test_a_short_hill_is_crossed_by_chains() -> None:
     plan = run(_C.parse_graph(HILL), _C.Library(HILLS), budget_steps=100)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]

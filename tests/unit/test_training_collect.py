@@ -236,7 +236,7 @@ def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -
     assert len(set(hashes.values())) == 1, hashes
 
 
-@pytest.mark.parametrize("row", ["mf", "plan"])
+@pytest.mark.parametrize("row", ["mf", "plan", "gumbel"])
 def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path: Path, row: str) -> None:
     config = dataclasses.replace(SMALL, row=row)
     straight = RealTrainer(config, tmp_path / "straight")
@@ -375,7 +375,7 @@ def test_every_row_is_trained_by_what_trains_it(tmp_path: Path) -> None:
         trainer = trainer_of(config, tmp_path / row)
         assert type(trainer) is (DreamTrainer if row.startswith("wm") else RealTrainer)
         assert trainer.provenance()["row"] == row
-    with pytest.raises(OptionsError, match="does not train this row; expected: mf or plan; got: wm"):
+    with pytest.raises(OptionsError, match="not train this row; expected: mf or plan or gumbel; got: wm"):
         RealTrainer(dataclasses.replace(SMALL, row="wm"), tmp_path / "other")
     with pytest.raises(OptionsError, match="expected: wm or wm_plus; got: plan"):
         DreamTrainer(SMALL, tmp_path / "other")

@@ -22,6 +22,7 @@ from training.components.component import Array, Component, Composition, Many, S
 from training.components.rows import build, composition
 from training.config import ROWS, Config
 from training.episodes.random_keys import gumbel_of
+from training.episodes.searched_play import SearchedRollout
 from training.train import trainer_of
 
 SMALL = {"width": 16, "rounds": 2, "max_steps": 3, "epochs": 1, "model_epochs": 1, "dream_horizon": 2}
@@ -85,6 +86,12 @@ def examples(component: Component) -> dict[str, Any]:
             earned = torch.tensor([0.1, 0.3])
             builder.add(seen, actions, told.log_prob, told.value, earned, done, done)
             made[name] = [builder.finish(told.value)]
+            if component.spec.takes[name] == Many(specs.SEARCHED_ROLLOUT):
+                policy_of = torch.full((len(seen.candidates) + 2,), 0.1)
+                share = torch.ones(2, 2)
+                made[name] = [
+                    SearchedRollout(**vars(made[name][0]), policies=[policy_of], best=share, found=share[:1])
+                ]
         elif name == "replay":
             made[name] = sequences()
         elif name == "episodes":

@@ -18,7 +18,7 @@ from torchrlopt.agent.rollout import Rollout
 from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import Collector
-from training.config import Config
+from training.config import ROWS, Config
 from training.dream_trainer import DreamTrainer
 from training.episodes.candidate_task import CandidateTask, state_of
 from training.episodes.latent_task import RANDOM
@@ -68,7 +68,7 @@ def test_a_run_on_one_graph_begins_every_episode_there_with_the_whole_library(fi
     assert Config.of_row("mf").original_share == Config().original_share
 
 
-@pytest.mark.parametrize("row", ["mf", "plan", "wm", "wm_plus"])
+@pytest.mark.parametrize("row", ROWS)
 def test_every_row_trains_on_one_graph(row: str, file: str, tmp_path: Path) -> None:
     small = {"dream_batch": 8, "dream_horizon": 3, "dream_updates": 1, "model_epochs": 1}
     config = Config.of_row(row, graph=file, teacher_expansions=20, **small, **SIZES | {"updates": 3})

@@ -74,7 +74,7 @@ def test_help_shows_what_rows_have_instead_of_the_default() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser, minutes=7.0)
     told = " ".join(parser.format_help().split())
-    assert "[4; wm: 16; wm_plus: 16; with --graph: 2]" in told, "groups"
+    assert "[4; wm: 16; wm_plus: 16; gumbel: 6; with --graph: 2]" in told, "groups"
     assert "[7.0]" in told, "what a program has in its place"
     assert parser.parse_args([]).minutes == 7.0
 

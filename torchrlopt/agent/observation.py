@@ -214,9 +214,9 @@ def rows_of(offsets: Tensor) -> Tensor:
     return torch.repeat_interleave(offsets.diff())
 
 
-def observe(env: _C.VecRewriteEnv) -> Observation:
-    """All episodes of an environment, in memory of the observation's own."""
-    arrays = allocate(env.sizes())
+def observe(env: _C.VecRewriteEnv, envs: Sequence[int] = ()) -> Observation:
+    """Some episodes of an environment or all, in memory of the observation's own."""
+    arrays = allocate(env.sizes(list(envs)))
     env.observe(arrays)
     return _as_tensors(arrays)
 

@@ -45,7 +45,8 @@ def composition(config: Config, prices: Prices | None = None) -> Composition:
 
 
 def _in_real_episodes(config: Config, prices: Prices) -> Composition:
-    """Rows "mf" and "plan"."""
+    """Rows "mf", "plan" and "gumbel"."""
+    rollout = specs.SEARCHED_ROLLOUT if config.row == "gumbel" else specs.ROLLOUT
     return Composition(
         config.row,
         (
@@ -53,12 +54,12 @@ def _in_real_episodes(config: Config, prices: Prices) -> Composition:
             specs.encoder(config),
             specs.controller(config),
             specs.rollout_memory(),
-            specs.collector(config, CandidateTask(config, prices), Key, "rollouts", specs.ROLLOUT),
+            specs.collector(config, CandidateTask(config, prices), Key, "rollouts", rollout),
             specs.learner(
                 config,
                 UPDATES[config.row],
                 lambda: new_networks(config),
-                specs.ROLLOUT,
+                rollout,
                 candidate_task.state_of,
             ),
         ),

@@ -1,4 +1,4 @@
-"""What workers do for the rows "mf" and "plan": real episodes of a `CandidateController`.
+"""What workers do for the rows "mf", "plan" and "gumbel": real episodes of a `CandidateController`.
 
 The episodes of one graph are always played together, under one key, so that the batches that the networks
 see do not depend on how many workers there are.
@@ -23,6 +23,7 @@ from training.device.prices import Prices, cost_of
 from training.episodes.answers import Answers
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.episodes.random_keys import Purpose, generator
+from training.episodes.searched_play import play_searched
 
 
 def controller_config(config: Config) -> ControllerConfig:
@@ -93,4 +94,6 @@ class CandidatePlayer:
         if usable is not self._library:
             rows = torch.tensor([self._library.find(name) for name in usable.names])
         chooser = CandidateChooser(self._controller, rows)
+        if self._config.row == "gumbel":
+            return play_searched(chooser, usable, self._cost, key, self._config, self._graph)
         return play_group(chooser, usable, self._cost, key, self._config, self._graph, self._answers)

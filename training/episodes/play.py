@@ -67,18 +67,30 @@ class CandidateChooser:
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
         """What the policy was shown, its actions, the core's actions, and its decision."""
-        seen = self._translated(seen)
+        seen = self.translated(seen)
         actions, decision = self.controller.act(seen, draw)
         return seen, actions, actions, decision
 
     def entropy(self, seen: Observation) -> float:
         """Of the policy on one episode."""
-        return float(self.controller.act(self._translated(seen), no_noise)[1].entropy)
+        return float(self.controller.act(self.translated(seen), no_noise)[1].entropy)
 
-    def _translated(self, seen: Observation) -> Observation:
+    def translated(self, seen: Observation) -> Observation:
+        """With the substitutions' rows in the controller's library."""
         if self._rows is None:
             return seen
         return dataclasses.replace(seen, substitutions=self._rows[seen.substitutions])
+
+
+def draw_graph(chooser: Any, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> _C.Graph:
+    """The graph of a key, by the sampler of the configuration."""
+    return draw_sample(
+        config.sampler,
+        Place(key.seed, key.update, key.group, config.groups),
+        key.numbers(Purpose.GRAPH),
+        key.progress,
+        lambda drawn: entropy_on(drawn, library, cost, chooser.entropy, chooser.has_macros),
+    ).graph
 
 
 def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
@@ -120,13 +132,7 @@ def play_group(
         answers: measured times of graphs, to be learnt from in place of prices.
     """
     if graph is None:
-        graph = draw_sample(
-            config.sampler,
-            Place(key.seed, key.update, key.group, config.groups),
-            key.numbers(Purpose.GRAPH),
-            key.progress,
-            lambda drawn: entropy_on(drawn, library, cost, chooser.entropy, chooser.has_macros),
-        ).graph
+        graph = draw_graph(chooser, library, cost, key, config)
     given = {
         "num_envs": config.rollouts, "max_steps": config.max_steps, "has_macros": chooser.has_macros,
     }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchrlopt import _C
 
-_NO_LIMIT_MS = 1e12
+NO_LIMIT_MS = 1e12
 #: What searches, and with which part of the expansions of a round; greedy ends by itself long before.
 _SEARCHES: tuple[tuple[dict[str, Any], float], ...] = (
     ({"searcher": "greedy"}, 0.5),
@@ -44,7 +44,7 @@ def best_steps(
                 graph,
                 library,
                 cost,
-                budget_ms=_NO_LIMIT_MS,
+                budget_ms=NO_LIMIT_MS,
                 budget_steps=max(1, round(part * expansions / _ROUNDS)),
                 max_length=max_length - len(steps),
                 seed=seed + number,

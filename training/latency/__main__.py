@@ -30,6 +30,9 @@ def main(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     test: Annotated[str, typer.Option(help="Splits that are scored, by commas.")] = "dev",
+    scored: Annotated[
+        Path | None, typer.Option(help="File of other measurements, to be scored in place of the data's own.")
+    ] = None,
 ) -> None:
     """Fit on training bases and score on others.
 
@@ -37,11 +40,9 @@ def main(
 
     Example: python -m training.latency runs/latency.jsonl --test dev,held_out
     """
-    together = [
-        own for own in groups(read(data)).values() if all(row.is_calm for row in own) and len(own) > 1
-    ]
-    prepared = [(own, Measured.of(own)) for own in together]
+    prepared = _prepared(data)
     training = [each for each in prepared if _split(each[0][0]) == "train"]
+    prepared = prepared if scored is None else _prepared([scored])
     executors = _executors(training)
     networks = fit([measured for _, measured in training], executors, members, epochs, seed)
     factors = {name: _factors(training, name) for name in executors}
@@ -54,6 +55,13 @@ def main(
             ]
             if len(chosen) > 1:
                 console.print(_table(f"{split}, {executor}", chosen, rivals))
+
+
+def _prepared(files: Sequence[Path]) -> list[Prepared]:
+    """What was measured together, where it was measured in calm."""
+    together = groups(read(files)).values()
+    calm = [own for own in together if all(row.is_calm for row in own) and len(own) > 1]
+    return [(own, Measured.of(own)) for own in calm]
 
 
 def _factors(training: Sequence[Prepared], executor: str) -> LatencyModel:

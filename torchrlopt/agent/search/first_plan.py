@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from torchrlopt import _C
 from torchrlopt.agent.search.explorer import SMALLEST_GAIN
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import Options
+from torchrlopt.options import MAX_BUDGET_MS, Options
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 
+#: Budgets that greedy search may take: a plan that is cut in the middle may be half as dear again, and on a
+#: machine with other work the same steps take twice the time.
+GREEDY_BUDGETS = 3.0
 #: Of what greedy with chains leaves of the budget, for iterated local search of the parts and of the whole.
 PARTS_SHARE = 0.7
 #: Expansions of iterated local search that may bring nothing, for each second of the budget.
@@ -37,7 +40,8 @@ def first_plan(
     Returns:
         A plan whose counters and curve are of all three together.
     """
-    best = _classic("greedy", graph, library, cost, options)
+    patient = dataclasses.replace(options, budget_ms=min(GREEDY_BUDGETS * options.budget_ms, MAX_BUDGET_MS))
+    best = _classic("greedy", graph, library, cost, patient)
     # Chains end by themselves, and may have all: else the plan could be dearer than theirs in the same time.
     for name, share in (("chains", 1.0), ("parts", PARTS_SHARE)):
         left = left_of(options, begin, best.expansions, share)

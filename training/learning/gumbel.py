@@ -1,0 +1,104 @@
+"""Learning from searched episodes: the policy that the search recommends, and what was found from each state.
+
+An episode that gains less than the network does without a search teaches its values only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.networks.ragged import segment_sum
+from torchrlopt.agent.observation import Observation
+from training.config import Config
+from training.episodes.searched_play import SearchedRollout
+from training.learning.ppo import descend, mean_of, minibatches
+
+TOLERANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """A state and what to learn in it.
+
+    Attributes:
+        state: one episode.
+        policy: [A], of its candidates and stop; zeros for nothing.
+        value: what was found that it could still gain, as a share of the first cost.
+    """
+
+    state: Observation
+    policy: Tensor
+    value: float
+
+
+def lessons_of(rollout: SearchedRollout) -> list[Lesson]:
+    """What the episodes of one graph teach."""
+    steps, count = rollout.rewards.shape
+    ends = torch.minimum(rollout.best[1:], rollout.found)
+    lowest = ends.flip(0).cummin(0).values.flip(0)
+    searched = rollout.returns[rollout.num_shown :]
+    # What is shown teaches where it is better than all that the search found.
+    least = [float(searched.max()) + TOLERANCE] * rollout.num_shown
+    least += [rollout.rival - TOLERANCE] * len(searched)
+    lessons = []
+    for t in range(steps):
+        states, policy = rollout.states[t], rollout.policies[t]
+        of_candidates = policy[: len(states.candidates)].split(states.counts.tolist())
+        for b in range(count):
+            if not rollout.active[t, b]:
+                continue
+            own = torch.cat([of_candidates[b], policy[len(states.candidates) + b][None]])
+            if rollout.returns[b] < least[b]:
+                own = torch.zeros_like(own)
+            lessons.append(Lesson(states.episode(b), own, float(rollout.best[t, b] - lowest[t, b])))
+    return lessons
+
+
+def update(
+    controller: CandidateController,
+    optimiser: torch.optim.Optimizer,
+    rollouts: Sequence[SearchedRollout],
+    config: Config,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Learn; see `training.learning.ppo.update` for the arguments.
+
+    Returns:
+        Means of the losses by name.
+    """
+    lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
+    sizes = [len(lesson.state.ops) for lesson in lessons]
+    logs = []
+    for _ in range(config.epochs):
+        for rows in minibatches(sizes, config, generator):
+            chosen = [lessons[row] for row in rows]
+            states = controller.collate([lesson.state for lesson in chosen])
+            log_probs, group, value_logits = controller(states)
+            wanted = torch.cat([each.policy[:-1] for each in chosen] + [each.policy[-1:] for each in chosen])
+            taught = sum(float(each.policy.sum()) for each in chosen)
+            crossed = -segment_sum(wanted * log_probs, group, len(chosen)).sum() / max(1.0, taught)
+            values = torch.tensor([lesson.value for lesson in chosen], dtype=torch.float32)
+            value_loss = controller.value.loss(value_logits, values).mean()
+            loss = crossed + config.value_weight * value_loss
+            norm = descend(controller, optimiser, loss, config.max_gradient)
+            logs.append(
+                {
+                    "policy_loss": float(crossed.detach()),
+                    "value_loss": float(value_loss.detach()),
+                    "gradient_norm": norm,
+                    "taught": taught / len(rows),
+                }
+            )
+    rivals = torch.tensor([rollout.rival for rollout in rollouts])
+    searched = torch.cat([rollout.returns[rollout.num_shown :] for rollout in rollouts])
+    return {
+        **mean_of(logs),
+        "num_states": float(len(lessons)),
+        "gain_without_search": float(rivals.mean()),
+        "gain_of_search": float(searched.mean()),
+    }
