@@ -44,8 +44,8 @@ class Options:
             sizes, and replay them. For "eager" and "inductor" on CUDA; without effect elsewhere, and with
             `weights="live"`.
         budget_ms: time limit of the search, in milliseconds in which it had a processor; in proportion more
-            for a graph of more than 1,500 operators. The greedy search that "agent" begins with may take
-            three times as much. 0 keeps the original graph.
+            for a graph of more than 1,500 operators. The greedy search that searchers with networks begin
+            with may take three times as much. 0 keeps the original graph.
         budget_steps: most graphs the search may expand; 0 for no such limit.
         beam_width: graphs that the "beam" searcher keeps per step.
         alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.

@@ -18,7 +18,8 @@ from training.collectors.collector import KINDS
 from training.samplers import SAMPLERS
 
 #: The rows, each with the arguments that are other than the defaults of `Config` there. A world model learns
-#: more from two episodes of each of sixteen graphs than from eight of each of four.
+#: more from two episodes of each of sixteen graphs than from eight of each of four. A tree search is dear:
+#: its eight episodes of a graph share the calls of the network, and six graphs take half a minute.
 _DREAM: dict[str, Any] = {"encoder": "graph_network", "groups": 16, "rollouts": 2}
 _SEARCHED: dict[str, Any] = {"groups": 6, "rollouts": 8}
 ROWS: dict[str, dict[str, Any]] = {
@@ -44,6 +45,7 @@ _COUNTS = (
     "minibatch_states", "simulations", "considered", "dream_horizon", "dream_batch", "dream_updates",
     "model_epochs", "model_batches",
 )  # fmt: skip
+_OF_TREE_SEARCH = ("simulations", "considered")
 _SHARES = ("clip", "gae_lambda", "discount", "primitives_share", "original_share")
 #: Least and largest values of the arguments that are numbers.
 RANGES: dict[str, tuple[float, float]] = {
@@ -77,9 +79,9 @@ class Config:
         collector: kind of the workers; "auto" is this process for one, and processes for more.
         ray: address of the cluster that the workers of "ray" run on; if empty, a Ray is begun here for them.
         groups: graphs per update.
-        rollouts: episodes per graph, compared with each other.
+        rollouts: episodes per graph, compared with each other; "gumbel" has one more with a teacher.
         max_steps: of an episode.
-        reward: a name in `torchrlopt.env.REWARDS`.
+        reward: a name in `torchrlopt.env.REWARDS`; "gumbel" has the default only.
         macros: whether "wm" and "wm_plus" may take a whole class of like places at once too, as the
             others always may.
         sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
@@ -94,14 +96,14 @@ class Config:
         epochs: passes over the data of an update.
         minibatch_nodes: graph nodes per minibatch, about.
         minibatch_states: most states per minibatch.
-        entropy_weight: of the bonus.
+        entropy_weight: of the bonus; "gumbel" has none.
         value_weight: of the value's cross-entropy.
         max_gradient: norm at which gradients are cut.
-        temperature: of sampling when episodes are collected for imitation.
+        temperature: of sampling when "plan" collects episodes for imitation.
         teacher_expansions: of the searches that show "plan" and "gumbel" an episode of each graph; 0 for
             none.
-        simulations: graphs that the search of "gumbel" visits for each step.
-        considered: steps that it tries in each graph, drawn without replacement.
+        simulations: graphs that the search of "gumbel" visits for each step; they are not counted as steps.
+        considered: steps that it tries in the graph where it begins, drawn without replacement.
         primitives_share: of the graphs that are rewritten without the composites of the library, by "mf",
             "plan" and "gumbel".
         original_share: of episodes that begin at the graph itself; the rest begin after a prefix of a good
@@ -116,7 +118,8 @@ class Config:
 
     Raises:
         OptionsError: there is no row, reward, sampler, encoder or collector of that name, a number is
-            out of its range, or macros are asked of a row without a world model.
+            out of its range, macros are asked of a row without a world model, or "gumbel" is asked for
+            another reward or to consider more steps than it has simulations.
     """
 
     row: str = "plan"
@@ -179,6 +182,17 @@ class Config:
                 expected=f"a row of {', '.join(MODELS)}",
                 got=self.row,
             )
+        if self.row == "gumbel":
+            if self.reward != Config.reward:
+                raise OptionsError(
+                    "a tree search adds up gains", expected=f"reward {Config.reward}", got=self.reward
+                )
+            if self.considered > self.simulations:
+                raise OptionsError(
+                    "each step that is considered takes a simulation",
+                    expected=f"considered at most {self.simulations}",
+                    got=self.considered,
+                )
 
     @classmethod
     def of_row(cls, row: str = "plan", **given: Any) -> Config:
@@ -195,8 +209,13 @@ class Config:
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
 
     def settings(self) -> str:
-        """Text that tells runs apart; a switch that is off is no part of it, as if there were none yet."""
-        told = {name: value for name, value in dataclasses.asdict(self).items() if value is not False}
+        """Text that tells runs apart.
+
+        A switch that is off is no part of it, nor what other rows do not read, as if there were none yet.
+        """
+        unread = () if self.row == "gumbel" else _OF_TREE_SEARCH
+        given = dataclasses.asdict(self).items()
+        told = {name: value for name, value in given if value is not False and name not in unread}
         return json.dumps(told, indent=2, sort_keys=True)
 
     def command(self) -> str:

@@ -34,6 +34,7 @@ from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.machine.cost import device_model
+from torchrlopt.searcher_table import agent_names
 from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
 from training.config import Config
@@ -170,6 +171,8 @@ def _start(config: Config) -> Agent | None:
     """The agent of the package that training can go on from; None, with a warning, where there is none."""
     if config.row not in RealTrainer.rows:
         reason = "a world model is always learnt from the beginning"
+    elif config.row not in agent_names():
+        reason = "the package has no agent of this row"
     else:
         agent = _of_package(config.row, load_library())
         reason = (

@@ -25,6 +25,7 @@ from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Searcher
+from torchrlopt.searcher_table import agent_names
 from torchrlopt.storage.directory import write_whole
 from torchrlopt.substitutions import load_library
 from training.config import Config
@@ -135,7 +136,7 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
         expansions: of each search.
 
     Raises:
-        OptionsError: a run was made on one graph, or with other prices.
+        OptionsError: a run was made on one graph, with other prices, or is of a row without a searcher.
     """
     prices = typical_prices()
     runs = {}
@@ -146,6 +147,14 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
                 "an agent that was trained on one graph is none for all of them",
                 where=str(folder),
                 got=f"graph={trainer.config.graph}",
+            )
+        if trainer.config.row not in agent_names():
+            raise OptionsError(
+                "no searcher follows agents of this row",
+                where=str(folder),
+                expected=" or ".join(sorted(set(agent_names()) - {"agent"})),
+                got=trainer.config.row,
+                todo='use it with options={"agent": path}',
             )
         runs[trainer.config.row] = trainer
     cost = cost_of(prices)

@@ -1,6 +1,5 @@
 #include "core/op.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -44,8 +43,6 @@ AttrSpec parse_spec(const std::string& text) {
   } else if (kind == "ints") {
     spec.kind = AttrKind::Ints;
     spec.default_value = Ints{};
-    if (value == "ones") spec.filler = 1;
-    if (value == "zeros") spec.filler = 0;
   } else {
     spec.kind = AttrKind::Floats;
     spec.default_value = Floats{};
@@ -137,13 +134,6 @@ AttrValue coerce(const OpInfo& info, const AttrSpec& spec, const AttrValue& valu
 
 }  // namespace
 
-AttrValue AttrSpec::canonical(AttrValue value) const {
-  const auto* ints = filler ? std::get_if<Ints>(&value) : nullptr;
-  const auto is_filler = [this](int64_t each) { return each == *filler; };
-  if (ints != nullptr && std::all_of(ints->begin(), ints->end(), is_filler)) return default_value;
-  return value;
-}
-
 const AttrSpec* OpInfo::find_attr(const std::string& attr) const {
   for (const auto& spec : attrs) {
     if (spec.name == attr) return &spec;
@@ -232,7 +222,7 @@ std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std:
                       (known.empty() ? "none" : known));
     }
     const auto index = static_cast<size_t>(spec - info.attrs.data());
-    attrs->values_[index] = spec->canonical(coerce(info, *spec, value));
+    attrs->values_[index] = coerce(info, *spec, value);
     is_set[index] = true;
   }
   for (size_t i = 0; i < info.attrs.size(); ++i) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -120,11 +119,7 @@ struct AttrSpec {
   std::string name;
   AttrKind kind;
   bool required;
-  AttrValue default_value;        // meaningful when not required
-  std::optional<int64_t> filler;  // what a list of ints that is left empty stands for as many as needed of
-
-  /// The value as nodes keep it: a list of fillers is left empty, so that equal nodes are equal.
-  AttrValue canonical(AttrValue value) const;
+  AttrValue default_value;  // meaningful when not required
 };
 
 struct OpInfo {

@@ -309,11 +309,6 @@ std::optional<AttrValue> to_attribute(const Bound& value, AttrKind kind) {
   return std::nullopt;
 }
 
-Bound canonical(const Bound& value, const AttrSpec& spec) {
-  const auto attribute = spec.filler ? to_attribute(value, spec.kind) : std::nullopt;
-  return attribute ? to_bound(spec.canonical(*attribute)) : value;
-}
-
 std::string bound_str(const Bound& value) {
   if (const bool* flag = std::get_if<bool>(&value.value)) return *flag ? "true" : "false";
   if (const auto* dim = std::get_if<Dim>(&value.value)) return dim->str();

@@ -99,8 +99,6 @@ bool holds(const Expr& expr, const Graph& graph, const Binding& binding, int num
 Bound to_bound(const AttrValue& value);
 /// As an attribute of the given kind; nothing when unknown, symbolic or of another kind.
 std::optional<AttrValue> to_attribute(const Bound& value, AttrKind kind);
-/// The value as nodes keep it in an attribute; as it is where the attribute cannot hold it.
-Bound canonical(const Bound& value, const AttrSpec& spec);
 std::string bound_str(const Bound& value);
 
 /// The number in a Constant node with one element, if that is what the value is.

@@ -90,8 +90,7 @@ class Compiler {
                                   "the value of '" + info.attrs[static_cast<size_t>(attribute.index)].name +
                                       "' does not fit the attribute");
         }
-        compiled.equal_attrs.emplace_back(attribute.index,
-                                          info.attrs[static_cast<size_t>(attribute.index)].canonical(*value));
+        compiled.equal_attrs.emplace_back(attribute.index, *value);
       } else {
         const std::string text = info.name + "'s " + info.attrs[static_cast<size_t>(attribute.index)].name +
                                  " == " + print_expression(*attribute.value);

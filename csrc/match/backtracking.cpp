@@ -348,9 +348,7 @@ bool Matcher::check_holds(const PatternCheck& check, int member) const {
   const Bound value = evaluate(*check.expr, graph_, binding_, num_members_, member);
   if (check.line < 0) return value == Bound{true};
   const NodeId id = member < 0 ? line_nodes_[at(check.line)] : member_nodes_[at(check.line)][at(member)];
-  const Node& node = graph_.node(id);
-  const Bound wanted = canonical(value, node.info().attrs[at(check.attribute)]);
-  return bounds_equal(to_bound(node.attrs->values()[at(check.attribute)]), wanted).value_or(false);
+  return bounds_equal(to_bound(graph_.node(id).attrs->values()[at(check.attribute)]), value).value_or(false);
 }
 
 bool Matcher::run_checks(const std::vector<int>& checks) {

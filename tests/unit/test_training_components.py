@@ -87,11 +87,16 @@ def examples(component: Component) -> dict[str, Any]:
             builder.add(seen, actions, told.log_prob, told.value, earned, done, done)
             made[name] = [builder.finish(told.value)]
             if component.spec.takes[name] == Many(specs.SEARCHED_ROLLOUT):
-                policy_of = torch.full((len(seen.candidates) + 2,), 0.1)
                 share = torch.ones(2, 2)
-                made[name] = [
-                    SearchedRollout(**vars(made[name][0]), policies=[policy_of], best=share, found=share[:1])
-                ]
+                searched = SearchedRollout(
+                    **vars(made[name][0]),
+                    policies=[torch.full((len(seen.candidates) + 2,), 0.1)],
+                    best=share,
+                    found=share[:1],
+                    greedy_gain=0.0,
+                    num_shown=0,
+                )
+                made[name] = [searched]
         elif name == "replay":
             made[name] = sequences()
         elif name == "episodes":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +20,15 @@ from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import load_library
 from training.config import Config
+from training.device.prices import typical_prices
 from training.episodes.answers import Answers
 from training.episodes.play import CandidateChooser, Key
 from training.episodes.searched_play import SearchedRollout, play_searched
-from training.episodes.tree_search import Floats, Node, Searched, TreeSearch, halving, slots_for
+from training.episodes.tree_search import Floats, Node, Searched, TreeSearch, sequential_halving, slots_for
+from training.graphs.sketch import Sketch
 from training.learning import gumbel
 from training.real_trainer import RealTrainer
+from training.ship import ship
 
 LIBRARY, COST = load_library(), _C.CostModel()
 SIZES = {"rollouts": 2, "max_steps": 8, "simulations": 8, "considered": 4, "teacher_expansions": 50}
@@ -39,10 +43,10 @@ def played(config: Config = CONFIG, graph: _C.Graph = GRAPHS[0], group: int = 0)
 
 
 def test_half_of_the_actions_drop_out_after_each_round() -> None:
-    assert halving(4, 8) == [0, 0, 0, 0, 1, 1, 2, 2]
-    assert halving(1, 3) == [0, 1, 2]
+    assert sequential_halving(4, 8) == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert sequential_halving(1, 3) == [0, 1, 2]
     for considered, simulations in ((16, 32), (16, 5), (3, 64), (2, 1)):
-        order = halving(considered, simulations)
+        order = sequential_halving(considered, simulations)
         assert len(order) == simulations
         assert order.count(0) == min(considered, simulations)
 
@@ -85,24 +89,24 @@ def test_a_hill_is_crossed_where_the_search_looks_behind_it() -> None:
 
 def test_what_is_not_visited_counts_as_the_mean_of_what_is_known() -> None:
     node = Node(0, np.zeros(3), 0.3, 1.0)
-    assert node.scaled_values().tolist() == [0.0, 0.0, 0.0], "nothing is known: nothing to tell apart"
+    assert node.scaled_completed_q().tolist() == [0.0, 0.0, 0.0], "nothing is known: nothing to tell apart"
     node.visits[:] = (2, 1, 0)
-    node.totals[:] = (0.2, 0.4, 0.0)
-    scaled = node.scaled_values()
+    node.value_sums[:] = (0.2, 0.4, 0.0)
+    scaled = node.scaled_completed_q()
     # Values 0.1 and 0.4; the third: (0.3 + 3 * (0.1 + 0.4) / 2) / 4.
     assert scaled == pytest.approx([0.0, 5.2, 5.2 * (0.2625 - 0.1) / 0.3])
-    assert node.improved().argmax() == 1
+    assert node.improved_policy().argmax() == 1
     assert node.inner_choice() == 1
     node.visits[:] = (2, 900, 0)
-    node.totals[:] = (0.2, 360.0, 0.0)
+    node.value_sums[:] = (0.2, 360.0, 0.0)
     assert node.inner_choice() == 1
 
 
 def test_values_that_are_nearly_equal_are_not_stretched() -> None:
     node = Node(0, np.array([0.0, 1.0]), 0.1, 1.0)
     node.visits[:] = (1, 1)
-    node.totals[:] = (0.10001, 0.1)
-    assert node.improved().argmax() == 1, "a hundred-thousandth does not outweigh the policy"
+    node.value_sums[:] = (0.10001, 0.1)
+    assert node.improved_policy().argmax() == 1, "a hundred-thousandth does not outweigh the policy"
 
 
 def test_what_is_played_is_what_the_core_says() -> None:
@@ -110,7 +114,7 @@ def test_what_is_played_is_what_the_core_says() -> None:
     assert rollout.num_shown == 1
     assert rollout.returns.shape == (3,)
     assert bool((rollout.returns > 0).all())
-    assert rollout.rival > 0
+    assert rollout.greedy_gain > 0
     for t, (states, policy) in enumerate(zip(rollout.states, rollout.policies, strict=True)):
         sums = torch.zeros(3).index_add(0, torch.cat([states.candidate_episode, torch.arange(3)]), policy)
         assert sums[rollout.active[t]].tolist() == pytest.approx([1.0] * int(rollout.active[t].sum()))
@@ -136,31 +140,37 @@ def test_values_are_of_the_best_that_was_found_later() -> None:
     assert next(lessons, None) is None
 
 
+def teaching(rollout: SearchedRollout) -> list[bool]:
+    """Of each episode, whether it teaches its policy; in all steps or in none."""
+    owners = [b for active in rollout.active for b in torch.nonzero(active)[:, 0].tolist()]
+    lessons = gumbel.lessons_of(rollout)
+    found = []
+    for b in range(rollout.returns.shape[0]):
+        own = {lesson.policy is not None for lesson, owner in zip(lessons, owners, strict=True) if owner == b}
+        assert len(own) == 1
+        found.append(own.pop())
+    return found
+
+
 def test_only_episodes_teach_that_do_as_well_as_the_network_alone() -> None:
     rollout = played()
-    taught = [
-        float(lesson.policy.sum()) for lesson in gumbel.lessons_of(dataclasses.replace(rollout, rival=-1.0))
-    ]
-    assert (
-        sum(taught) == pytest.approx(int(rollout.active[:, 1:].sum()), rel=1e-5)
-        or sum(taught) > len(taught) - 9
-    )
-    nothing = gumbel.lessons_of(dataclasses.replace(rollout, rival=1.0))
-    searched = dataclasses.replace(rollout, rival=1.0, num_shown=0)
-    assert all(float(lesson.policy.sum()) == 0 for lesson in gumbel.lessons_of(searched))
-    assert len(nothing) == len(taught)
+    gains = rollout.returns.tolist()
+    is_better = gains[0] > max(gains[1:]) + 1e-6
+    assert teaching(dataclasses.replace(rollout, greedy_gain=-1.0)) == [is_better, True, True]
+    assert teaching(dataclasses.replace(rollout, greedy_gain=1.0)) == [is_better, False, False]
+    assert teaching(dataclasses.replace(rollout, greedy_gain=1.0, num_shown=0)) == [False] * 3
 
 
 def test_what_is_shown_teaches_where_it_beats_the_search() -> None:
     rollout = played()
     better = rollout.rewards.clone()
     better[0, 0] += 1.0
-    shown = gumbel.lessons_of(dataclasses.replace(rollout, rewards=better))
-    first = shown[0].policy
-    assert float(first.max()) == 1.0, "one step, without doubt"
+    lessons = gumbel.lessons_of(dataclasses.replace(rollout, rewards=better))
+    assert lessons[0].policy is not None
+    assert sorted(lessons[0].policy.tolist())[-2:] == [0.0, 1.0], "one step, without doubt"
     worse = rollout.rewards.clone()
     worse[0, 0] -= 1.0
-    assert float(gumbel.lessons_of(dataclasses.replace(rollout, rewards=worse))[0].policy.sum()) == 0.0
+    assert not teaching(dataclasses.replace(rollout, rewards=worse))[0]
 
 
 def test_learning_brings_the_policy_nearer_to_the_search() -> None:
@@ -183,4 +193,44 @@ def test_a_graph_with_nothing_to_do_is_left_out() -> None:
 
 def test_measured_times_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="too many graphs to measure"):
-        RealTrainer(CONFIG, tmp_path, answers=Answers({}, frozenset()))  # type: ignore[call-arg]
+        RealTrainer(CONFIG, tmp_path, answers=Answers({}, ()))
+
+
+def test_a_teacher_whose_step_cannot_be_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "training.episodes.searched_play.iterated_steps", lambda *_: [(LIBRARY.names[0], 999)]
+    )
+    with pytest.raises(RuntimeError, match="cannot be taken"):
+        played()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"reward": "R1"}, "adds up gains"), ({"considered": 64}, "considered at most 32")],
+)
+def test_what_the_row_cannot_do_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        Config.of_row("gumbel", **given)
+    assert Config.of_row("plan", **given).row == "plan"
+
+
+def test_runs_of_other_rows_are_told_apart_as_before() -> None:
+    assert Config.of_row("plan", simulations=7).settings() == Config.of_row("plan").settings()
+    assert "considered" not in Config.of_row("mf").settings()
+    assert Config.of_row("gumbel", simulations=64).settings() != Config.of_row("gumbel").settings()
+
+
+def test_an_agent_that_no_searcher_follows_is_not_shipped(tmp_path: Path) -> None:
+    RealTrainer(CONFIG, tmp_path / "run", prices=typical_prices()).save()
+    with pytest.raises(OptionsError, match=r"no searcher follows agents of this row.*gumbel"):
+        ship([tmp_path / "run"], tmp_path / "out", 1, 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_blocks_are_drawn_as_graphs_are_read() -> None:
+    sketch = Sketch()
+    plain, wide = (sketch.conv(sketch.input(1, 8, 6, 6), 8, kernel) for kernel in (1, 3))
+    text = sketch.finish(plain, wide).text()
+    assert "Conv(x1, %w2)" in text
+    assert "pads=[1,1,1,1]" in text
+    assert "strides" not in text

@@ -180,6 +180,17 @@ def test_collect_goes_on_and_the_comparison_prints(tmp_path: Path) -> None:
     result = CliRunner(env={"COLUMNS": "160"}).invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "nothing changes" in result.output
+    other = tmp_path / "other.jsonl"
+    for name in ("test 1", "test 2"):
+        append(other, [dataclasses.replace(each, base=name) for each in measured[0]])
+    refused = CliRunner().invoke(app, [*arguments, "--scored", str(other)])
+    assert refused.exit_code == 2
+    assert "no measurements of dev; there are: test" in " ".join(refused.output.replace("│", " ").split())
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(
+        app, [*arguments, "--scored", str(other), "--test", "test"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "test, eager: 2 bases" in result.output
 
 
 def test_where_greedy_finds_nothing_there_is_nothing_to_compare() -> None:

@@ -128,8 +128,9 @@ def test_macros_are_asked_of_rows_with_a_world_model_only() -> None:
 def test_a_switch_that_is_off_tells_no_runs_apart() -> None:
     off, on = Config.of_row("wm"), Config.of_row("wm", macros=True)
     assert "macros" not in off.settings()
-    assert json.loads(off.settings()) == {k: v for k, v in json.loads(off.to_json()).items() if k != "macros"}
-    assert json.loads(on.settings()) == json.loads(on.to_json())
+    given = {k: v for k, v in json.loads(on.to_json()).items() if k not in ("simulations", "considered")}
+    assert json.loads(off.settings()) == {k: v for k, v in given.items() if k != "macros"}
+    assert json.loads(on.settings()) == given
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def composition(config: Config, prices: Prices | None = None) -> Composition:
 
 
 def _in_real_episodes(config: Config, prices: Prices) -> Composition:
-    """Rows "mf", "plan" and "gumbel"."""
+    """Rows "mf", "plan" and "gumbel"; the tree search of the latter is within its collector."""
     rollout = specs.SEARCHED_ROLLOUT if config.row == "gumbel" else specs.ROLLOUT
     return Composition(
         config.row,

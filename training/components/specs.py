@@ -1,7 +1,7 @@
 """The specs of all components: what each takes and gives, how it is built, and how it is called.
 
-Letters of shapes are those of the house: B episodes, T steps, N nodes, E edges, C candidates, A actions, M
-matched nodes. Sizes that the configuration fixes stand as numbers.
+Letters of shapes are those of the house: B episodes, T steps, N nodes, E edges, C candidates, M matched
+nodes. Sizes that the configuration fixes stand as numbers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ROLLOUT: Mapping[str, Space] = {
 
 SEARCHED_ROLLOUT: Mapping[str, Space] = {
     **ROLLOUT,
-    "policies": Many(Array(("A",))),
+    "policies": Many(Array(("rows",))),  # of `action_groups`
     "best": Array(("T+1", "B")),
     "found": Array(("T", "B")),
 }

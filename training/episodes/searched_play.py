@@ -10,17 +10,24 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import action_groups, action_rows, no_noise
+from torchrlopt.agent.networks.candidate_controller import (
+    action_groups,
+    action_rows,
+    join_actions,
+    no_noise,
+    split_actions,
+)
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
 from training.episodes.play import CandidateChooser, Key, draw_graph, draw_start
 from training.episodes.random_keys import Purpose, generator, torch_seed
-from training.episodes.search_teacher import NO_LIMIT_MS
+from training.episodes.search_teacher import iterated_steps
 from training.episodes.tree_search import Floats, TreeSearch, slots_for
 
-#: Of the likelihood of a step in the search: a network is surer than what a search may find can outweigh.
+#: Of the probability of a step in the search, so much is the same for all: a network may be surer than what a
+#: search finds can outweigh.
 UNIFORM_SHARE = 0.05
 
 
@@ -28,31 +35,31 @@ UNIFORM_SHARE = 0.05
 class SearchedRollout(Rollout):
     """A rollout with what the searches recommended.
 
+    Its actions are those of the searches; `log_probs` are of the network's policy, as the search mixes it.
+
     Attributes:
         policies: T tensors over the rows of `action_groups`; what comes from the search of each episode.
         best: [T + 1, B], lowest cost up to each state, as a share of the first one.
         found: [T, B], lowest cost in the tree of each state, as a share of the first one.
-        rival: what an episode gains in which the network chooses without a search.
-        num_shown: episodes, the first ones, whose steps were shown.
+        greedy_gain: what an episode gains in which the network takes the likeliest step each time.
+        num_shown: episodes, the first ones, whose steps a teacher has shown.
     """
 
-    policies: list[Tensor] = dataclasses.field(default_factory=list)
-    best: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
-    found: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
-    rival: float = 0.0
-    num_shown: int = 0
+    policies: list[Tensor] = dataclasses.field(kw_only=True)
+    best: Tensor = dataclasses.field(kw_only=True)
+    found: Tensor = dataclasses.field(kw_only=True)
+    greedy_gain: float = dataclasses.field(kw_only=True)
+    num_shown: int = dataclasses.field(kw_only=True)
 
 
-def rated(chooser: CandidateChooser, seen: Observation) -> tuple[list[Floats], Floats]:
-    """See `training.episodes.tree_search.Rate`; with `UNIFORM_SHARE`."""
+def evaluated(chooser: CandidateChooser, seen: Observation) -> tuple[list[Floats], Floats]:
+    """See `training.episodes.tree_search.Evaluate`; with `UNIFORM_SHARE`."""
     states, controller = chooser.translated(seen), chooser.controller
     log_probs, _, value_logits = controller(states)
     sizes = (states.counts + 1).to(log_probs.dtype)
-    likelihoods = (1 - UNIFORM_SHARE) * log_probs.exp() + UNIFORM_SHARE / sizes[action_groups(states)]
-    logits, count = likelihoods.double().log(), len(states.candidates)
-    of_candidates, stops = logits[:count].split(states.counts.tolist()), logits[count:]
-    found = [torch.cat([each, stop[None]]).numpy() for each, stop in zip(of_candidates, stops, strict=True)]
-    return found, controller.value.mean(value_logits).double().numpy()
+    mixed = (1 - UNIFORM_SHARE) * log_probs.exp() + UNIFORM_SHARE / sizes[action_groups(states)]
+    logits = [each.numpy() for each in split_actions(states, mixed.double().log())]
+    return logits, controller.value.mean(value_logits).double().numpy()
 
 
 def play_searched(
@@ -82,33 +89,22 @@ def play_searched(
         [graph], library, cost, num_envs=total, max_steps=config.max_steps, has_macros=chooser.has_macros
     )
     start = draw_start(graph, library, cost, key, config)
-    env.reset(list(range(total)), [start] * total)
+    env.reset(list(range(total)), [{}] * total)
+    own = [slots_for(config.simulations) * i for i in range(num_shown + config.rollouts)]
+    env.reset(own, [start] * len(own))  # the other slots are overwritten
     if env.outcomes()[0, OUTCOMES["terminated"]]:
         return None
-    shown = _shown(env.graph(0), library, cost, key, config) if num_shown else []
+    shown: list[tuple[int, int]] = []
+    if num_shown:
+        seed, most = torch_seed(*key.numbers(Purpose.TEACHER)), config.max_steps - 1
+        steps = iterated_steps(env.graph(0), library, cost, config.teacher_expansions, most, seed)
+        shown = [(library.find(name), location) for name, location in steps]
     with torch.no_grad():
-        rival = _gain_without(chooser, graph, library, cost, config, start)
-        return _Play(env, chooser, key, config, shown, num_shown).run(rival)
+        greedy_gain = _greedy_gain(chooser, graph, library, cost, config, start)
+        return _Play(env, chooser, key, config, shown, num_shown).run(greedy_gain)
 
 
-def _shown(
-    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config
-) -> list[tuple[int, int]]:
-    """(substitution, location) of the steps of iterated local search."""
-    found = _C.search(
-        graph,
-        library,
-        cost,
-        searcher="iterated",
-        budget_ms=NO_LIMIT_MS,
-        budget_steps=config.teacher_expansions,
-        max_length=config.max_steps - 1,
-        seed=torch_seed(*key.numbers(Purpose.TEACHER)),
-    )
-    return [(library.find(name), location) for name, location in found["steps"]]
-
-
-def _gain_without(
+def _greedy_gain(
     chooser: CandidateChooser,
     graph: _C.Graph,
     library: _C.Library,
@@ -143,12 +139,12 @@ class _Play:
         self._shown, self._num_shown, self._number = shown, num_shown, 0
         count = num_shown + config.rollouts
         self._tree = TreeSearch(
-            env, count, config.simulations, config.considered, lambda seen: rated(chooser, seen)
+            env, count, config.simulations, config.considered, lambda seen: evaluated(chooser, seen)
         )
         self._noise = [generator(*key.numbers(Purpose.EPISODE, i)) for i in range(count)]
         self._builder = RolloutBuilder(count)
 
-    def run(self, rival: float) -> SearchedRollout:
+    def run(self, greedy_gain: float) -> SearchedRollout:
         """To the end of all."""
         policies, best, found = [], [self._best()], []
         while self._builder.alive.any():
@@ -165,7 +161,7 @@ class _Play:
             policies=policies,
             best=torch.stack(best),
             found=torch.stack(found),
-            rival=rival,
+            greedy_gain=greedy_gain,
             num_shown=self._num_shown,
         )
 
@@ -176,51 +172,55 @@ class _Play:
 
     def _step(self) -> tuple[Tensor, Tensor]:
         """One step of all episodes: the policies that were recommended, and the lowest costs found."""
-        env, tree, number = self._env, self._tree, self._number
-        seen = observe(env, tree.slots)
-        logits, values = rated(self._chooser, seen)
-        alive = [i for i in range(self._num_shown, len(logits)) if self._builder.alive[i]]
-        noise = [self._noise[i].gumbel(size=len(logits[i])) for i in alive]
-        searched = dict(
-            zip(
-                alive,
-                tree.search(alive, [logits[i] for i in alive], values[alive], noise),
-                strict=True,
-            )
-        )
+        seen = observe(self._env, self._tree.slots)
+        logits, values = evaluated(self._chooser, seen)
         before = self._best()
-        found = before.clone()
-        first_us = env.outcomes()[0, OUTCOMES["initial_us"]]
-        actions = seen.counts.clone()  # stop
-        parts = [np.zeros(len(each)) for each in logits]
-        for i in range(len(logits)):
-            if i in searched:
-                actions[i], parts[i] = searched[i].action, searched[i].policy
-                found[i] = searched[i].best_us / first_us
-            elif self._builder.alive[i]:  # it is shown
-                if number < len(self._shown):
-                    actions[i] = env.find(tree.slots[i], *self._shown[number])
-                parts[i][int(actions[i])] = 1.0
+        actions, policies, found = self._chosen(seen, logits, values, before)
         is_stop = actions == seen.counts
         for i in torch.nonzero(self._builder.alive & ~is_stop)[:, 0].tolist():
-            tree.take(i, int(actions[i]))
-        outcomes = torch.from_numpy(env.outcomes()[tree.slots])
+            self._tree.take(i, int(actions[i]))
+        outcomes = torch.from_numpy(self._env.outcomes()[self._tree.slots])
         terminated = is_stop | (outcomes[:, OUTCOMES["terminated"]] > 0)
-        ended = terminated | (outcomes[:, OUTCOMES["truncated"]] > 0)
         states = self._chooser.translated(seen)
-        all_logits = _rows_of(logits)
         self._builder.add(
             states,
             actions,
-            all_logits[action_rows(states, actions)].float(),
+            join_actions([torch.from_numpy(each) for each in logits])[action_rows(states, actions)].float(),
             torch.from_numpy(values).float(),
             before - self._best(),
             terminated,
-            ended,
+            terminated | (outcomes[:, OUTCOMES["truncated"]] > 0),
         )
-        return _rows_of(parts).float(), found
+        return policies, found
 
+    def _chosen(
+        self, seen: Observation, logits: list[Floats], values: Floats, best: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Actions [B], which policies were recommended, and the lowest costs found [B]."""
+        actions, found = seen.counts.clone(), best.clone()  # stop
+        policies = [torch.zeros(len(each)) for each in logits]
+        living = torch.nonzero(self._builder.alive)[:, 0].tolist()
+        for i in living[: self._num_shown]:
+            if i < self._num_shown:
+                actions[i] = self._shown_action(i, int(seen.counts[i]))
+                policies[i][actions[i]] = 1.0
+        searched = [i for i in living if i >= self._num_shown]
+        noise = [self._noise[i].gumbel(size=len(logits[i])) for i in searched]
+        first_us = self._env.outcomes()[:, OUTCOMES["initial_us"]]
+        for i, each in zip(
+            searched,
+            self._tree.search(searched, [logits[i] for i in searched], values[searched], noise),
+            strict=True,
+        ):
+            actions[i], policies[i] = each.action, torch.from_numpy(each.policy).float()
+            found[i] = each.best_us / first_us[self._tree.slots[i]]
+        return actions, join_actions(policies), found
 
-def _rows_of(parts: Sequence[Floats]) -> Tensor:
-    """What is said of each episode's candidates and stop, in the order of `action_groups`."""
-    return torch.from_numpy(np.concatenate([each[:-1] for each in parts] + [each[-1:] for each in parts]))
+    def _shown_action(self, episode: int, stop: int) -> int:
+        """What the teacher does, who stops in the end."""
+        if self._number >= len(self._shown):
+            return stop
+        action = self._env.find(self._tree.slots[episode], *self._shown[self._number])
+        if action < 0:
+            raise RuntimeError(f"a step of a plan cannot be taken: {self._shown[self._number]}")
+        return action

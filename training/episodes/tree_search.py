@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import Observation, observe_in_place
@@ -20,9 +21,10 @@ from torchrlopt.env import OUTCOMES, Observer
 
 Floats = NDArray[np.float64]
 #: What is said of B states: logits of the candidates and of stop, one array for each, and values [B].
-Rate = Callable[[Observation], tuple[list[Floats], Floats]]
+Evaluate = Callable[[Observation], tuple[list[Floats], Floats]]
 
-# How much visits count against the network, and how much values do: those of the paper.
+# How much values count against the network, and that they count more with every visit: c_visit and c_scale of
+# the paper, as its authors' library has them for values that are scaled to 0 to 1.
 _VISIT_OFFSET, _VALUE_SCALE = 50, 0.1
 # Values nearer to each other than that are not stretched to the whole range: a network is not as exact.
 _LEAST_SPAN = 0.002
@@ -38,9 +40,9 @@ class Node:
         value: what the network thinks it will still gain, as a share of the first cost; 0 where it is over.
         best_us: lowest cost on the way to it.
         children: by action.
-        prior: [A], likelihoods of the logits.
+        prior: [A], the probabilities.
         visits: [A].
-        totals: [A], sums of what was gained after each action.
+        value_sums: [A], sums of what was gained after each action.
     """
 
     slot: int
@@ -50,44 +52,42 @@ class Node:
     children: dict[int, Node] = dataclasses.field(default_factory=dict)
     prior: Floats = dataclasses.field(init=False)
     visits: NDArray[np.int64] = dataclasses.field(init=False)
-    totals: Floats = dataclasses.field(init=False)
+    value_sums: Floats = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.prior = softmax(self.logits)
+        self.prior = np.asarray(softmax(self.logits))
         self.visits = np.zeros(len(self.logits), dtype=np.int64)
-        self.totals = np.zeros(len(self.logits))
+        self.value_sums = np.zeros(len(self.logits))
 
     @property
     def stop(self) -> int:
         """The action that ends the episode."""
         return len(self.logits) - 1
 
-    def scaled_values(self) -> Floats:
-        """[A], of all actions, as they are added to logits; of those not visited, a mean of what is known."""
+    def scaled_completed_q(self) -> Floats:
+        """[A], of all actions, as they are added to logits: the sigma of the paper.
+
+        Those that were not visited have its mixed value: of the network's value and the mean
+        of the values that are known, weighted by the prior.
+        """
         is_visited = self.visits > 0
-        values = self.totals / np.maximum(self.visits, 1)
+        values = self.value_sums / np.maximum(self.visits, 1)
         total, weight = int(self.visits.sum()), float(self.prior[is_visited].sum())
         known = float(self.prior[is_visited] @ values[is_visited]) / weight if weight > 0 else self.value
         values = np.where(is_visited, values, (self.value + total * known) / (1 + total))
         span = max(float(values.max() - values.min()), _LEAST_SPAN)
         return (_VISIT_OFFSET + int(self.visits.max())) * _VALUE_SCALE * (values - values.min()) / span
 
-    def improved(self) -> Floats:
-        """[A], the policy that the search recommends."""
-        return softmax(self.logits + self.scaled_values())
+    def improved_policy(self) -> Floats:
+        """[A], the policy that the search recommends, pi' of the paper."""
+        return np.asarray(softmax(self.logits + self.scaled_completed_q()))
 
     def inner_choice(self) -> int:
-        """The action below the root that brings the visits nearest to the improved policy."""
-        return int(np.argmax(self.improved() - self.visits / (1 + self.visits.sum())))
+        """Below the root: the action that brings the visits nearest to the improved policy."""
+        return int(np.argmax(self.improved_policy() - self.visits / (1 + self.visits.sum())))
 
 
-def softmax(logits: Floats) -> Floats:
-    """Of one array."""
-    likelihoods = np.exp(logits - logits.max())
-    return np.asarray(likelihoods / likelihoods.sum())
-
-
-def halving(considered: int, simulations: int) -> list[int]:
+def sequential_halving(considered: int, simulations: int) -> list[int]:
     """How often an action must have been visited before to be the next: sequential halving.
 
     Args:
@@ -122,6 +122,58 @@ class Searched:
     best_us: float
 
 
+Path = list[tuple[Node, int]]
+
+
+@dataclasses.dataclass
+class _Search:
+    """The search for one step of one episode.
+
+    Attributes:
+        root: where it begins.
+        noise: [A], Gumbel noise for the root's actions.
+        order: of sequential halving.
+        first_us: cost of the first graph; gains are shares of it.
+        next_slot: for the next new graph.
+        lowest_us: of all graphs so far.
+    """
+
+    root: Node
+    noise: Floats
+    order: list[int]
+    first_us: float
+    next_slot: int
+    lowest_us: float
+
+    def root_choice(self, visits: int) -> int:
+        """The best action of the root among those that were visited so often."""
+        scores = self.noise + self.root.logits + self.root.scaled_completed_q()
+        return int(np.argmax(np.where(self.root.visits == visits, scores, -np.inf)))
+
+    def path_to_leaf(self, visits: int) -> Path:
+        """From the root, by such an action, to one that leads out of the tree or ends the episode."""
+        path = [(self.root, self.root_choice(visits))]
+        while True:
+            node, action = path[-1]
+            child = node.children.get(action)
+            if child is None:
+                return path
+            path.append((child, child.inner_choice()))
+
+    def back_up(self, path: Path) -> None:
+        """Tell all nodes of a path what came of it."""
+        node, action = path[-1]
+        end = node.children.get(action)
+        gain = 0.0 if end is None else end.value  # nothing comes after a stop
+        self.lowest_us = min(self.lowest_us, node.best_us if end is None else end.best_us)
+        for node, action in reversed(path):
+            child = node.children.get(action)
+            if child is not None:
+                gain += (node.best_us - child.best_us) / self.first_us
+            node.visits[action] += 1
+            node.value_sums[action] += gain
+
+
 class TreeSearch:
     """Searches for several episodes of one environment, each with slots for the graphs of its tree.
 
@@ -130,13 +182,13 @@ class TreeSearch:
         episodes: how many.
         simulations: n, graphs that are visited for each step.
         considered: m, actions of the root that are tried, drawn without replacement.
-        rate: the networks.
+        evaluate: the networks.
     """
 
     def __init__(
-        self, env: _C.VecRewriteEnv, episodes: int, simulations: int, considered: int, rate: Rate
+        self, env: _C.VecRewriteEnv, episodes: int, simulations: int, considered: int, evaluate: Evaluate
     ) -> None:
-        self._env, self._rate = env, rate
+        self._env, self._evaluate = env, evaluate
         self._simulations, self._considered = simulations, considered
         self._observer = Observer(env)
         self.slots = [episode * slots_for(simulations) for episode in range(episodes)]
@@ -153,25 +205,23 @@ class TreeSearch:
             noise: Gumbel noise for the actions of each.
         """
         outcomes = self._env.outcomes()
-        self._first_us = float(outcomes[0, OUTCOMES["initial_us"]])
-        costs = outcomes[:, OUTCOMES["best_us"]]
-        roots = [
-            Node(self.slots[episode], logits[i], float(values[i]), float(costs[self.slots[episode]]))
-            for i, episode in enumerate(episodes)
-        ]
-        orders = [halving(min(self._considered, len(each)), self._simulations) for each in logits]
-        self._next = [root.slot + 1 for root in roots]
-        lowest = [root.best_us for root in roots]
+        searches = []
+        for i, episode in enumerate(episodes):
+            slot = self.slots[episode]
+            best_us, first_us = (float(outcomes[slot, OUTCOMES[name]]) for name in ("best_us", "initial_us"))
+            root = Node(slot, logits[i], float(values[i]), best_us)
+            order = sequential_halving(min(self._considered, len(logits[i])), self._simulations)
+            searches.append(_Search(root, noise[i], order, first_us, slot + 1, best_us))
         for number in range(self._simulations):
-            ways = [
-                _way(root, _root_choice(root, noise[i], orders[i][number])) for i, root in enumerate(roots)
-            ]
-            self._expand(ways)
-            for i, way in enumerate(ways):
-                lowest[i] = min(lowest[i], self._back_up(way))
+            paths = [each.path_to_leaf(each.order[number]) for each in searches]
+            self._expand(searches, paths)
+            for each, path in zip(searches, paths, strict=True):
+                each.back_up(path)
         return [
-            Searched(_root_choice(root, noise[i], int(root.visits.max())), root.improved(), float(lowest[i]))
-            for i, root in enumerate(roots)
+            Searched(
+                each.root_choice(int(each.root.visits.max())), each.root.improved_policy(), each.lowest_us
+            )
+            for each in searches
         ]
 
     def take(self, episode: int, action: int) -> None:
@@ -181,63 +231,31 @@ class TreeSearch:
         self._env.branch([slot], [slot + 1], [action])
         self._env.copy(slot + 1, slot)
 
-    def _expand(self, ways: Sequence[list[tuple[Node, int]]]) -> None:
-        """Make and rate the graphs where ways end that are not in the tree yet."""
-        new = [
-            (i, node, action)
-            for i, way in enumerate(ways)
-            for node, action in way[-1:]
-            if action not in node.children and action != node.stop
-        ]
-        if not new:
+    def _expand(self, searches: Sequence[_Search], paths: Sequence[Path]) -> None:
+        """Make and evaluate the graphs where paths leave the tree."""
+        leaves = []
+        for search, path in zip(searches, paths, strict=True):
+            node, action = path[-1]
+            if action not in node.children and action != node.stop:
+                leaves.append((node, action, search.next_slot))
+                search.next_slot += 1
+        if not leaves:
             return
-        targets = [self._next[i] for i, _, _ in new]
-        for i, _, _ in new:
-            self._next[i] += 1
-        self._env.branch([node.slot for _, node, _ in new], targets, [action for _, _, action in new])
+        targets = [slot for _, _, slot in leaves]
+        self._env.branch([node.slot for node, _, _ in leaves], targets, [action for _, action, _ in leaves])
         outcomes = self._env.outcomes()
         over = (outcomes[:, OUTCOMES["terminated"]] > 0) | (outcomes[:, OUTCOMES["truncated"]] > 0)
         alive = [slot for slot in targets if not over[slot]]
-        rated: dict[int, tuple[Floats, float]] = {}
+        found: dict[int, tuple[Floats, float]] = {}
         if alive:
-            logits, values = self._rate(observe_in_place(self._observer, alive))
-            rated = dict(zip(alive, zip(logits, values.tolist(), strict=True), strict=True))
-        for slot, (_, node, action) in zip(targets, new, strict=True):
-            likely, value = rated.get(slot, (np.zeros(1), 0.0))
-            node.children[action] = Node(slot, likely, value, float(outcomes[slot, OUTCOMES["best_us"]]))
-
-    def _back_up(self, way: list[tuple[Node, int]]) -> float:
-        """Tell all nodes of a way what came of it; the lowest cost on it."""
-        node, action = way[-1]
-        end = node.children.get(action)
-        gain = 0.0 if end is None else end.value  # nothing comes after a stop
-        lowest = node.best_us if end is None else end.best_us
-        for node, action in reversed(way):
-            child = node.children.get(action)
-            if child is not None:
-                gain += (node.best_us - child.best_us) / self._first_us
-            node.visits[action] += 1
-            node.totals[action] += gain
-        return lowest
+            logits, values = self._evaluate(observe_in_place(self._observer, alive))
+            found = dict(zip(alive, zip(logits, values.tolist(), strict=True), strict=True))
+        for node, action, slot in leaves:
+            logits_here, value = found.get(slot, (np.zeros(1), 0.0))
+            best_us = float(outcomes[slot, OUTCOMES["best_us"]])
+            node.children[action] = Node(slot, logits_here, value, best_us)
 
 
 def slots_for(simulations: int) -> int:
     """Slots of the environment that each episode needs: its own, and one for each new graph."""
     return 1 + simulations
-
-
-def _root_choice(root: Node, noise: Floats, visits: int) -> int:
-    """The best action of a root among those that were visited so often."""
-    scores = noise + root.logits + root.scaled_values()
-    return int(np.argmax(np.where(root.visits == visits, scores, -np.inf)))
-
-
-def _way(root: Node, first: int) -> list[tuple[Node, int]]:
-    """From the root to an action that leads out of the tree, or ends the episode."""
-    way = [(root, first)]
-    while True:
-        node, action = way[-1]
-        child = node.children.get(action)
-        if child is None:
-            return way
-        way.append((child, child.inner_choice()))

@@ -6,6 +6,10 @@ from typing import Any
 
 from torchrlopt import _C
 
+#: Left out, as in graphs that are read from ONNX. Substitutions write convolutions without them too, and take
+#: those for alike whose attributes are the same.
+_WINDOW_DEFAULTS = {"strides": 1, "dilations": 1, "pads": 0}
+
 Shape = tuple[int, ...]
 Value = tuple[int, int]
 
@@ -41,6 +45,9 @@ class Sketch:
     def op(self, op: str, *inputs: Value, **attrs: Any) -> Value:
         """The first output of an operator."""
         self.operators += 1
+        for name, default in _WINDOW_DEFAULTS.items():
+            if name in attrs and all(number == default for number in attrs[name]):
+                del attrs[name]
         return (self._builder.add_node(op, list(inputs), attrs), 0)
 
     def split(self, value: Value, axis: int, sizes: list[int]) -> list[Value]:

@@ -40,9 +40,13 @@ def main(
 
     Example: python -m training.latency runs/latency.jsonl --test dev,held_out
     """
-    prepared = _prepared(data)
-    training = [each for each in prepared if _split(each[0][0]) == "train"]
-    prepared = prepared if scored is None else _prepared([scored])
+    of_data = _prepared(data)
+    training = [each for each in of_data if _split(each[0][0]) == "train"]
+    prepared = of_data if scored is None else _prepared([scored])
+    splits = sorted({_split(rows[0]) for rows, _ in prepared})
+    missing = [split for split in test.split(",") if split not in splits]
+    if missing:
+        raise typer.BadParameter(f"no measurements of {', '.join(missing)}; there are: {', '.join(splits)}")
     executors = _executors(training)
     networks = fit([measured for _, measured in training], executors, members, epochs, seed)
     factors = {name: _factors(training, name) for name in executors}

@@ -1,6 +1,7 @@
 """Learning from searched episodes: the policy that the search recommends, and what was found from each state.
 
-An episode that gains less than the network does without a search teaches its values only.
+An episode that gains less than the network does without a search teaches its values only; so does what a
+teacher has shown, unless it gains more than all searches of the same graph.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.networks.candidate_controller import CandidateController
-from torchrlopt.agent.networks.ragged import segment_sum
+from torchrlopt.agent.networks.candidate_controller import (
+    CandidateController,
+    join_actions,
+    split_actions,
+)
 from torchrlopt.agent.observation import Observation
 from training.config import Config
 from training.episodes.searched_play import SearchedRollout
@@ -27,13 +31,17 @@ class Lesson:
 
     Attributes:
         state: one episode.
-        policy: [A], of its candidates and stop; zeros for nothing.
+        policy: [A], of its candidates and stop; None for nothing.
         value: what was found that it could still gain, as a share of the first cost.
     """
 
     state: Observation
-    policy: Tensor
+    policy: Tensor | None
     value: float
+
+    def target(self) -> Tensor:
+        """[A], what the cross-entropy is taken with; zeros for nothing."""
+        return torch.zeros(len(self.state.candidates) + 1) if self.policy is None else self.policy
 
 
 def lessons_of(rollout: SearchedRollout) -> list[Lesson]:
@@ -44,18 +52,16 @@ def lessons_of(rollout: SearchedRollout) -> list[Lesson]:
     searched = rollout.returns[rollout.num_shown :]
     # What is shown teaches where it is better than all that the search found.
     least = [float(searched.max()) + TOLERANCE] * rollout.num_shown
-    least += [rollout.rival - TOLERANCE] * len(searched)
+    least += [rollout.greedy_gain - TOLERANCE] * len(searched)
     lessons = []
     for t in range(steps):
-        states, policy = rollout.states[t], rollout.policies[t]
-        of_candidates = policy[: len(states.candidates)].split(states.counts.tolist())
+        policies = split_actions(rollout.states[t], rollout.policies[t])
         for b in range(count):
             if not rollout.active[t, b]:
                 continue
-            own = torch.cat([of_candidates[b], policy[len(states.candidates) + b][None]])
-            if rollout.returns[b] < least[b]:
-                own = torch.zeros_like(own)
-            lessons.append(Lesson(states.episode(b), own, float(rollout.best[t, b] - lowest[t, b])))
+            policy = policies[b] if rollout.returns[b] >= least[b] else None
+            state = rollout.states[t].episode(b)
+            lessons.append(Lesson(state, policy, float(rollout.best[t, b] - lowest[t, b])))
     return lessons
 
 
@@ -78,10 +84,10 @@ def update(
         for rows in minibatches(sizes, config, generator):
             chosen = [lessons[row] for row in rows]
             states = controller.collate([lesson.state for lesson in chosen])
-            log_probs, group, value_logits = controller(states)
-            wanted = torch.cat([each.policy[:-1] for each in chosen] + [each.policy[-1:] for each in chosen])
-            taught = sum(float(each.policy.sum()) for each in chosen)
-            crossed = -segment_sum(wanted * log_probs, group, len(chosen)).sum() / max(1.0, taught)
+            log_probs, _, value_logits = controller(states)
+            wanted = join_actions([each.target() for each in chosen])
+            taught = sum(each.policy is not None for each in chosen)
+            crossed = -(wanted * log_probs).sum() / max(1, taught)
             values = torch.tensor([lesson.value for lesson in chosen], dtype=torch.float32)
             value_loss = controller.value.loss(value_logits, values).mean()
             loss = crossed + config.value_weight * value_loss
@@ -94,11 +100,11 @@ def update(
                     "taught": taught / len(rows),
                 }
             )
-    rivals = torch.tensor([rollout.rival for rollout in rollouts])
+    alone = torch.tensor([rollout.greedy_gain for rollout in rollouts])
     searched = torch.cat([rollout.returns[rollout.num_shown :] for rollout in rollouts])
     return {
         **mean_of(logs),
         "num_states": float(len(lessons)),
-        "gain_without_search": float(rivals.mean()),
+        "gain_without_search": float(alone.mean()),
         "gain_of_search": float(searched.mean()),
     }

@@ -298,6 +298,18 @@ def action_groups(states: Observation) -> Tensor:
     return torch.cat([states.candidate_episode, torch.arange(states.num_episodes)])
 
 
+def split_actions(states: Observation, rows: Tensor) -> list[Tensor]:
+    """What is said of the rows of `action_groups`, for each episode by itself: its candidates, then stop."""
+    count = len(states.candidates)
+    of_candidates = rows[:count].split(states.counts.tolist())
+    return [torch.cat([each, stop[None]]) for each, stop in zip(of_candidates, rows[count:], strict=True)]
+
+
+def join_actions(parts: Sequence[Tensor]) -> Tensor:
+    """The inverse of `split_actions`."""
+    return torch.cat([each[:-1] for each in parts] + [each[-1:] for each in parts])
+
+
 def action_rows(states: Observation, actions: Tensor) -> Tensor:
     """Rows among `action_groups` of actions [B] that are counted within their episode."""
     stop = len(states.candidates) + torch.arange(states.num_episodes)

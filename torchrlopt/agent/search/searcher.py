@@ -15,7 +15,7 @@ from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.latency import parts_of
 from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
 from torchrlopt.agent.search.explorer import Explorer, Found
-from torchrlopt.agent.search.first_plan import first_plan, with_beam
+from torchrlopt.agent.search.first_plan import first_plan, greedy_plan, with_beam
 from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.agent.world.latent_controller import LatentController
@@ -152,7 +152,7 @@ class SearcherWithoutAgent:
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `torchrlopt.plan.search.Searcher`."""
         begin = own_time()
-        greedy = search.search(graph, library, cost, options.with_searcher("greedy"))
+        greedy = greedy_plan(graph, library, cost, options)
         return with_beam(greedy, begin, graph, library, cost, options)
 
 

@@ -155,6 +155,8 @@ def _complete(node: onnx_ir.Node, name: str, attrs: dict[str, Any], constants: C
     """Whatever an operator needs beyond copying: old forms, defaults that depend on the node."""
     if name in _WINDOWED and _text(node, "auto_pad", "NOTSET") != "NOTSET":
         attrs["pads"] = _auto_pads(node, name, _text(node, "auto_pad", "NOTSET"))
+    if name in _WINDOWED:
+        _canonical_window(attrs)
     if name.startswith("Reduce") and not attrs.get("axes") and _number(node, "noop_with_empty_axes"):
         raise _Opaque
     if name in ("ArgMax", "ArgMin", "Shape", "Trilu", "CumSum"):
@@ -230,6 +232,13 @@ def _plain(attribute: onnx_ir.Attr) -> Any:
 def _decimal(number: float) -> float:
     """A file keeps 1e-05 as float32; written out and read again it must still be 1e-05."""
     return float(str(np.float32(number))) if float(np.float32(number)) == number else number
+
+
+def _canonical_window(attrs: dict[str, Any]) -> None:
+    """Window attributes that all have their default are left out, so that equal nodes are equal."""
+    for key, neutral in (("strides", 1), ("dilations", 1), ("pads", 0), ("output_padding", 0)):
+        if key in attrs and all(number == neutral for number in attrs[key]):
+            del attrs[key]
 
 
 def _auto_pads(node: onnx_ir.Node, name: str, mode: str) -> tuple[int, ...]:
