@@ -18,7 +18,7 @@ from torchrlopt.machine.cost import MachineProfile
 from torchrlopt.machine.profiling import trace
 from training.graphs.curriculum import USUAL, Split, sample_graph
 from training.latency import __main__ as command
-from training.latency import collect
+from training.latency import collect, many
 from training.latency.dataset import Row, append, groups, read
 from training.latency.fit import Measured, fit, forecast
 from training.latency.network import LatencyNetwork, PricedGraphs
@@ -204,3 +204,25 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
     for arguments in (["--executor", "abacus"], ["--split", "some"]):
         result = CliRunner().invoke(app, [str(tmp_path / "rows.jsonl"), *arguments])
         assert result.exit_code == 2
+
+
+def test_what_is_lost_where_only_some_are_measured(tmp_path: Path) -> None:
+    (graph,) = graphs(1)
+    times_us = [20.0, 10.0, 9.0, 12.0, 8.0]  # the second is greedy's
+    rows = [row(graph, "test 0", us, steps) for steps, us in enumerate(times_us)]
+    found = many.losses(rows, [5.0, 4.0, 3.0, 1.0, 2.0])
+    # Greedy's; then 12, 8, 9 and 20 in the order of their prices.
+    assert found[:4] == pytest.approx([0.25, 0.25, 0.0, 0.0])
+    noisy = [dataclasses.replace(each, again_us=100 - each.us) for each in rows]
+    assert many.losses(noisy, [5.0, 4.0, 3.0, 1.0, 2.0])[0] == pytest.approx(90 / 92 - 1), "judged anew"
+    out = tmp_path / "rows.jsonl"
+    append(out, rows)
+    app = command.typer.Typer()
+    app.command()(many.main)
+    assert "fewer than two" in CliRunner().invoke(app, [str(out)]).output
+    # All prices are equal, so the order of the file counts: greedy's is alone first.
+    append(out, [dataclasses.replace(each, base="test 1") for each in rows])
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(app, [str(out)])
+    assert result.exit_code == 0, result.output
+    assert "2 graphs, 10 variants" in result.output
+    assert "25.0%" in result.output

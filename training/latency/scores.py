@@ -13,7 +13,7 @@ from scipy import stats
 Floats = NDArray[np.float64]
 
 GREEDY = 1  # the place of greedy's graph among those of a base
-COUNTS = (0, 1, 3, 7, 15, 1000)  # see `Group.gain`; the last stands for all of them
+COUNTS = (0, 1, 3, 7, 1000)  # see `Group.gain`; the last stands for all of them
 
 
 @dataclasses.dataclass(frozen=True)
