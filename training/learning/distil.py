@@ -16,7 +16,8 @@ from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import Observation
 from torchrlopt.agent.rollout import Rollout
 from training.config import Config
-from training.learning.ppo import descend, mean_of, minibatches
+from training.learning.lessons import lesson_batches
+from training.learning.ppo import descend, mean_of
 
 MIN_GAIN = 1e-6
 STEP_PRICE = 1e-5  # of two episodes that gain nearly the same, the shorter one is the better teacher
@@ -75,29 +76,24 @@ def update(
         Means of the losses by name.
     """
     lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
-    sizes = [len(lesson.state.ops) for lesson in lessons]
     logs = []
-    for _ in range(config.epochs):
-        for rows in minibatches(sizes, config, generator):
-            chosen = [lessons[row] for row in rows]
-            states = controller.collate([lesson.state for lesson in chosen])
-            actions = torch.tensor([lesson.action for lesson in chosen])
-            is_taught = actions >= 0
-            told = controller.evaluate(states, torch.where(is_taught, actions, states.counts))
-            values = torch.tensor([lesson.value for lesson in chosen], dtype=torch.float32)
-            value_loss = controller.value.loss(told.value_logits, values).mean()
-            taught = int(is_taught.sum())
-            imitation = -(told.log_prob * is_taught).sum() / max(1, taught)
-            entropy = told.entropy.mean()
-            loss = imitation + config.value_weight * value_loss - config.entropy_weight * entropy
-            norm = descend(controller, optimiser, loss, config.max_gradient)
-            logs.append(
-                {
-                    "imitation_loss": float(imitation.detach()),
-                    "value_loss": float(value_loss.detach()),
-                    "entropy": float(entropy.detach()),
-                    "gradient_norm": norm,
-                    "taught": taught / len(rows),
-                }
-            )
+    for chosen, states, values in lesson_batches(controller, lessons, config, generator):
+        actions = torch.tensor([lesson.action for lesson in chosen])
+        is_taught = actions >= 0
+        told = controller.evaluate(states, torch.where(is_taught, actions, states.counts))
+        value_loss = controller.value.loss(told.value_logits, values).mean()
+        taught = int(is_taught.sum())
+        imitation = -(told.log_prob * is_taught).sum() / max(1, taught)
+        entropy = told.entropy.mean()
+        loss = imitation + config.value_weight * value_loss - config.entropy_weight * entropy
+        norm = descend(controller, optimiser, loss, config.max_gradient)
+        logs.append(
+            {
+                "imitation_loss": float(imitation.detach()),
+                "value_loss": float(value_loss.detach()),
+                "entropy": float(entropy.detach()),
+                "gradient_norm": norm,
+                "taught": taught / len(chosen),
+            }
+        )
     return {**mean_of(logs), "num_states": float(len(lessons))}

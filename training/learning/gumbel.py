@@ -20,7 +20,8 @@ from torchrlopt.agent.networks.candidate_controller import (
 from torchrlopt.agent.observation import Observation
 from training.config import Config
 from training.episodes.searched_play import SearchedRollout
-from training.learning.ppo import descend, mean_of, minibatches
+from training.learning.lessons import lesson_batches
+from training.learning.ppo import descend, mean_of
 
 TOLERANCE = 1e-6
 
@@ -78,28 +79,23 @@ def update(
         Means of the losses by name.
     """
     lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
-    sizes = [len(lesson.state.ops) for lesson in lessons]
     logs = []
-    for _ in range(config.epochs):
-        for rows in minibatches(sizes, config, generator):
-            chosen = [lessons[row] for row in rows]
-            states = controller.collate([lesson.state for lesson in chosen])
-            log_probs, _, value_logits = controller(states)
-            wanted = join_actions([each.target() for each in chosen])
-            taught = sum(each.policy is not None for each in chosen)
-            crossed = -(wanted * log_probs).sum() / max(1, taught)
-            values = torch.tensor([lesson.value for lesson in chosen], dtype=torch.float32)
-            value_loss = controller.value.loss(value_logits, values).mean()
-            loss = crossed + config.value_weight * value_loss
-            norm = descend(controller, optimiser, loss, config.max_gradient)
-            logs.append(
-                {
-                    "policy_loss": float(crossed.detach()),
-                    "value_loss": float(value_loss.detach()),
-                    "gradient_norm": norm,
-                    "taught": taught / len(rows),
-                }
-            )
+    for chosen, states, values in lesson_batches(controller, lessons, config, generator):
+        log_probs, _, value_logits = controller(states)
+        wanted = join_actions([each.target() for each in chosen])
+        taught = sum(each.policy is not None for each in chosen)
+        crossed = -(wanted * log_probs).sum() / max(1, taught)
+        value_loss = controller.value.loss(value_logits, values).mean()
+        loss = crossed + config.value_weight * value_loss
+        norm = descend(controller, optimiser, loss, config.max_gradient)
+        logs.append(
+            {
+                "policy_loss": float(crossed.detach()),
+                "value_loss": float(value_loss.detach()),
+                "gradient_norm": norm,
+                "taught": taught / len(chosen),
+            }
+        )
     alone = torch.tensor([rollout.greedy_gain for rollout in rollouts])
     searched = torch.cat([rollout.returns[rollout.num_shown :] for rollout in rollouts])
     return {

@@ -1,0 +1,43 @@
+"""Lessons of single states, cut into minibatches: what imitation of any kind learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchrlopt.agent.networks.candidate_controller import CandidateController
+from torchrlopt.agent.observation import Observation
+from training.config import Config
+from training.learning.ppo import minibatches
+
+
+class Taught(Protocol):
+    """A lesson; `value` is what can still be gained, as a share of the first cost."""
+
+    @property
+    def state(self) -> Observation:
+        """One episode."""
+        ...
+
+    @property
+    def value(self) -> float:
+        """Of the state."""
+        ...
+
+
+Lesson = TypeVar("Lesson", bound=Taught)
+
+
+def lesson_batches(
+    controller: CandidateController, lessons: Sequence[Lesson], config: Config, generator: torch.Generator
+) -> Iterator[tuple[list[Lesson], Observation, Tensor]]:
+    """`epochs` passes over lessons: some of them, their states as one batch, and their values [B]."""
+    sizes = [len(lesson.state.ops) for lesson in lessons]
+    for _ in range(config.epochs):
+        for rows in minibatches(sizes, config, generator):
+            chosen = [lessons[row] for row in rows]
+            values = torch.tensor([lesson.value for lesson in chosen], dtype=torch.float32)
+            yield chosen, controller.collate([lesson.state for lesson in chosen]), values

@@ -1,0 +1,112 @@
+"""What networks are worth in the agent's search, and alone, on held-out graphs.
+
+    python -m training.scores.networks plan runs/gumbel/agent.safetensors --graphs 40 --seed 3
+
+compares rows of the package and checkpoints with random weights, and with the same search without a network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
+
+from baselines.agent_gap import limits_of_steps
+from baselines.shared.controls import CostGuide
+from torchrlopt import _C
+from torchrlopt.agent import catalogue, checkpoint
+from torchrlopt.agent.checkpoint import Agent, random_control
+from torchrlopt.agent.networks.candidate_controller import CandidateController, no_noise
+from torchrlopt.agent.observation import observe
+from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.env import OUTCOMES
+from torchrlopt.errors import AgentError
+from torchrlopt.machine.cost import cost_model
+from torchrlopt.options import Options
+from torchrlopt.searcher_table import agent_names
+from torchrlopt.substitutions import load_library
+from training.progress import progress_bar
+from training.scores.evaluate import MAX_BUDGET_MS, held_out_graph
+
+REFERENCE_STEPS = 8000
+REFERENCE_SEEDS = (1, 2)
+MAX_STEPS = 60  # of an episode that a network plays alone
+
+
+def main(
+    agents: Annotated[list[str], typer.Argument(help="Rows of the package, or files of agents.")],
+    graphs: Annotated[int, typer.Option(min=1, help="How many graphs.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graphs.")] = 0,
+    steps: Annotated[str, typer.Option(help="Limits of expansions, separated by commas.")] = "150,600,2000",
+    primitives_only: Annotated[bool, typer.Option(help="Without the library's composites.")] = False,
+) -> None:
+    """Print costs above those of iterated local search, geometric means in %."""
+    library, cost = load_library(primitives_only=primitives_only), cost_model("eager", threads=1)
+    samples = [held_out_graph(number, seed).graph for number in range(graphs)]
+    guides = {name: _agent(name, library) for name in agents}
+    guides["random"] = random_control(guides[agents[0]], library, 0)
+    limits = limits_of_steps(steps)
+    table = Table("network", "alone", *(f"{limit} expansions" for limit in limits))
+    with progress_bar() as progress:
+        bar = progress.add_task("reference", total=2 + len(guides))
+        reference = [_reference_us(graph, library, cost) for graph in samples]
+        for name, agent in {**guides, "none": Agent(CostGuide(len(library)), {})}.items():
+            progress.update(bar, advance=1, description=name)
+            alone = [] if name == "none" else [_alone_us(agent, graph, library, cost) for graph in samples]
+            row = [_above(alone, reference) if alone else ""]
+            for limit in limits:
+                searched = [_searched_us(agent, graph, library, cost, limit) for graph in samples]
+                row.append(_above(searched, reference))
+            table.add_row(name, *row)
+        progress.advance(bar)
+    Console().print(table)
+
+
+def _agent(name: str, library: _C.Library) -> Agent:
+    path = catalogue.FOLDER / f"{name}.safetensors" if name in agent_names() else Path(name)
+    try:
+        agent = checkpoint.load(path, library)
+    except AgentError as error:
+        raise typer.BadParameter(str(error)) from error
+    if not isinstance(agent.controller, CandidateController):
+        raise typer.BadParameter(f"{name} plays in a world model, not in a search")
+    return agent
+
+
+def _above(costs_us: list[float], reference_us: list[float]) -> str:
+    ratios = [cost / best for cost, best in zip(costs_us, reference_us, strict=True)]
+    return f"{100 * (float(stats.gmean(ratios)) - 1):.2f}"
+
+
+def _reference_us(graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> float:
+    """The cheaper one of two long iterated local searches."""
+    given = {"searcher": "iterated", "budget_ms": MAX_BUDGET_MS, "budget_steps": REFERENCE_STEPS}
+    found = [_C.search(graph, library, cost, seed=seed, **given) for seed in REFERENCE_SEEDS]
+    return min(float(each["cost_after_us"]) for each in found)
+
+
+def _alone_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> float:
+    """Where the likeliest step is taken each time, until it is to stop."""
+    controller = agent.controller
+    assert isinstance(controller, CandidateController)
+    env = _C.VecRewriteEnv([graph], library, cost, max_steps=MAX_STEPS)
+    env.reset([0], [{}])
+    outcome = env.outcomes()[0]
+    with torch.no_grad():
+        while not (outcome[OUTCOMES["terminated"]] or outcome[OUTCOMES["truncated"]]):
+            outcome = env.step(controller.act(observe(env), no_noise)[0].tolist())[0]
+    return float(outcome[OUTCOMES["best_us"]])
+
+
+def _searched_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, limit: int) -> float:
+    options = Options.from_dict({"searcher": "beam", "budget_ms": MAX_BUDGET_MS, "budget_steps": limit})
+    return AgentSearcher(agent).search(graph, library, cost, options).cost_after_ms * 1000
+
+
+if __name__ == "__main__":
+    typer.run(main)
