@@ -248,10 +248,15 @@ MOST_KERNEL_AXES: int
 
 def kernel_instructions() -> str: ...
 def kernel_takes_groups(out_channels: int, in_channels: int, groups: int) -> bool: ...
+def kernel_winograd_tile(
+    images: int, out_height: int, out_width: int, out_channels: int, in_channels: int
+) -> int: ...
 
 class ImageKernels:
     def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
-    def packed_size(self, out_channels: int, in_channels: int, num_taps: int, groups: int) -> int: ...
+    def packed_size(
+        self, out_channels: int, in_channels: int, num_taps: int, groups: int, winograd_tile: int
+    ) -> int: ...
     def pack(
         self,
         weight: torch.Tensor,
@@ -260,6 +265,7 @@ class ImageKernels:
         in_channels: int,
         num_taps: int,
         groups: int,
+        winograd_tile: int,
         packed: torch.Tensor,
     ) -> None: ...
     def convolve(

@@ -3,7 +3,7 @@
 
 #include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
-#include "kernels/convolution.h"
+#include "kernels/winograd.h"
 
 namespace rlopt {
 
@@ -28,8 +28,7 @@ void compute(const kernels::Work& work, const kernels::Operands& operands) {
 /// The packed weight of such a convolution.
 const float* weight_of(const PlainTensors& tensors, const py::object& packed,
                        const kernels::Convolution& given) {
-  return tensors.data(
-      packed.ptr(), kernels::packed_size(given.out_channels, given.channels, given.num_taps(), given.groups));
+  return tensors.data(packed.ptr(), kernels::packed_size(kernels::Filter(given)));
 }
 
 /// None where an image does not lie as the kernels read it, or is no plain tensor.
@@ -44,8 +43,9 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
     if (!other) return py::none();
   }
   const ConvolutionNumbers numbers(items);
-  std::optional<kernels::Call> call = kernels::convolution_of(
-      in->shape, other ? &other->shape : nullptr, numbers.window, numbers.groups, numbers.epilogue);
+  std::optional<kernels::Call> call =
+      kernels::convolution_of(in->shape, other ? &other->shape : nullptr, numbers.window, numbers.groups,
+                              numbers.winograd_tile, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given),
                              other ? other->data : nullptr};
@@ -112,6 +112,9 @@ void bind_kernels(py::module_& m) {
         "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
   m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
         py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
+  m.def("kernel_winograd_tile", &kernels::best_winograd_tile, py::arg("images"), py::arg("out_height"),
+        py::arg("out_width"), py::arg("out_channels"), py::arg("in_channels"),
+        "Side of the tiles with which a convolution of 3 x 3 and stride 1 takes the least time; 0: none.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
@@ -126,24 +129,27 @@ void bind_kernels(py::module_& m) {
            py::arg("example"), py::arg("implementation"))
       .def(
           "packed_size",
-          [](const PlainTensors&, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-             int64_t groups) { return kernels::packed_size(out_channels, in_channels, num_taps, groups); },
+          [](const PlainTensors&, int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
+             int64_t winograd_tile) {
+            return kernels::packed_size({out_channels, in_channels, num_taps, groups, winograd_tile});
+          },
           py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("groups"),
-          "Number of floats of a packed weight.")
+          py::arg("winograd_tile"), "Number of floats of a packed weight.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
              int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
-             const py::object& packed) {
-            const size_t size = kernels::packed_size(out_channels, in_channels, num_taps, groups);
+             int64_t winograd_tile, const py::object& packed) {
+            const kernels::Filter filter{out_channels, in_channels, num_taps, groups, winograd_tile};
+            const size_t size = kernels::packed_size(filter);
             const auto outputs = static_cast<size_t>(out_channels);
             const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
             kernels::pack(tensors.data(weight.ptr(), outputs * terms),
-                          bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), out_channels,
-                          in_channels, num_taps, groups, tensors.data(packed.ptr(), size));
+                          bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), filter,
+                          tensors.data(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
-          py::arg("num_taps"), py::arg("groups"), py::arg("packed"),
+          py::arg("num_taps"), py::arg("groups"), py::arg("winograd_tile"), py::arg("packed"),
           "Write the packed form of contiguous tensors.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
            py::arg("room") = py::none(), py::arg("first_channel") = 0,

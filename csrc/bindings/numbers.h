@@ -55,12 +55,15 @@ class Numbers {
 
 struct ConvolutionNumbers {
   kernels::Window window;
-  int64_t groups;
+  int64_t groups, winograd_tile;
   kernels::Epilogue epilogue;
 
   explicit ConvolutionNumbers(const Numbers& given)
-      : window(given.window()), groups(given.integer(11)), epilogue(given.epilogue(12)) {}
-  explicit ConvolutionNumbers(const py::tuple& items) : ConvolutionNumbers(Numbers(items, 15)) {}
+      : window(given.window()),
+        groups(given.integer(11)),
+        winograd_tile(given.integer(12)),
+        epilogue(given.epilogue(13)) {}
+  explicit ConvolutionNumbers(const py::tuple& items) : ConvolutionNumbers(Numbers(items, 16)) {}
 };
 
 struct PoolNumbers {

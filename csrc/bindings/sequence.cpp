@@ -89,6 +89,7 @@ class KernelSequence {
         const ConvolutionNumbers numbers(items);
         each.window = numbers.window;
         each.groups = numbers.groups;
+        each.winograd_tile = numbers.winograd_tile;
         each.epilogue = numbers.epilogue;
         return;
       }

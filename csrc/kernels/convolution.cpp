@@ -7,6 +7,7 @@
 
 #include "kernels/job.h"
 #include "kernels/openmp.h"
+#include "kernels/winograd.h"
 
 namespace rlopt::kernels {
 
@@ -23,6 +24,13 @@ constexpr int kMostParts = 8;
 
 /// Parts of a dense convolution have so many pixels of a panel, or all: each reads the panel's weights.
 constexpr int64_t kPixelsOfPart = 96;
+
+/// Parts of one that is computed by tiles have so many of them, or of the panels.
+constexpr int64_t kTilesOfPart = 28, kPanelsOfPart = 2;
+
+/// Of many tiles so many are computed together, a whole number of those whose sums registers hold. Where
+/// there are a few more they are so too: each block reads the weights.
+constexpr int64_t kTilesOfBlock = 56, kMostTilesOfBlock = 64;
 
 }  // namespace
 
@@ -81,21 +89,24 @@ void pack_dense(const float* weight, const float* bias, int64_t out_channels, in
 
 }  // namespace
 
-size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups) {
-  if (!takes_groups(out_channels, in_channels, groups))
-    throw std::invalid_argument("no such groups of channels");
-  const int64_t inputs = in_channels / groups;
-  if (is_by_lanes(out_channels, in_channels, groups))
-    return static_cast<size_t>(out_channels * (1 + num_taps * inputs));
-  return static_cast<size_t>(groups * dense_size(out_channels / groups, inputs, num_taps));
+size_t packed_size(const Filter& filter) {
+  const auto& [outputs, inputs, num_taps, groups, tile] = filter;
+  if (!takes_groups(outputs, inputs, groups)) throw std::invalid_argument("no such groups of channels");
+  if (tile != 0 && !(has_winograd_tile(tile) && num_taps == 9 && groups == 1 && inputs >= kFewChannels))
+    throw std::invalid_argument("no such tiles");
+  if (is_by_lanes(outputs, inputs, groups))
+    return static_cast<size_t>(outputs * (1 + num_taps * inputs / groups));
+  return static_cast<size_t>(groups * dense_size(outputs / groups, inputs / groups, num_taps) +
+                             winograd_size(outputs, inputs, tile));
 }
 
-void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-          int64_t groups, float* packed) {
-  std::memset(packed, 0, packed_size(out_channels, in_channels, num_taps, groups) * sizeof(float));
+void pack(const float* weight, const float* bias, const Filter& filter, float* packed) {
+  const auto& [out_channels, in_channels, num_taps, groups, tile] = filter;
+  std::memset(packed, 0, packed_size(filter) * sizeof(float));
   const int64_t inputs = in_channels / groups, outputs = out_channels / groups;
   if (is_by_lanes(out_channels, in_channels, groups))
     return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
+  if (tile != 0) pack_winograd(weight, outputs, inputs, tile, packed + dense_size(outputs, inputs, num_taps));
   for (int64_t group = 0; group < groups; ++group) {
     pack_dense(weight, bias, outputs, inputs, num_taps, packed);
     weight += outputs * inputs * num_taps;
@@ -144,6 +155,26 @@ Convolution of_one_row(const Convolution& given) {
   return row;
 }
 
+/// By tiles or by panels of channels, of whose every part the tiles that it sees are transformed anew.
+void share_out_tiles(Work& work, int num_threads) {
+  const Convolution& given = work.given;
+  const Kernels& ours = *kernels();
+  const WinogradGrid grid(given);
+  const Panels panels(given.out_channels, ours.vector_size, ours.widest_panel);
+  const double multiplications = static_cast<double>(grid.count() * grid.positions()) *
+                                 static_cast<double>(given.channels * given.out_channels);
+  share_out(work, multiplications, num_threads);
+  const bool are_tiles = grid.shares_tiles(given.out_channels);
+  const int64_t pieces = are_tiles ? grid.count() / kTilesOfPart : panels.count / kPanelsOfPart;
+  const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
+  work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
+  const int64_t all = grid.count() * (are_tiles ? 1 : panels.count), count = work.num_threads;
+  const int64_t of_thread = std::min((all + count - 1) / count, grid.count());
+  work.tiles_of_block = of_thread <= kMostTilesOfBlock ? of_thread : kTilesOfBlock;
+  work.scratch_of_thread =
+      WinogradBlock(given, work.tiles_of_block).size(ours.vector_size * ours.widest_panel);
+}
+
 }  // namespace
 
 bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0; }
@@ -157,6 +188,11 @@ Work convolution_work(const Convolution& given, int num_threads) {
   if (is_by_lanes(given)) {
     work.kernel = ours.depthwise;  // waits for memory
     share_out(work, outputs * static_cast<double>(terms) * 4.0, num_threads);
+    return work;
+  }
+  if (given.winograd_tile != 0) {
+    work.kernel = ours.winograd;
+    share_out_tiles(work, num_threads);
     return work;
   }
   work.kernel = ours.dense;
@@ -214,8 +250,8 @@ Work shuffle_work(const Convolution& given, int num_threads) {
 void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns) {
   const int parts = count > 1 ? work.parts_of_thread : 1;
   float* const scratch = operands.scratch + thread * work.scratch_of_thread;
-  const Job job{&work.given, operands.in, operands.packed, operands.other, operands.out,
-                zeros,       work.pool,   work.pointwise,  scratch,        parts};
+  const Job job{&work.given, operands.in,    operands.packed, operands.other,      operands.out, zeros,
+                work.pool,   work.pointwise, scratch,         work.tiles_of_block, parts};
   if (parts == 1) return work.kernel(job, thread, count);
   for (int i = 0; i < count; ++i) {
     const int owner = (thread + i) % count;

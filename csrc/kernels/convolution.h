@@ -41,7 +41,8 @@ struct Convolution {
   int64_t summand_pixel_stride;  // the same of what is added, or of another second operand
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
-  int64_t groups;  // of input and output channels, as many of both
+  int64_t groups;         // of input and output channels, as many of both
+  int64_t winograd_tile;  // outputs along the sides of a tile, see winograd.h; 0: a sum of products
   Activation activation;
   float low, high;
 
@@ -74,13 +75,27 @@ constexpr int64_t kMaxChannels = 1 << 14;
 /// Whether there is a kernel for so many groups of channels.
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups);
 
-/// Number of floats of a packed weight; the same for every input. The numbers of channels are those of all
-/// groups. Throws std::invalid_argument for groups that have no kernel.
-size_t packed_size(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups);
+/// A weight[out, in / groups, tap], and how it is packed. The numbers of channels are those of all groups.
+struct Filter {
+  int64_t out_channels, in_channels, num_taps, groups;
+  int64_t winograd_tile = 0;
 
-/// Packs weight[out, in / groups, tap] and bias[out], which may be null.
-void pack(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-          int64_t groups, float* packed);
+  Filter(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups, int64_t winograd_tile)
+      : out_channels(out_channels),
+        in_channels(in_channels),
+        num_taps(num_taps),
+        groups(groups),
+        winograd_tile(winograd_tile) {}
+  explicit Filter(const Convolution& of)
+      : Filter(of.out_channels, of.channels, of.num_taps(), of.groups, of.winograd_tile) {}
+};
+
+/// Number of floats of a packed weight; the same for every input. Throws std::invalid_argument for groups
+/// that have no kernel, and for what has no such tiles.
+size_t packed_size(const Filter& filter);
+
+/// Packs a weight, and bias[out], which may be null.
+void pack(const float* weight, const float* bias, const Filter& filter, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
 /// the channels of a pixel have to be next to each other.
@@ -116,6 +131,7 @@ struct Work {
   int num_threads = 1;            // as many as pay
   int parts_of_thread = 1;        // into which its share is cut, so that another thread can do some of it
   int64_t scratch_of_thread = 0;  // floats
+  int64_t tiles_of_block = 0;     // that are computed together, by Winograd's method
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
 

@@ -16,8 +16,9 @@ struct Job {
   const float* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
-  float* scratch = nullptr;  // of this thread, where there are few channels
-  int parts_of_thread = 1;   // the kernel is called for so many parts of each thread's share, one by one
+  float* scratch = nullptr;    // of this thread, where there are few channels
+  int64_t tiles_of_block = 0;  // that are computed together, by Winograd's method
+  int parts_of_thread = 1;     // the kernel is called for so many parts of each thread's share, one by one
 };
 
 /// A range of equal pieces of work, of which each thread does some that follow on each other.
@@ -54,6 +55,7 @@ struct Kernels {
   int64_t widest_panel;  // vectors
   int64_t most_pixels;   // of a tile
   void (*dense)(const Job&, int thread, int num_threads);
+  void (*winograd)(const Job&, int thread, int num_threads);
   void (*few_channels)(const Job&, int thread, int num_threads);
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);

@@ -192,7 +192,8 @@ class Scheduler {
         slice(given, result(instruction));
         return true;
       case Operation::kConvolve:
-        call = convolution_of(shape(given.in), other, given.window, given.groups, given.epilogue);
+        call = convolution_of(shape(given.in), other, given.window, given.groups, given.winograd_tile,
+                              given.epilogue);
         if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kLinear:
@@ -214,8 +215,7 @@ class Scheduler {
     }
     if (!call) return false;
     if (given.packed >= 0) {
-      const Convolution& of = call->given;
-      const size_t size = packed_size(of.out_channels, of.channels, of.num_taps(), of.groups);
+      const size_t size = packed_size(Filter(call->given));
       if (!shape(given.packed).is_contiguous() || shape(given.packed).size() != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }

@@ -57,7 +57,7 @@ struct Call {
 
 /// Nothing where the input or the summand does not lie as it is read.
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
-                                   int64_t groups, const Epilogue& epilogue);
+                                   int64_t groups, int64_t winograd_tile, const Epilogue& epilogue);
 /// `is_ceiled`: the last window may end outside.
 std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled);
 /// x[..., in] to [..., out].

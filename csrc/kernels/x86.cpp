@@ -7,7 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "kernels/job.h"
+#include "kernels/winograd.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 
@@ -43,6 +43,7 @@ constexpr int64_t kWidestPanel = 4;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
 #include "kernels/dense.inc"
+#include "kernels/winograd.inc"
 #include "kernels/few_channels.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
@@ -73,6 +74,7 @@ constexpr int64_t kWidestPanel = 2;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
 #include "kernels/dense.inc"
+#include "kernels/winograd.inc"
 #include "kernels/few_channels.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
@@ -91,12 +93,12 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kAvx512{"avx512",          avx512::kVector,      avx512::kWidestPanel, avx512::kMostPixels,
-                          avx512::dense,     avx512::few_channels, avx512::depthwise,    avx512::pool,
-                          avx512::pointwise, avx512::shuffle,      avx512::is_finite};
-constexpr Kernels kAvx2{"avx2",          avx2::kVector,      avx2::kWidestPanel, avx2::kMostPixels,
-                        avx2::dense,     avx2::few_channels, avx2::depthwise,    avx2::pool,
-                        avx2::pointwise, avx2::shuffle,      avx2::is_finite};
+constexpr Kernels kAvx512{"avx512",      avx512::kVector,   avx512::kWidestPanel, avx512::kMostPixels,
+                          avx512::dense, avx512::winograd,  avx512::few_channels, avx512::depthwise,
+                          avx512::pool,  avx512::pointwise, avx512::shuffle,      avx512::is_finite};
+constexpr Kernels kAvx2{"avx2",      avx2::kVector,   avx2::kWidestPanel, avx2::kMostPixels,
+                        avx2::dense, avx2::winograd,  avx2::few_channels, avx2::depthwise,
+                        avx2::pool,  avx2::pointwise, avx2::shuffle,      avx2::is_finite};
 
 }  // namespace
 

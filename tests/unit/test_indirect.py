@@ -308,10 +308,10 @@ def test_what_does_not_fit_is_refused() -> None:
     packed, numbers = indirect.pack(w, None, 1), window.of_convolution(1, Epilogue())
     with pytest.raises(ValueError, match="elements is expected"):
         ours.convolve(x, packed[:-1], None, numbers)
-    with pytest.raises(ValueError, match="15 numbers are expected, not 14"):
+    with pytest.raises(ValueError, match="16 numbers are expected, not 15"):
         ours.convolve(x, packed, None, numbers[:-1])
     with pytest.raises(ValueError, match="no such activation"):
-        ours.convolve(x, packed, None, (*numbers[:12], 99, 0.0, 0.0))
+        ours.convolve(x, packed, None, (*numbers[:13], 99, 0.0, 0.0))
     with pytest.raises(ValueError, match="no such window"):
         ours.convolve(x, packed, None, (8, 3, 3, 0, *numbers[4:]))
     with pytest.raises(ValueError, match="does not fit"):
@@ -354,7 +354,7 @@ def test_with_other_instructions(instructions: str) -> None:
         "import torch\n"
         "from torchrlopt import _C\n"
         "from tests.unit import test_few_channels, test_images, test_sequences, test_shares, test_shuffles\n"
-        "from tests.unit import test_indirect as t\n"
+        "from tests.unit import test_indirect as t, test_winograd\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
         "    for seed in range(15): t.test_any_window(seed); test_images.test_any_pool(seed)\n"
@@ -363,6 +363,7 @@ def test_with_other_instructions(instructions: str) -> None:
         "    for seed in range(20): test_sequences.test_random_networks(seed)\n"
         "    for seed in range(8): test_shuffles.test_any_groups(seed)\n"
         "    test_few_channels.test_an_image_may_lie_anyhow(3, 'contiguous')\n"
+        "    for seed in range(15): test_winograd.test_any_image(seed, 2 + seed % 2 * 2)\n"
         "    for name in test_shares.CONVOLUTIONS: test_shares.test_threads_share_what_they_compute(name)\n"
         "else:\n"
         "    args = [t.rand(1, 16, 9, 9), t.weight(16, 16, 3, 3)]\n"

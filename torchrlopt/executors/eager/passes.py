@@ -219,7 +219,7 @@ def _pack_convolutions(program: Program) -> None:
     graph = program.graph
     if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
         static = static_nodes(graph, program.static)
-        program.convolutions = select_convolutions(graph, static, program.finite)
+        program.convolutions = select_convolutions(graph, static, program.finite, program.is_real)
         program.convolutions += select_cudnn_convolutions(graph, static)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import fx
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
@@ -19,7 +20,7 @@ from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, ten
 
 
 def select_convolutions(
-    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node]
+    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node], is_real: bool
 ) -> list[fx.Node]:
     """Replace what pays by packed calls, in place.
 
@@ -27,6 +28,7 @@ def select_convolutions(
         graph: an ATen graph with `meta["val"]`.
         static: the nodes that are the same at every call.
         finite: the nodes whose values may be taken for finite.
+        is_real: whether rounding may differ, so that Winograd's tiles may be used.
 
     Returns:
         The packed calls, each channels_last whatever the original was; the caller restores layouts.
@@ -35,7 +37,7 @@ def select_convolutions(
 
     def rewrite(site: Site) -> fx.Node:
         if _is_ours(site, static):
-            return _rewrite_to_indirect(graph, site, packed)
+            return _rewrite_to_indirect(graph, site, packed, is_real)
         return _rewrite(graph, site, packed, finite)
 
     def pays(site: Site) -> bool:
@@ -49,14 +51,32 @@ def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
     return (site.bias is None or site.bias in static) and indirect.takes(site)
 
 
-def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]) -> fx.Node:
+def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node], is_real: bool) -> fx.Node:
     """Put a call of our kernel where the last fused node was; returns it."""
-    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, packed)
+    x, window = indirect.window_of(site)
+    tile = _winograd_tile(site, window) if is_real else 0
+    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, packed, tile)
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
-    x, window = indirect.window_of(site)
-    numbers = window.of_convolution(site.groups, epilogue)
+    numbers = window.of_convolution(site.groups, epilogue, tile)
     return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
+
+
+def _winograd_tile(site: Site, window: indirect.Window) -> int:
+    """Outputs along the sides of the tiles with which a convolution is computed quickest; 0: without tiles.
+
+    Over the reals tiles give the same (csrc/kernels/winograd.h).
+    """
+    shape, inputs = shape_key(site.node), shape_key(site.x)
+    is_plain = site.groups == 1 and (*window.kernel, *window.stride, *window.dilation) == (3, 3, 1, 1, 1, 1)
+    if not is_plain or shape is None or inputs is None:
+        return 0
+    # As for one image, where their number is known in the call only.
+    images = shape[0] if isinstance(shape[0], int) else 1
+    channels, height, width = inputs[1], *shape[2:]
+    if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
+        return 0
+    return _C.kernel_winograd_tile(images, height, width, window.out_channels, channels)
 
 
 def _pays(site: Site) -> bool:

@@ -76,9 +76,9 @@ class Window:
     dilation: Sequence[int]
     behind: Sequence[int] | None = None
 
-    def of_convolution(self, groups: int, epilogue: Epilogue) -> tuple[float, ...]:
-        """The numbers for `convolve`."""
-        return (*self._numbers(), groups, *numbers_of(epilogue))
+    def of_convolution(self, groups: int, epilogue: Epilogue, winograd_tile: int = 0) -> tuple[float, ...]:
+        """The numbers for `convolve`; `winograd_tile` as for `pack`."""
+        return (*self._numbers(), groups, winograd_tile, *numbers_of(epilogue))
 
     def of_pool(self, kind: str, is_ceiled: bool = False) -> tuple[int, ...]:
         """The numbers for `pool`.
@@ -106,19 +106,22 @@ def kernels() -> _C.ImageKernels | None:
         return None
 
 
-def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int) -> torch.Tensor:
+def pack(
+    weight: torch.Tensor, bias: torch.Tensor | None, groups: int, winograd_tile: int = 0
+) -> torch.Tensor:
     """Bias and weight as the kernels read them.
 
     Args:
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
         groups: of channels, such as `_C.kernel_takes_groups` takes.
+        winograd_tile: outputs along the sides of the tiles in which it is computed, 2 or 4; 0: none.
     """
     ours = _present()
     weight = _plain(weight).contiguous()
     bias = None if bias is None else _plain(bias).contiguous()
     outputs, inputs, *window = weight.shape  # the product of nothing is one
-    sizes = (outputs, inputs * groups, math.prod(window), groups)
+    sizes = (outputs, inputs * groups, math.prod(window), groups, winograd_tile)
     packed = torch.empty(ours.packed_size(*sizes), dtype=torch.float32, device="cpu")
     ours.pack(weight, bias, *sizes, packed)
     return packed
@@ -366,16 +369,21 @@ def window_of(site: Site) -> tuple[fx.Node, Window]:
 
 
 def packed_weight(
-    graph: fx.Graph, weight: fx.Node, bias: fx.Node | None, groups: int, made: dict[Any, fx.Node]
+    graph: fx.Graph,
+    weight: fx.Node,
+    bias: fx.Node | None,
+    groups: int,
+    made: dict[Any, fx.Node],
+    tile: int = 0,
 ) -> fx.Node:
     """The call of `pack` for a weight and a bias, made once, as soon as both are there.
 
     Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak of.
     """
-    key = (pack, weight, bias, groups)
+    key = (pack, weight, bias, groups, tile)
     if key not in made:
         last = weight if bias is None else max(weight, bias)  # nodes are ordered as they stand in the graph
-        made[key] = insert_after(graph, last, pack, (weight, bias, groups))
+        made[key] = insert_after(graph, last, pack, (weight, bias, groups, tile))
         made[key].meta["val"] = weight.meta["val"]
         if ORIGIN in weight.meta:
             made[key].meta[ORIGIN] = weight.meta[ORIGIN]

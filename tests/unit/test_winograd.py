@@ -1,0 +1,248 @@
+"""Convolutions by Winograd's tiles: against float64 and sums, whatever the window, layout, and threads."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import torchrlopt
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import threads
+from tests.unit.test_indirect import ACTIVATIONS
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+# What "none" and others are called by oneDNN.
+NAMES = {
+    "relu6": Epilogue("hardtanh", (0.0, 6.0)),
+    "leaky_relu": Epilogue("leaky_relu", (0.2,)),
+    "silu": Epilogue("swish"),
+}
+LAST = torch.channels_last
+
+
+def epilogue(activation: str) -> Epilogue:
+    if activation == "gelu tanh":
+        return Epilogue("gelu", algorithm="tanh")
+    return NAMES.get(activation, Epilogue(activation))
+
+
+def window(
+    outputs: int, padding: tuple[int, int] = (1, 1), behind: tuple[int, int] | None = None
+) -> indirect.Window:
+    return indirect.Window(outputs, (3, 3), (1, 1), padding, (1, 1), behind)
+
+
+def convolve(x: Tensor, w: Tensor, tile: int, bias: Tensor | None = None) -> Tensor:
+    numbers = window(w.shape[0]).of_convolution(1, Epilogue(), tile)
+    return indirect.convolve(x, indirect.pack(w, bias, 1, tile), None, numbers)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("seed", range(30))
+def test_any_image(seed: int, tile: int) -> None:
+    draw = random.Random(seed)
+    images, channels, outputs = (
+        draw.randint(1, 3),
+        draw.choice([8, 13, 16, 40, 72]),
+        draw.choice([8, 15, 33, 64, 130, 200]),
+    )
+    before, behind = ((draw.randint(0, 2), draw.randint(0, 2)) for _ in range(2))
+    size = [draw.randint(3, 21), draw.randint(3, 21)]
+    # Some channels of a larger image, of which only a part is read.
+    whole = rand(images, channels + 5, size[0] + 2, size[1] + 3, seed=seed).contiguous(memory_format=LAST)
+    x = whole[:, 2 : 2 + channels, 1 : 1 + size[0], 2 : 2 + size[1]]
+    w, bias = weight(outputs, channels, 3, 3), rand(outputs) if draw.random() < 0.7 else None
+    padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
+    expected = F.conv2d(padded, w.double(), None if bias is None else bias.double())
+    summand = rand(*expected.shape).contiguous(memory_format=LAST) if draw.random() < 0.5 else None
+    activation = draw.choice(list(ACTIVATIONS))
+    expected = ACTIVATIONS[activation](expected if summand is None else expected + summand)
+    numbers = window(outputs, before, behind).of_convolution(1, epilogue(activation), tile)
+    packed = indirect.pack(w, bias, 1, tile)
+    for count in (1, 2, 3):
+        with threads(count):
+            got = indirect.convolve(x, packed, summand, numbers)
+            assert (got - expected).abs().max() < 1e-5 * max(1.0, expected.abs().max())
+            shape = (images, outputs + 7, *expected.shape[2:])
+            room = torch.full(shape, 5.0).contiguous(memory_format=LAST)
+            indirect.convolve(x, packed, summand, numbers, room, 3)
+            assert torch.equal(room[:, 3 : 3 + outputs], got)
+            assert bool((room[:, :3] == 5.0).all())
+            assert bool((room[:, 3 + outputs :] == 5.0).all())
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("channels", [64, 512])
+def test_rounding_is_that_of_a_sum(channels: int, tile: int) -> None:
+    """The error is at most about twice that of a sum of the products one by one."""
+    x, w = rand(1, channels, 30, 30).relu().contiguous(memory_format=LAST), weight(64, channels, 3, 3)
+    expected = F.conv2d(x.double(), w.double(), padding=1)
+    error = {each: (convolve(x, w, each) - expected).square().mean().sqrt() for each in (0, tile)}
+    assert error[tile] < 2.5 * error[0]
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 3e38])
+def test_what_is_not_finite_stays_where_it_is(value: float, tile: int) -> None:
+    """A sum is not finite only where the window lies over such a value; nor is a tile any more."""
+    x, w, bias = rand(2, 16, 13, 11).contiguous(memory_format=LAST), weight(40, 16, 3, 3), rand(40)
+    x[0, 3, 5, 6] = x[1, 15, 0, 0] = value
+    got, expected = convolve(x, w, tile, bias), convolve(x, w, 0, bias)
+    assert torch.equal(got.isfinite(), expected.isfinite())
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    w[5, 7, 1, 1] = value
+    x = rand(2, 16, 13, 11).contiguous(memory_format=LAST)
+    torch.testing.assert_close(convolve(x, w, tile), convolve(x, w, 0), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("value", [-9999.0, 1e6, 1e20])
+def test_what_is_by_far_the_largest_does_not_spoil_its_tile(value: float, tile: int) -> None:
+    """Such as a number that stands for no data. It rounds what it is in, and nothing else."""
+    x, w = rand(1, 16, 19, 23).contiguous(memory_format=LAST), weight(40, 16, 3, 3)
+    x[0, :, 7, 9] = value
+    x[0, 5, 18, 0] = value
+    got, expected = convolve(x, w, tile), F.conv2d(x.double(), w.double(), padding=1)
+    sizes = F.conv2d(x.double().abs(), w.double().abs(), padding=1)  # of the terms of each sum
+    assert ((got - expected).abs() / sizes).max() < 1e-4
+    # Cut off, so that no window lies over it.
+    numbers = window(40, (0, 0), (-5, 0)).of_convolution(1, Epilogue(), tile)
+    x[:, :, 14:] = value
+    got = indirect.convolve(x, indirect.pack(w, None, 1, tile), None, numbers)
+    expected, sizes = (
+        F.conv2d(a[:, :, :14], b) for a, b in ((x.double(), w.double()), (x.double().abs(), w.double().abs()))
+    )
+    assert ((got - expected).abs() / sizes).max() < 1e-4
+
+
+# Channels in and out, height and width; each of several blocks or parts.
+SHARED = {
+    "tiles": (32, 32, 93),
+    "panels": (96, 330, 17),
+    "one panel": (64, 48, 50),
+    "many images": (64, 256, 7),
+}
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("name", SHARED)
+def test_threads_share_what_they_compute(name: str, tile: int) -> None:
+    inside, outside, size = SHARED[name]
+    images = 19 if name == "many images" else 2
+    x, w = rand(images, inside, size, size).contiguous(memory_format=LAST), weight(outside, inside, 3, 3)
+    numbers, packed = (
+        window(outside).of_convolution(1, Epilogue("relu"), tile),
+        indirect.pack(w, None, 1, tile),
+    )
+    with threads(1):
+        alone = indirect.convolve(x, packed, None, numbers)
+    expected = F.conv2d(x.double(), w.double(), padding=1).relu()
+    torch.testing.assert_close(alone.double(), expected, rtol=1e-5, atol=1e-5)
+    for count in (2, 3, 7):
+        with threads(count):
+            for _ in range(8):
+                room = torch.full(alone.shape, torch.nan).contiguous(memory_format=LAST)
+                assert torch.equal(indirect.convolve(x, packed, None, numbers, room, 0), alone)
+
+
+@pytest.mark.parametrize("size", [(0, 16, 5, 5), (1, 16, 1, 1), (1, 16, 0, 4)])
+def test_small_and_empty_images(size: tuple[int, ...]) -> None:
+    x, w = rand(*size).contiguous(memory_format=LAST), weight(24, 16, 3, 3)
+    if size[2] == 0:
+        w_only = window(24, (2, 1)).of_convolution(1, Epilogue(), 4)
+        got = indirect.convolve(x, indirect.pack(w, None, 1, 4), None, w_only)
+        assert torch.equal(got, torch.zeros(1, 24, 2, 4))
+        return
+    torch.testing.assert_close(convolve(x, w, 4), F.conv2d(x, w, padding=1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "channels", "taps", "groups", "tile"),
+    [(16, 16, 9, 1, 3), (16, 16, 9, 1, -2), (16, 16, 25, 1, 4), (64, 64, 9, 2, 4), (16, 4, 9, 1, 4)],
+)
+def test_other_tiles_are_refused(outputs: int, channels: int, taps: int, groups: int, tile: int) -> None:
+    ours = indirect.kernels()
+    assert ours is not None
+    with pytest.raises(ValueError, match=r"tiles|groups"):
+        ours.packed_size(outputs, channels, taps, groups, tile)
+
+
+@pytest.mark.parametrize("change", [{"kernel": (1, 9)}, {"stride": (2, 1)}, {"dilation": (1, 2)}])
+def test_other_windows_have_no_tiles(change: dict[str, tuple[int, int]]) -> None:
+    given = {"kernel": (3, 3), "stride": (1, 1), "padding": (4, 4), "dilation": (1, 1)} | change
+    numbers = indirect.Window(16, **given).of_convolution(1, Epilogue(), 4)
+    packed = indirect.pack(weight(16, 16, 3, 3), None, 1, 4)
+    with pytest.raises(ValueError, match="tiles"):
+        indirect.convolve(rand(1, 16, 9, 9).contiguous(memory_format=LAST), packed, None, numbers)
+
+
+def test_tiles_are_chosen_where_they_pay() -> None:
+    assert _C.kernel_winograd_tile(1, 56, 56, 64, 64) == 4
+    assert _C.kernel_winograd_tile(1, 1, 1, 512, 512) == 0  # one output of four, and 16 times the weights
+    assert _C.kernel_winograd_tile(1, 56, 56, 64, 3) == 0
+    assert _C.kernel_winograd_tile(32, 7, 7, 512, 512) == 4  # many images share the weights
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 48, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.b(self.a(x).relu())
+        return y
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tiles with which weights are packed."""
+    found: list[int] = []
+    own = indirect.pack
+
+    def pack(w: Tensor, bias: Tensor | None, groups: int, tile: int = 0) -> Tensor:
+        found.append(tile)
+        return own(w, bias, groups, tile)
+
+    pack.is_pure = True
+    monkeypatch.setattr(indirect, "pack", pack)
+    return found
+
+
+def test_strict_numerics_have_no_tiles(asked: list[int]) -> None:
+    model, x = Net().eval(), rand(1, 3, 40, 40)
+    for numerics, expected in (("real", [0, 4]), ("strict", [0, 0])):
+        asked.clear()
+        fast = torchrlopt.optimise(
+            model, (x,), executor="eager", numerics=numerics, measure=False, cache=False
+        )
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
+        assert sorted(set(asked)) == sorted(set(expected))
+
+
+def test_the_batch_may_vary(asked: list[int]) -> None:
+    model, x = Net().eval(), rand(2, 3, 40, 40)
+    torch._dynamo.mark_dynamic(x, 0)
+    options = {"executor": "eager", "measure": False, "cache": False}
+    fast = torch.compile(model, backend="rlopt", options=options)
+    for batch in (2, 3, 5):
+        y = x if batch == 2 else rand(batch, 3, 40, 40)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(y), model(y), rtol=1e-5, atol=1e-5)
+    assert 4 in asked
+
+
+def test_weights_that_change_are_packed_anew() -> None:
+    model, x = Net().eval(), rand(1, 3, 40, 40)
+    fast = torchrlopt.optimise(model, (x,), executor="eager", measure=False, cache=False)
+    fast(x)
+    with torch.no_grad():
+        model.b.weight.mul_(2.0)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
