@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import torch
@@ -52,10 +52,34 @@ PRODUCTS: dict[str, tuple[int, int, int]] = {
 }
 """Rows, features in and out."""
 
+WINOGRAD: dict[str, tuple[int, int, int, int]] = {
+    "32 to 32, 112 x 112": (1, 32, 32, 112),
+    "16 to 64, 55 x 55": (1, 16, 64, 55),
+    "64 to 64, 56 x 56": (1, 64, 64, 56),
+    "64 to 96, 35 x 35": (1, 64, 96, 35),
+    "128 to 128, 28 x 28": (1, 128, 128, 28),
+    "128 to 32, 14 x 14": (1, 128, 32, 14),
+    "256 to 256, 14 x 14": (1, 256, 256, 14),
+    "512 to 512, 7 x 7": (1, 512, 512, 7),
+    "16 images, 64 to 64, 56 x 56": (16, 64, 64, 56),
+    "16 images, 512 to 512, 7 x 7": (16, 512, 512, 7),
+}
+"""Images, channels in and out, height and width of convolutions of 3 x 3."""
+
 POOLS: dict[str, tuple[int, int]] = {"64, 111 x 111": (64, 111), "256, 27 x 27": (256, 27)}
 """Channels, height and width."""
 
 CSV_COLUMNS = ("what", "threads", "aten_us", "onednn_us", "ours_us")
+
+WINOGRAD_COLUMNS = (
+    "what",
+    "threads",
+    "onednn_us",
+    "sums_us",
+    "tiles_of_2_us",
+    "tiles_of_4_us",
+    "chosen_tile",
+)
 
 Call = Callable[[], torch.Tensor]
 
@@ -63,6 +87,9 @@ Call = Callable[[], torch.Tensor]
 def main(
     threads: Annotated[int, typer.Option(min=1, help="Of PyTorch.")] = 2,
     calls: Annotated[int, typer.Option(min=1, help="Of each; the least counts.")] = 100,
+    winograd: Annotated[
+        bool, typer.Option("--winograd", help="Convolutions of 3 x 3, by sums and by tiles of both sizes.")
+    ] = False,
     csv: CsvFile = None,
 ) -> None:
     """Time float32 convolutions with bias and relu, products with bias, and 3 x 3 / 2 max pools, one image.
@@ -74,20 +101,20 @@ def main(
     if indirect.kernels() is None:
         raise typer.BadParameter("there are no kernels for this processor")
     torch.set_num_threads(threads)
+    columns = WINOGRAD_COLUMNS if winograd else CSV_COLUMNS
     rows = []
     with torch.no_grad():
-        for what, ways in cases():
-            rows.append(
-                [what, str(threads), *("" if us is None else f"{us:.1f}" for us in least(ways, calls))]
-            )
-    table = Table(*CSV_COLUMNS)
+        for what, ways in winograd_cases() if winograd else cases():
+            times = ["" if us is None else f"{us:.1f}" for us in least(ways, calls)]
+            rows.append([what, str(threads), *times, *([str(chosen_tile(what))] if winograd else [])])
+    table = Table(*columns)
     for row in rows:
         table.add_row(*row)
     console = terminal.console()
     console.print(f"{terminal.machine()}; {_C.kernel_instructions()}", highlight=False)
     console.print(table)
     if csv is not None:
-        csv_files.write(csv, CSV_COLUMNS, rows)
+        csv_files.write(csv, columns, rows)
 
 
 def cases() -> Iterator[tuple[str, list[Call | None]]]:
@@ -100,29 +127,51 @@ def cases() -> Iterator[tuple[str, list[Call | None]]]:
         yield f"max pool, {what}", max_pool(channels, size)
 
 
+def winograd_cases() -> Iterator[tuple[str, list[Call | None]]]:
+    """Each by oneDNN's packed form, as sums, and by Winograd's tiles of 2 x 2 and 4 x 4."""
+    for what, (images, inside, outside, size) in WINOGRAD.items():
+        yield what, convolution(inside, outside, size, 3, 1, 1, images, tiles=(0, 2, 4))[1:]
+
+
+def chosen_tile(what: str) -> int:
+    """The tile that the executor takes; 0: sums."""
+    images, inside, outside, size = WINOGRAD[what]
+    numbers = indirect.Window(outside, (3, 3), (1, 1), (1, 1), (1, 1)).of_convolution(1, NONE)
+    return _C.kernel_winograd_tile(images, inside, size, size, numbers)
+
+
 def convolution(
-    inside: int, outside: int, size: int, kernel: int, stride: int, groups: int
+    inside: int,
+    outside: int,
+    size: int,
+    kernel: int,
+    stride: int,
+    groups: int,
+    images: int = 1,
+    tiles: Sequence[int] = (0,),
 ) -> list[Call | None]:
-    """With bias and relu."""
-    x = torch.randn(1, inside, size, size).contiguous(memory_format=torch.channels_last)
+    """With bias and relu; by our kernel with each of the tiles."""
+    x = torch.randn(images, inside, size, size).contiguous(memory_format=torch.channels_last)
     weight = torch.randn(outside, inside // groups, kernel, kernel) / math.sqrt(inside // groups * kernel**2)
     bias, pad = torch.randn(outside), kernel // 2
     window = ([pad, pad], [stride, stride], [1, 1], groups)
     theirs = packing.PACK_CONVOLUTION(weight, *window, list(x.shape)) if packing.can_pack(x) else None
-    ours = None
-    if _C.kernel_takes_groups(outside, inside, groups):
-        ours = indirect.pack(weight, bias, groups)
     shape = indirect.Window(outside, (kernel, kernel), (stride, stride), (pad, pad), (1, 1))
-    numbers = shape.of_convolution(groups, Epilogue("relu"))
 
     def onednn() -> torch.Tensor:
         result: torch.Tensor = packing.CONVOLUTION(x, theirs, bias, *window, "relu", [], "")
         return result
 
+    def ours(tile: int) -> Call:
+        packed = indirect.pack(weight, bias, groups, tile)
+        numbers = shape.of_convolution(groups, Epilogue("relu"), tile)
+        return lambda: indirect.convolve(x, packed, None, numbers)
+
+    is_taken = _C.kernel_takes_groups(outside, inside, groups)
     return [
         lambda: F.conv2d(x, weight, bias, stride, pad, 1, groups).relu_(),
         None if theirs is None else onednn,
-        None if ours is None else lambda: indirect.convolve(x, ours, None, numbers),
+        *(ours(tile) if is_taken else None for tile in tiles),
     ]
 
 

@@ -28,7 +28,7 @@ void compute(const kernels::Work& work, const kernels::Operands& operands) {
 /// The packed weight of such a convolution.
 const float* weight_of(const PlainTensors& tensors, const py::object& packed,
                        const kernels::Convolution& given) {
-  return tensors.data(packed.ptr(), kernels::packed_size(kernels::Filter(given)));
+  return tensors.data(packed.ptr(), kernels::packed_size(kernels::weight_layout(given)));
 }
 
 /// None where an image does not lie as the kernels read it, or is no plain tensor.
@@ -52,6 +52,15 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   py::object result = place_for(tensors, *call, room, first_channel, operands.out);
   compute(kernels::convolution_work(call->given, tensors.num_threads()), operands);
   return result;
+}
+
+int64_t winograd_tile(int64_t images, int64_t channels, int64_t height, int64_t width,
+                      const py::tuple& items) {
+  const ConvolutionNumbers numbers(items);
+  const std::optional<kernels::Call> call =
+      kernels::convolution_of(kernels::channels_last(images, channels, height, width), nullptr,
+                              numbers.window, numbers.groups, 0, numbers.epilogue);
+  return call ? kernels::best_winograd_tile(call->given) : 0;
 }
 
 /// None where the image does not lie as the kernels read it, or is no plain tensor.
@@ -112,9 +121,10 @@ void bind_kernels(py::module_& m) {
         "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
   m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
         py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
-  m.def("kernel_winograd_tile", &kernels::best_winograd_tile, py::arg("images"), py::arg("out_height"),
-        py::arg("out_width"), py::arg("out_channels"), py::arg("in_channels"),
-        "Side of the tiles with which a convolution of 3 x 3 and stride 1 takes the least time; 0: none.");
+  m.def(
+      "kernel_winograd_tile", &winograd_tile, py::arg("images"), py::arg("channels"), py::arg("height"),
+      py::arg("width"), py::arg("numbers"),
+      "Side of the tiles with which a convolution of an image of these sizes takes the least time; 0: none.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
@@ -140,12 +150,12 @@ void bind_kernels(py::module_& m) {
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
              int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
              int64_t winograd_tile, const py::object& packed) {
-            const kernels::Filter filter{out_channels, in_channels, num_taps, groups, winograd_tile};
-            const size_t size = kernels::packed_size(filter);
+            const kernels::WeightLayout layout{out_channels, in_channels, num_taps, groups, winograd_tile};
+            const size_t size = kernels::packed_size(layout);
             const auto outputs = static_cast<size_t>(out_channels);
             const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
             kernels::pack(tensors.data(weight.ptr(), outputs * terms),
-                          bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), filter,
+                          bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), layout,
                           tensors.data(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),

@@ -25,13 +25,6 @@ constexpr int kMostParts = 8;
 /// Parts of a dense convolution have so many pixels of a panel, or all: each reads the panel's weights.
 constexpr int64_t kPixelsOfPart = 96;
 
-/// Parts of one that is computed by tiles have so many of them, or of the panels.
-constexpr int64_t kTilesOfPart = 28, kPanelsOfPart = 2;
-
-/// Of many tiles so many are computed together, a whole number of those whose sums registers hold. Where
-/// there are a few more they are so too: each block reads the weights.
-constexpr int64_t kTilesOfBlock = 56, kMostTilesOfBlock = 64;
-
 }  // namespace
 
 const char* instructions() { return kernels() == nullptr ? "" : kernels()->name; }
@@ -52,8 +45,8 @@ namespace {
 /// Of one group.
 int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps) {
   const Kernels& ours = *kernels();
-  const Panels panels(outputs, ours.vector_size, ours.widest_panel);
-  return panels.vectors * ours.vector_size * (1 + num_taps * inputs);
+  return Panels(outputs, ours.vector_size, ours.widest_panel)
+      .packed_size(num_taps * inputs, ours.vector_size);
 }
 
 /// Of all groups: [out], then [tap, in, out]. `inputs` are those of a group.
@@ -89,8 +82,8 @@ void pack_dense(const float* weight, const float* bias, int64_t out_channels, in
 
 }  // namespace
 
-size_t packed_size(const Filter& filter) {
-  const auto& [outputs, inputs, num_taps, groups, tile] = filter;
+size_t packed_size(const WeightLayout& layout) {
+  const auto& [outputs, inputs, num_taps, groups, tile] = layout;
   if (!takes_groups(outputs, inputs, groups)) throw std::invalid_argument("no such groups of channels");
   if (tile != 0 && !(has_winograd_tile(tile) && num_taps == 9 && groups == 1 && inputs >= kFewChannels))
     throw std::invalid_argument("no such tiles");
@@ -100,9 +93,9 @@ size_t packed_size(const Filter& filter) {
                              winograd_size(outputs, inputs, tile));
 }
 
-void pack(const float* weight, const float* bias, const Filter& filter, float* packed) {
-  const auto& [out_channels, in_channels, num_taps, groups, tile] = filter;
-  std::memset(packed, 0, packed_size(filter) * sizeof(float));
+void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
+  const auto& [out_channels, in_channels, num_taps, groups, tile] = layout;
+  std::memset(packed, 0, packed_size(layout) * sizeof(float));
   const int64_t inputs = in_channels / groups, outputs = out_channels / groups;
   if (is_by_lanes(out_channels, in_channels, groups))
     return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
@@ -115,9 +108,6 @@ void pack(const float* weight, const float* bias, const Filter& filter, float* p
   }
 }
 
-namespace {
-
-/// Shares out so many multiplications.
 void share_out(Work& work, double multiplications, int num_threads) {
   const double most = multiplications / kLeastOfThread;
   work.num_threads = most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
@@ -125,6 +115,8 @@ void share_out(Work& work, double multiplications, int num_threads) {
   const double parts = multiplications / (kLeastOfPart * work.num_threads);
   work.parts_of_thread = static_cast<int>(std::clamp<double>(parts, 1, kMostParts));
 }
+
+namespace {
 
 double outputs_of(const Convolution& given, int64_t channels) {
   return static_cast<double>(given.images * given.out_height * given.out_width * channels);
@@ -155,31 +147,12 @@ Convolution of_one_row(const Convolution& given) {
   return row;
 }
 
-/// By tiles or by panels of channels, of whose every part the tiles that it sees are transformed anew.
-void share_out_tiles(Work& work, int num_threads) {
-  const Convolution& given = work.given;
-  const Kernels& ours = *kernels();
-  const WinogradGrid grid(given);
-  const Panels panels(given.out_channels, ours.vector_size, ours.widest_panel);
-  const double multiplications = static_cast<double>(grid.count() * grid.positions()) *
-                                 static_cast<double>(given.channels * given.out_channels);
-  share_out(work, multiplications, num_threads);
-  const bool are_tiles = grid.shares_tiles(given.out_channels);
-  const int64_t pieces = are_tiles ? grid.count() / kTilesOfPart : panels.count / kPanelsOfPart;
-  const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
-  work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
-  const int64_t all = grid.count() * (are_tiles ? 1 : panels.count), count = work.num_threads;
-  const int64_t of_thread = std::min((all + count - 1) / count, grid.count());
-  work.tiles_of_block = of_thread <= kMostTilesOfBlock ? of_thread : kTilesOfBlock;
-  work.scratch_of_thread =
-      WinogradBlock(given, work.tiles_of_block).size(ours.vector_size * ours.widest_panel);
-}
-
 }  // namespace
 
 bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0; }
 
 Work convolution_work(const Convolution& given, int num_threads) {
+  if (given.winograd_tile != 0) return winograd_work(given, num_threads);
   const Kernels& ours = *(is_by_lanes(given) ? kernels_of(given.out_channels) : kernels());
   const double outputs = outputs_of(given, given.out_channels);
   Work work;
@@ -188,11 +161,6 @@ Work convolution_work(const Convolution& given, int num_threads) {
   if (is_by_lanes(given)) {
     work.kernel = ours.depthwise;  // waits for memory
     share_out(work, outputs * static_cast<double>(terms) * 4.0, num_threads);
-    return work;
-  }
-  if (given.winograd_tile != 0) {
-    work.kernel = ours.winograd;
-    share_out_tiles(work, num_threads);
     return work;
   }
   work.kernel = ours.dense;

@@ -2,7 +2,8 @@
 // float32.
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
-// where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Weights are packed once, in panels as
+// where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also be computed
+// by Winograd's tiles, see winograd.h. Weights are packed once, in panels as
 // wide as some vector registers. Bias, a summand and an activation are applied before a result is written. A
 // product is a convolution of pixels.
 //
@@ -75,27 +76,23 @@ constexpr int64_t kMaxChannels = 1 << 14;
 /// Whether there is a kernel for so many groups of channels.
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups);
 
-/// A weight[out, in / groups, tap], and how it is packed. The numbers of channels are those of all groups.
-struct Filter {
+/// Sizes of a weight[out, in / groups, tap], and how it is packed. The numbers of channels are those of all
+/// groups.
+struct WeightLayout {
   int64_t out_channels, in_channels, num_taps, groups;
-  int64_t winograd_tile = 0;
-
-  Filter(int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups, int64_t winograd_tile)
-      : out_channels(out_channels),
-        in_channels(in_channels),
-        num_taps(num_taps),
-        groups(groups),
-        winograd_tile(winograd_tile) {}
-  explicit Filter(const Convolution& of)
-      : Filter(of.out_channels, of.channels, of.num_taps(), of.groups, of.winograd_tile) {}
+  int64_t winograd_tile;  // as in Convolution
 };
+
+inline WeightLayout weight_layout(const Convolution& of) {
+  return {of.out_channels, of.channels, of.num_taps(), of.groups, of.winograd_tile};
+}
 
 /// Number of floats of a packed weight; the same for every input. Throws std::invalid_argument for groups
 /// that have no kernel, and for what has no such tiles.
-size_t packed_size(const Filter& filter);
+size_t packed_size(const WeightLayout& layout);
 
 /// Packs a weight, and bias[out], which may be null.
-void pack(const float* weight, const float* bias, const Filter& filter, float* packed);
+void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
 /// the channels of a pixel have to be next to each other.

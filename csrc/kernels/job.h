@@ -16,8 +16,8 @@ struct Job {
   const float* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
-  float* scratch = nullptr;    // of this thread, where there are few channels
-  int64_t tiles_of_block = 0;  // that are computed together, by Winograd's method
+  float* scratch = nullptr;    // of this thread, where there are few channels, or Winograd's tiles
+  int64_t tiles_of_block = 0;  // as in Work
   int parts_of_thread = 1;     // the kernel is called for so many parts of each thread's share, one by one
 };
 
@@ -46,14 +46,23 @@ struct Panels {
       : vectors((out_channels + vector_size - 1) / vector_size), count((vectors + widest - 1) / widest) {}
   int64_t begin(int64_t panel) const { return vectors * panel / count; }
   int64_t width(int64_t panel) const { return begin(panel + 1) - begin(panel); }
+
+  /// Floats of a bias and a weight of so many terms, in vectors of this size.
+  int64_t packed_size(int64_t terms, int64_t vector_size) const {
+    return vectors * vector_size * (1 + terms);
+  }
 };
+
+/// Shares out so many multiplications: in how many threads and parts.
+void share_out(Work& work, double multiplications, int num_threads);
 
 /// The kernels of one instruction set.
 struct Kernels {
   const char* name;
   int64_t vector_size;   // floats
   int64_t widest_panel;  // vectors
-  int64_t most_pixels;   // of a tile
+  int64_t most_pixels;   // of a tile in registers
+  int64_t unit;          // pixels: a whole number of such tiles of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);
   void (*few_channels)(const Job&, int thread, int num_threads);

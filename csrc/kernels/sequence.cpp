@@ -215,7 +215,7 @@ class Scheduler {
     }
     if (!call) return false;
     if (given.packed >= 0) {
-      const size_t size = packed_size(Filter(call->given));
+      const size_t size = packed_size(weight_layout(call->given));
       if (!shape(given.packed).is_contiguous() || shape(given.packed).size() != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "kernels/winograd.h"
+
 namespace rlopt::kernels {
 
 int64_t Shape::size() const {
@@ -152,13 +154,11 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
                                    int64_t groups, int64_t winograd_tile, const Epilogue& epilogue) {
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = geometry(in, window, false);
-  const bool is_square = given.kernel_height == 3 && given.kernel_width == 3;
-  const bool is_dense = std::max({given.stride_y, given.stride_x, given.dilation_y, given.dilation_x}) == 1;
-  if (winograd_tile != 0 && !(is_square && is_dense)) throw std::invalid_argument("no such tiles");
   if (!takes_groups(given.out_channels, given.channels, groups))
     throw std::invalid_argument("no such groups of channels");
   given.groups = groups;
   given.winograd_tile = winograd_tile;
+  if (winograd_tile != 0 && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
   Call call = with_image(given);

@@ -1,32 +1,39 @@
 // Convolutions with windows of 3 x 3 by Winograd's minimal filtering (Lavin and Gray 2016, arXiv:1509.09308).
 //
-// A tile of m x m outputs sees (m + 2) x (m + 2) pixels. These are transformed, multiplied by the transformed
-// weight for each position in the tile (over all tiles the product of two matrices), and transformed back:
-// 4 multiplications for each output and channel where m is 2, 2.25 where it is 4, for 9 otherwise. Over the
-// reals it is the same sum. In float32 its error is about twice that of a sum of the products one by one,
-// with the points of interpolation 0, 5/8, -5/8, 3/2, -3/2 and infinity for m = 4 (such points were proposed
-// by Barabasz et al. 2020, arXiv:1803.10986; those of the first paper, 0, 1, -1, 2, -2, have four times the
-// error). It is relative to what is largest under the tile, not under the window: so a tile is computed as a
-// sum where a result is not finite, or one pixel is a thousand times as large as another.
+// An output tile of m x m pixels sees (m + 2) x (m + 2) of the input. These are transformed, multiplied by
+// the transformed weight for each position (over all tiles the product of two matrices), and transformed
+// back: for each output pixel and pair of channels 4 multiplications where m is 2, and 2.25 where it is 4, in
+// place of 9.
+//
+// Over the reals it is the same sum. In float32 the error is about twice that of a sum of the products one by
+// one; for m = 4 with the points of interpolation 0, 5/8, -5/8, 3/2, -3/2 and infinity, which are oneDNN's.
+// But it is relative to what is largest under the tile, where that of a sum is relative to what is largest
+// under the window. So a tile is computed as sums where one of them is not finite, or where its sums differ
+// in size from pixel to pixel by more than kMostOutputRange.
 #pragma once
 
 #include "kernels/job.h"
 
 namespace rlopt::kernels {
 
-inline bool has_winograd_tile(int64_t tile) { return tile == 2 || tile == 4; }
-
 constexpr float kWinogradA = 0.625F, kWinogradB = 1.5F;
 
-/// How many times as large as another one a pixel of a tile may be, by their largest channels.
-constexpr float kMostWinogradRange = 1024.0F;
+/// The digits that may be lost: three. It is looked for in the outputs, over the channels of a panel; an
+/// input that is that large and has weights of zero only is not seen.
+constexpr float kMostOutputRange = 1024.0F;
 
-/// Tiles of the output.
+inline bool has_winograd_tile(int64_t tile) { return tile == 2 || tile == 4; }
+
+/// Whether there are tiles for a convolution.
+bool can_have_tiles(const Convolution& given);
+
+/// The tiles of an output.
 struct WinogradGrid {
   int64_t tile, images, rows, columns;
 
-  explicit WinogradGrid(const Convolution& given)
-      : tile(given.winograd_tile),
+  explicit WinogradGrid(const Convolution& given) : WinogradGrid(given, given.winograd_tile) {}
+  WinogradGrid(const Convolution& given, int64_t tile)
+      : tile(tile),
         images(given.images),
         rows((given.out_height + tile - 1) / tile),
         columns((given.out_width + tile - 1) / tile) {}
@@ -46,35 +53,46 @@ struct WinogradGrid {
   bool shares_tiles(int64_t out_channels) const { return count() > out_channels; }
 };
 
-/// What some tiles that are computed together need of scratch, in floats. Positions lie a cache line further
-/// apart than they have to: at a power of two they would meet in the same lines of a cache.
+/// What some tiles that are computed together need of scratch, in floats: transformed inputs
+/// [position, tile, channel], and products [position, tile, channel of a panel].
 struct WinogradBlock {
-  static constexpr int64_t kLine = 16;
+  static constexpr int64_t kWidestVector = 16;
+  /// Positions lie a cache line further apart than they have to: at a power of two they would meet in the
+  /// same lines of a cache.
+  static constexpr int64_t kGap = 16;
 
   int64_t positions, tiles;
-  int64_t width;  // channels, as whole vectors of any instruction set
+  int64_t width;  // channels of the input, as whole vectors
+  int64_t panel;  // channels of the widest panel
 
-  WinogradBlock(const Convolution& given, int64_t tiles)
-      : positions((given.winograd_tile + 2) * (given.winograd_tile + 2)),
+  WinogradBlock(const Convolution& given, int64_t tiles, int64_t panel)
+      : positions(WinogradGrid(given).positions()),
         tiles(tiles),
-        width((given.channels + kLine - 1) / kLine * kLine) {}
+        width((given.channels + kWidestVector - 1) / kWidestVector * kWidestVector),
+        panel(panel) {}
 
-  int64_t read_stride() const { return tiles * width + kLine; }
-  int64_t made_stride(int64_t panel) const { return tiles * panel + kLine; }
-  int64_t read_size() const { return positions * read_stride(); }
-  int64_t size(int64_t panel) const { return read_size() + positions * made_stride(panel); }
+  int64_t input_stride() const { return tiles * width + kGap; }
+  int64_t product_stride() const { return tiles * panel + kGap; }
+  int64_t inputs() const { return positions * input_stride(); }
+  int64_t size() const { return inputs() + positions * product_stride(); }
 };
 
-/// Floats of the transformed weight, which lies behind the packed one.
+/// A transformed weight begins behind so many floats, of which the first says whether it is to be left alone:
+/// a weight of integers gives integers of integers as sums, and tiles round.
+constexpr int64_t kWinogradHead = 16;
+
+/// Floats of the transformed weight. It lies behind the one that is packed for sums, which some tiles need.
 int64_t winograd_size(int64_t out_channels, int64_t in_channels, int64_t tile);
 
-/// Writes the transformed weight[out, in, 3, 3], in panels: [position, in, out of the panel].
+/// Writes the transformed weight[out, in, 3, 3], in panels: [position, in, out of the panel]. `packed` is
+/// zero.
 void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, int64_t tile,
                    float* packed);
 
-/// How a convolution with a window of 3 x 3 and stride 1 is computed in the least time: the side of its
-/// tiles; 0: as a sum.
-int64_t best_winograd_tile(int64_t images, int64_t out_height, int64_t out_width, int64_t out_channels,
-                           int64_t in_channels);
+/// The side of the tiles with which a convolution takes the least time; 0: it is computed as sums.
+int64_t best_winograd_tile(const Convolution& given);
+
+/// A convolution with tiles.
+Work winograd_work(const Convolution& given, int num_threads);
 
 }  // namespace rlopt::kernels

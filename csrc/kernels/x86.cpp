@@ -93,12 +93,13 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kAvx512{"avx512",      avx512::kVector,   avx512::kWidestPanel, avx512::kMostPixels,
-                          avx512::dense, avx512::winograd,  avx512::few_channels, avx512::depthwise,
-                          avx512::pool,  avx512::pointwise, avx512::shuffle,      avx512::is_finite};
-constexpr Kernels kAvx2{"avx2",      avx2::kVector,   avx2::kWidestPanel, avx2::kMostPixels,
-                        avx2::dense, avx2::winograd,  avx2::few_channels, avx2::depthwise,
-                        avx2::pool,  avx2::pointwise, avx2::shuffle,      avx2::is_finite};
+constexpr Kernels kAvx512{"avx512",          avx512::kVector, avx512::kWidestPanel, avx512::kMostPixels,
+                          avx512::kUnit,     avx512::dense,   avx512::winograd,     avx512::few_channels,
+                          avx512::depthwise, avx512::pool,    avx512::pointwise,    avx512::shuffle,
+                          avx512::is_finite};
+constexpr Kernels kAvx2{"avx2",          avx2::kVector,  avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit,
+                        avx2::dense,     avx2::winograd, avx2::few_channels, avx2::depthwise,   avx2::pool,
+                        avx2::pointwise, avx2::shuffle,  avx2::is_finite};
 
 }  // namespace
 

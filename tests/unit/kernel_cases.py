@@ -45,11 +45,15 @@ class Prepared:
 
 
 def prepare(
-    function: Callable[..., Any], args: Sequence[Tensor], static: Sequence[int], dynamic: bool = False
+    function: Callable[..., Any],
+    args: Sequence[Tensor],
+    static: Sequence[int],
+    dynamic: bool = False,
+    is_real: bool = False,
 ) -> Prepared:
     """Trace `function` on the arguments; those at the positions `static` are weights.
 
-    With `dynamic`, every size of the other arguments is symbolic.
+    With `dynamic`, every size of the other arguments is symbolic; with `is_real` rounding may differ.
     """
     shapes = ShapeEnv() if dynamic else None
     fakes = FakeTensorMode(shape_env=shapes, static_shapes=not dynamic)
@@ -59,7 +63,7 @@ def prepare(
     with torch.no_grad(), fakes, symbols:
         module = make_fx(function)(*given)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-    program = Program(module, [placeholders[position] for position in static], is_real=False)
+    program = Program(module, [placeholders[position] for position in static], is_real)
     names = [each.name for each in PASSES]
     run_passes(program, PASSES[: names.index("split_weights") + 1])
     split = program.parts
@@ -99,10 +103,14 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 def check(
-    function: Callable[..., Any], args: Sequence[Tensor], static: Sequence[int], dynamic: bool = False
+    function: Callable[..., Any],
+    args: Sequence[Tensor],
+    static: Sequence[int],
+    dynamic: bool = False,
+    is_real: bool = False,
 ) -> Prepared:
     """Prepare, run, and compare numbers with float64 and strides with eager; inputs must not change."""
-    prepared = prepare(function, args, static, dynamic)
+    prepared = prepare(function, args, static, dynamic, is_real)
     compare(function, args, prepared)
     return prepared
 

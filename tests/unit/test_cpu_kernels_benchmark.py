@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +16,10 @@ from torchrlopt.executors.eager.kernels import indirect
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
 
-def test_all_ways_compute_the_same() -> None:
+@pytest.mark.parametrize("cases", [cpu_kernels.cases, cpu_kernels.winograd_cases])
+def test_all_ways_compute_the_same(cases: Callable[[], Iterator[tuple[str, list[Any]]]]) -> None:
     with torch.no_grad():
-        for what, ways in cpu_kernels.cases():
+        for what, ways in cases():
             results = [way() for way in ways if way is not None]
             assert len(results) >= 2, what
             for result in results[1:]:
@@ -32,3 +35,12 @@ def test_the_file_has_a_row_for_each(tmp_path: Path) -> None:
     # With AVX-512 oneDNN is quicker where a group has one vector of outputs.
     assert {row["what"] for row in rows if not row["ours_us"]} <= {"512, 3 x 3, 14 x 14, groups of 16"}
     assert all(float(row["ours_us"]) > 0 for row in rows if row["ours_us"])
+
+
+def test_tiles_beside_sums(tmp_path: Path) -> None:
+    cpu_kernels.main(threads=torch.get_num_threads(), calls=1, winograd=True, csv=tmp_path / "winograd.csv")
+    with (tmp_path / "winograd.csv").open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["what"] for row in rows] == list(cpu_kernels.WINOGRAD)
+    assert all(float(row[f"tiles_of_{tile}_us"]) > 0 for row in rows for tile in (2, 4))
+    assert {row["chosen_tile"] for row in rows} <= {"0", "2", "4"}

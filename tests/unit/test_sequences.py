@@ -56,7 +56,7 @@ def test_a_block_is_one_call(count: int, batch: int) -> None:
 @pytest.mark.parametrize("seed", range(80))
 def test_random_networks(seed: int) -> None:
     function, args = random_net(random.Random(seed))
-    check(function, args, static=range(1, len(args)))
+    check(function, args, static=range(1, len(args)), is_real=seed % 2 == 1)
 
 
 def test_most_random_networks_have_sequences() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.unit.image_cases import rand, weight
 from tests.unit.kernel_cases import Prepared, check, threads
 from torchrlopt import _C
+from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 
@@ -63,10 +64,13 @@ def bottleneck(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     return F.conv2d(z * torch.sigmoid(z.mean((2, 3), keepdim=True)), d) + y
 
 
-def test_a_sequence_in_turns_gives_the_same_bits() -> None:
-    weights = [weight(64, 3, 3, 3), weight(128, 64, 1, 1), weight(128, 4, 3, 3), weight(64, 128, 1, 1)]
-    x = rand(2, 3, 96, 96)
-    prepared: Prepared = check(bottleneck, [x, *weights], static=[1, 2, 3, 4])
+@pytest.mark.parametrize("has_tiles", [False, True])
+def test_a_sequence_in_turns_gives_the_same_bits(has_tiles: bool) -> None:
+    weights = [weight(64, 64, 3, 3), weight(128, 64, 1, 1), weight(128, 4, 3, 3), weight(64, 128, 1, 1)]
+    x = rand(2, 64, 96, 96)
+    prepared: Prepared = check(bottleneck, [x, *weights], static=[1, 2, 3, 4], is_real=has_tiles)
+    packed = inventory(prepared.split.main.graph).packed
+    assert any("tiles" in name for name in packed) == has_tiles
     assert prepared.gathered is not None
     results = []
     for count in (1, 2, 3, 7):

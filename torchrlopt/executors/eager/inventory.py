@@ -38,8 +38,8 @@ class Inventory:
     """Calls of one graph, counted.
 
     Attributes:
-        packed: calls of kernels of our choice by what they compute ("convolution + relu"): our own, oneDNN's
-            with pre-packed weights, cuDNN's and cuBLAS's.
+        packed: calls of kernels of our choice by what they compute ("convolution + relu", "convolution by
+            tiles"): our own, oneDNN's with pre-packed weights, cuDNN's and cuBLAS's.
         plain: convolutions, linears, products and attentions that run as ATen has them.
         others: all other calls that run at every call of the graph.
         to_channels_last: copies that give a value the layout of the packed convolutions.
@@ -96,7 +96,7 @@ def _packed(node: fx.Node) -> str | None:
         parts = ["linear", indirect.activation_of(node.args[2])]
     elif node.target is indirect.convolve:
         parts = [
-            "convolution",
+            "convolution by tiles" if indirect.has_tiles(node.args[3]) else "convolution",
             "sum" if node.args[2] is not None else "",
             indirect.activation_of(node.args[3]),
         ]

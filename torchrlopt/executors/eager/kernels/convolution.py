@@ -53,30 +53,31 @@ def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
 
 def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node], is_real: bool) -> fx.Node:
     """Put a call of our kernel where the last fused node was; returns it."""
-    x, window = indirect.window_of(site)
-    tile = _winograd_tile(site, window) if is_real else 0
-    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, packed, tile)
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
-    numbers = window.of_convolution(site.groups, epilogue, tile)
+    x, window = indirect.window_of(site)
+    numbers = window.of_convolution(site.groups, epilogue)
+    tile = _winograd_tile(x, numbers) if is_real else 0
+    if tile:
+        numbers = window.of_convolution(site.groups, epilogue, tile)
+    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, tile, packed)
     return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
 
 
-def _winograd_tile(site: Site, window: indirect.Window) -> int:
+def _winograd_tile(x: fx.Node, numbers: tuple[float, ...]) -> int:
     """Outputs along the sides of the tiles with which a convolution is computed quickest; 0: without tiles.
 
     Over the reals tiles give the same (csrc/kernels/winograd.h).
+
+    Args:
+        x: the image; where their number is known in the call only, the tiles are those of one image.
+        numbers: of a call without tiles.
     """
-    shape, inputs = shape_key(site.node), shape_key(site.x)
-    is_plain = site.groups == 1 and (*window.kernel, *window.stride, *window.dilation) == (3, 3, 1, 1, 1, 1)
-    if not is_plain or shape is None or inputs is None:
-        return 0
-    # As for one image, where their number is known in the call only.
-    images = shape[0] if isinstance(shape[0], int) else 1
-    channels, height, width = inputs[1], *shape[2:]
+    images, channels, height, width = shape_key(x) or (1, None, None, None)
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
         return 0
-    return _C.kernel_winograd_tile(images, height, width, window.out_channels, channels)
+    images = images if isinstance(images, int) else 1
+    return _C.kernel_winograd_tile(images, channels, height, width, numbers)
 
 
 def _pays(site: Site) -> bool:

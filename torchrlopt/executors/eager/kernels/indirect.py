@@ -2,10 +2,10 @@
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
 cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution
-is large, both come near what the processor can do. Ours apply bias, a summand and an activation before they
-write, also for operands that are not finite, read images whose pixels lie apart, such as some channels of a
-larger one, and write into such. What they do not do as every kernel of ATen does: a weight that is infinite
-may or may not give NaN at the border of a padded image.
+is large, both come near what the processor can do, but for 3 x 3, which ours may compute by tiles. Ours
+apply bias, a summand and an activation before they write, also for operands that are not finite, read images
+whose pixels lie apart, such as some channels of a larger one, and write into such. What they do not do as
+every kernel of ATen does: a weight that is infinite may or may not give NaN at the border of a padded image.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ EPILOGUES = (
 
 
 # Where their number stands among the numbers of `convolve`.
-_GROUPS = 11
+_GROUPS, _TILE = 11, 12
 
 
 @dataclass(frozen=True)
@@ -360,6 +360,11 @@ def activation_of(numbers: Any) -> str:
     return EPILOGUES[numbers[-3]]
 
 
+def has_tiles(numbers: Any) -> bool:
+    """Whether such numbers of `convolve` are of one that is computed by Winograd's tiles."""
+    return bool(numbers[_TILE])
+
+
 def window_of(site: Site) -> tuple[fx.Node, Window]:
     """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
     shape = static_shape(site.weight)
@@ -373,17 +378,17 @@ def packed_weight(
     weight: fx.Node,
     bias: fx.Node | None,
     groups: int,
+    winograd_tile: int,
     made: dict[Any, fx.Node],
-    tile: int = 0,
 ) -> fx.Node:
     """The call of `pack` for a weight and a bias, made once, as soon as both are there.
 
     Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak of.
     """
-    key = (pack, weight, bias, groups, tile)
+    key = (pack, weight, bias, groups, winograd_tile)
     if key not in made:
         last = weight if bias is None else max(weight, bias)  # nodes are ordered as they stand in the graph
-        made[key] = insert_after(graph, last, pack, (weight, bias, groups, tile))
+        made[key] = insert_after(graph, last, pack, (weight, bias, groups, winograd_tile))
         made[key].meta["val"] = weight.meta["val"]
         if ORIGIN in weight.meta:
             made[key].meta[ORIGIN] = weight.meta[ORIGIN]

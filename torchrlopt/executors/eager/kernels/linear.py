@@ -204,7 +204,7 @@ def _rewrite_to_indirect(
     if bias is not None and bias not in static:
         result, bias = site.results[0], site.bias
     rows = rows_of(graph, site, static, packed)
-    weight = indirect.packed_weight(graph, rows, bias, 1, packed)
+    weight = indirect.packed_weight(graph, rows, bias, 1, 0, packed)
     last, epilogue = indirect.with_epilogue(result)
     numbers = (_sizes(site)[2], *indirect.numbers_of(epilogue))
     return replace(graph, site.first, last, indirect.linear, (site.x, weight, numbers))
