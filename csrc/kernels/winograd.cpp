@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 namespace rlopt::kernels {
 
@@ -49,6 +50,10 @@ double time_of_tiles(const Convolution& given, int64_t tile) {
 /// Parts of a thread's share have so many tiles, or panels: for each part what its tiles see is transformed.
 constexpr int64_t kTilesOfPart = 28, kPanelsOfPart = 2;
 
+/// Floats for all threads, where so few tiles are not more: malloc asks for new pages at every call for 32
+/// MB.
+constexpr int64_t kMostScratch = 4 << 20, kLeastTilesOfBlock = 8;
+
 }  // namespace
 
 bool can_have_tiles(const Convolution& given) {
@@ -84,12 +89,13 @@ Work winograd_work(const Convolution& given, int num_threads) {
   const int64_t pieces = are_tiles ? grid.count() / kTilesOfPart : panels.count / kPanelsOfPart;
   const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
   work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
-  // Each block reads the weights. Where all tiles of a thread are a few more than a block, they are one.
   const int64_t all = grid.count() * (are_tiles ? 1 : panels.count), count = work.num_threads;
   const int64_t of_thread = std::min((all + count - 1) / count, grid.count());
-  work.tiles_of_block = of_thread <= ours.unit * 5 / 4 ? of_thread : ours.unit;
-  work.scratch_of_thread =
-      WinogradBlock(given, work.tiles_of_block, ours.widest_panel * ours.vector_size).size();
+  const int64_t panel = ours.widest_panel * ours.vector_size;
+  const int64_t fitting = kMostScratch / (count * WinogradBlock(given, 1, panel).size());
+  const int64_t tiles = of_thread <= most_tiles_of_block(ours.unit) ? of_thread : ours.unit;
+  work.tiles_of_block = std::min(tiles, std::max(fitting, kLeastTilesOfBlock));
+  work.scratch_of_thread = WinogradBlock(given, work.tiles_of_block, panel).size();
   return work;
 }
 
@@ -107,32 +113,37 @@ void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channel
   const std::array<Row, kMostInputs> transform = weight_transform(tile);
   const int64_t inputs = tile + 2;
   const float* const end = weight + out_channels * in_channels * 9;
-  if (std::all_of(weight, end, [](float each) { return each == std::nearbyint(each); })) {
+  const auto is_exact = [](float each) { return each * 256.0F == std::nearbyint(each * 256.0F); };
+  if (std::all_of(weight, end, is_exact) || !is_finite(weight, end - weight)) {
     packed[0] = 1.0F;
     return;
   }
   packed += kWinogradHead;
+  const int64_t widest = ours.widest_panel * ours.vector_size;
+  std::vector<float> rows(static_cast<size_t>(inputs * inputs * widest));  // of one input, [position, out]
   for (int64_t panel = 0; panel < panels.count; ++panel) {
     const int64_t width = panels.width(panel) * ours.vector_size,
                   begin = panels.begin(panel) * ours.vector_size;
+    const int64_t outputs = std::min(width, out_channels - begin);
     float* const to = packed + begin * inputs * inputs * in_channels;
-    for (int64_t out = begin; out < std::min(begin + width, out_channels); ++out) {
-      for (int64_t in = 0; in < in_channels; ++in) {
-        const float* const window = weight + (out * in_channels + in) * 9;
+    for (int64_t in = 0; in < in_channels; ++in) {
+      for (int64_t out = 0; out < outputs; ++out) {
+        const float* const window = weight + ((begin + out) * in_channels + in) * 9;
         double columns[3][kMostInputs];
         for (int64_t x = 0; x < 3; ++x)
           for (int64_t i = 0; i < inputs; ++i) {
             const Row& of = transform[static_cast<size_t>(i)];
             columns[x][i] = of[0] * window[x] + of[1] * window[3 + x] + of[2] * window[6 + x];
           }
-        float* const first = to + in * width + out - begin;
         for (int64_t i = 0; i < inputs; ++i)
           for (int64_t j = 0; j < inputs; ++j) {
             const Row& of = transform[static_cast<size_t>(j)];
             const double sum = of[0] * columns[0][i] + of[1] * columns[1][i] + of[2] * columns[2][i];
-            first[(i * inputs + j) * in_channels * width] = static_cast<float>(sum);
+            rows[static_cast<size_t>((i * inputs + j) * widest + out)] = static_cast<float>(sum);
           }
       }
+      for (int64_t position = 0; position < inputs * inputs; ++position)
+        std::copy_n(rows.begin() + position * widest, outputs, to + (position * in_channels + in) * width);
     }
   }
 }

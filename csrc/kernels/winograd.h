@@ -5,11 +5,12 @@
 // back: for each output pixel and pair of channels 4 multiplications where m is 2, and 2.25 where it is 4, in
 // place of 9.
 //
-// Over the reals it is the same sum. In float32 the error is about twice that of a sum of the products one by
-// one; for m = 4 with the points of interpolation 0, 5/8, -5/8, 3/2, -3/2 and infinity, which are oneDNN's.
-// But it is relative to what is largest under the tile, where that of a sum is relative to what is largest
-// under the window. So a tile is computed as sums where one of them is not finite, or where its sums differ
-// in size from pixel to pixel by more than kMostOutputRange.
+// Over the reals it is the same sum. In float32 the error is at most about twice that of a sum of the
+// products one by one; for m = 4 with the points of interpolation 0, 5/8, -5/8, 3/2, -3/2 and infinity, which
+// are oneDNN's. But it is relative to what is largest under the tile, where that of a sum is relative to what
+// is largest under the window. So a tile is computed as sums where one of them is not finite, or where a
+// window sees only numbers, in all channels, that are smaller by more than kMostWinogradRange. Where it sees
+// zeros only, its sum is zero.
 #pragma once
 
 #include "kernels/job.h"
@@ -18,9 +19,8 @@ namespace rlopt::kernels {
 
 constexpr float kWinogradA = 0.625F, kWinogradB = 1.5F;
 
-/// The digits that may be lost: three. It is looked for in the outputs, over the channels of a panel; an
-/// input that is that large and has weights of zero only is not seen.
-constexpr float kMostOutputRange = 1024.0F;
+/// So many times as large as under a window may a number be under its tile: as many digits may be lost, two.
+constexpr float kMostWinogradRange = 128.0F;
 
 inline bool has_winograd_tile(int64_t tile) { return tile == 2 || tile == 4; }
 
@@ -77,8 +77,13 @@ struct WinogradBlock {
   int64_t size() const { return inputs() + positions * product_stride(); }
 };
 
-/// A transformed weight begins behind so many floats, of which the first says whether it is to be left alone:
-/// a weight of integers gives integers of integers as sums, and tiles round.
+/// Tiles that are computed together are a whole number of those whose sums registers hold, or a few more
+/// where these are all: each block reads the weights.
+constexpr int64_t most_tiles_of_block(int64_t unit) { return unit * 5 / 4; }
+
+/// A transformed weight begins behind so many floats, of which the first says that there are no tiles: a
+/// weight that is not finite spoils them, and one of integers (or 256ths) gives exact sums, where tiles
+/// round.
 constexpr int64_t kWinogradHead = 16;
 
 /// Floats of the transformed weight. It lies behind the one that is packed for sums, which some tiles need.

@@ -2,6 +2,7 @@
 //
 // Each set is compiled under a target of its own, behind all headers: what is inline in a header must not be
 // compiled for a processor that this one may not be.
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <string_view>
