@@ -25,6 +25,11 @@ std::array<Row, kMostInputs> weight_transform(int64_t tile) {
            {0, 0, 1}}};
 }
 
+template <class Sum>
+void combine(const Row& of, const double* x, const double* y, const double* z, int64_t count, Sum* sums) {
+  for (int64_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(of[0] * x[i] + of[1] * y[i] + of[2] * z[i]);
+}
+
 /// Multiplications that take as long as transforming a number, and as reading one of a weight from memory. By
 /// `python -m baselines.cpu_kernels --winograd --threads 1` on an Intel Xeon with AVX-512; with AVX2 both are
 /// less.
@@ -119,31 +124,31 @@ void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channel
     return;
   }
   packed += kWinogradHead;
-  const int64_t widest = ours.widest_panel * ours.vector_size;
-  std::vector<float> rows(static_cast<size_t>(inputs * inputs * widest));  // of one input, [position, out]
   for (int64_t panel = 0; panel < panels.count; ++panel) {
     const int64_t width = panels.width(panel) * ours.vector_size,
                   begin = panels.begin(panel) * ours.vector_size;
     const int64_t outputs = std::min(width, out_channels - begin);
     float* const to = packed + begin * inputs * inputs * in_channels;
+    // All outputs of a panel at a time, along which the compiler makes vectors of it.
+    std::array<std::vector<double>, 9> windows;
+    std::array<std::array<std::vector<double>, kMostInputs>, 3> columns;
+    for (auto& each : windows) each.resize(static_cast<size_t>(outputs));
+    for (auto& each : columns)
+      for (auto& of : each) of.resize(static_cast<size_t>(outputs));
     for (int64_t in = 0; in < in_channels; ++in) {
-      for (int64_t out = 0; out < outputs; ++out) {
-        const float* const window = weight + ((begin + out) * in_channels + in) * 9;
-        double columns[3][kMostInputs];
-        for (int64_t x = 0; x < 3; ++x)
-          for (int64_t i = 0; i < inputs; ++i) {
-            const Row& of = transform[static_cast<size_t>(i)];
-            columns[x][i] = of[0] * window[x] + of[1] * window[3 + x] + of[2] * window[6 + x];
-          }
-        for (int64_t i = 0; i < inputs; ++i)
-          for (int64_t j = 0; j < inputs; ++j) {
-            const Row& of = transform[static_cast<size_t>(j)];
-            const double sum = of[0] * columns[0][i] + of[1] * columns[1][i] + of[2] * columns[2][i];
-            rows[static_cast<size_t>((i * inputs + j) * widest + out)] = static_cast<float>(sum);
-          }
-      }
-      for (int64_t position = 0; position < inputs * inputs; ++position)
-        std::copy_n(rows.begin() + position * widest, outputs, to + (position * in_channels + in) * width);
+      for (size_t tap = 0; tap < 9; ++tap)
+        for (int64_t out = 0; out < outputs; ++out)
+          windows[tap][static_cast<size_t>(out)] =
+              weight[((begin + out) * in_channels + in) * 9 + static_cast<int64_t>(tap)];
+      for (size_t x = 0; x < 3; ++x)
+        for (size_t i = 0; i < static_cast<size_t>(inputs); ++i)
+          combine(transform[i], windows[x].data(), windows[3 + x].data(), windows[6 + x].data(), outputs,
+                  columns[x][i].data());
+      float* row = to + in * width;
+      for (size_t i = 0; i < static_cast<size_t>(inputs); ++i)
+        for (size_t j = 0; j < static_cast<size_t>(inputs); ++j, row += in_channels * width)
+          combine(transform[j], columns[0][i].data(), columns[1][i].data(), columns[2][i].data(), outputs,
+                  row);
     }
   }
 }
