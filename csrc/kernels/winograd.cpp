@@ -30,9 +30,9 @@ void combine(const Row& of, const double* x, const double* y, const double* z, i
   for (int64_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(of[0] * x[i] + of[1] * y[i] + of[2] * z[i]);
 }
 
-/// Multiplications that take as long as transforming a number, and as reading one of a weight from memory. By
-/// `python -m baselines.cpu_kernels --winograd --threads 1` on an Intel Xeon with AVX-512; with AVX2 both are
-/// less.
+/// Multiplications that take as long as transforming a number, and as reading one of a weight from memory.
+/// Fitted by hand to times of one thread of an Intel Xeon with AVX-512, such as
+/// `python -m baselines.cpu_kernels --winograd --threads 1` takes; with AVX2 both are less.
 constexpr double kTransform = 14, kRead = 16;
 
 /// A way is taken where it is so much faster than the one with less memory: processors differ.

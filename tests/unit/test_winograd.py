@@ -19,7 +19,7 @@ from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
-# What "none" and others are called by oneDNN.
+# Activations that have other names in oneDNN.
 NAMES = {
     "relu6": Epilogue("hardtanh", (0.0, 6.0)),
     "leaky_relu": Epilogue("leaky_relu", (0.2,)),
