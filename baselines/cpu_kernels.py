@@ -137,7 +137,7 @@ def chosen_tile(what: str) -> int:
     """The tile that the executor takes; 0: sums."""
     images, inside, outside, size = WINOGRAD[what]
     numbers = indirect.Window(outside, (3, 3), (1, 1), (1, 1), (1, 1)).of_convolution(1, NONE)
-    return _C.kernel_winograd_tile(images, inside, size, size, numbers)
+    return _C.kernel_method(images, inside, size, size, numbers)
 
 
 def convolution(
@@ -192,7 +192,7 @@ def product(rows: int, inside: int, outside: int) -> list[Call | None]:
     return [
         lambda: F.linear(x, weight, bias),
         None if theirs is None else onednn,
-        lambda: indirect.linear(x, ours, (outside, *indirect.numbers_of(NONE))),
+        lambda: indirect.linear(x, ours, indirect.numbers_of_product(outside, NONE)),
     ]
 
 

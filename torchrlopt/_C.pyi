@@ -248,14 +248,13 @@ MOST_KERNEL_AXES: int
 
 def kernel_instructions() -> str: ...
 def kernel_takes_groups(out_channels: int, in_channels: int, groups: int) -> bool: ...
-def kernel_winograd_tile(
-    images: int, channels: int, height: int, width: int, numbers: tuple[float, ...]
-) -> int: ...
+def kernel_method(images: int, channels: int, height: int, width: int, numbers: tuple[float, ...]) -> int: ...
+def kernel_has_matrix_unit() -> bool: ...
 
 class ImageKernels:
     def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
     def packed_size(
-        self, out_channels: int, in_channels: int, num_taps: int, groups: int, winograd_tile: int
+        self, out_channels: int, in_channels: int, num_taps: int, groups: int, method: int
     ) -> int: ...
     def pack(
         self,
@@ -265,7 +264,7 @@ class ImageKernels:
         in_channels: int,
         num_taps: int,
         groups: int,
-        winograd_tile: int,
+        method: int,
         packed: torch.Tensor,
     ) -> None: ...
     def convolve(

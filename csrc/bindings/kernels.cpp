@@ -3,7 +3,6 @@
 
 #include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
-#include "kernels/winograd.h"
 
 namespace rlopt {
 
@@ -45,7 +44,7 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   const ConvolutionNumbers numbers(items);
   std::optional<kernels::Call> call =
       kernels::convolution_of(in->shape, other ? &other->shape : nullptr, numbers.window, numbers.groups,
-                              numbers.winograd_tile, numbers.epilogue);
+                              numbers.method, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given),
                              other ? other->data : nullptr};
@@ -54,13 +53,12 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   return result;
 }
 
-int64_t winograd_tile(int64_t images, int64_t channels, int64_t height, int64_t width,
-                      const py::tuple& items) {
+int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items) {
   const ConvolutionNumbers numbers(items);
   const std::optional<kernels::Call> call =
       kernels::convolution_of(kernels::channels_last(images, channels, height, width), nullptr,
-                              numbers.window, numbers.groups, 0, numbers.epilogue);
-  return call ? kernels::best_winograd_tile(call->given) : 0;
+                              numbers.window, numbers.groups, kernels::Method::kSums, numbers.epilogue);
+  return call ? static_cast<int>(kernels::best_method(call->given)) : 0;
 }
 
 /// None where the image does not lie as the kernels read it, or is no plain tensor.
@@ -83,7 +81,7 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
   const LinearNumbers numbers(items);
-  const std::optional<kernels::Call> call = kernels::linear_of(in->shape, numbers.outputs, numbers.epilogue);
+  const std::optional<kernels::Call> call = kernels::linear_of(in->shape, numbers.outputs, numbers.method, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given)};
   py::object result = tensors.make(call->result, operands.out);
@@ -122,9 +120,11 @@ void bind_kernels(py::module_& m) {
   m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
         py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
   m.def(
-      "kernel_winograd_tile", &winograd_tile, py::arg("images"), py::arg("channels"), py::arg("height"),
+      "kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
       py::arg("width"), py::arg("numbers"),
-      "Side of the tiles with which a convolution of an image of these sizes takes the least time; 0: none.");
+      "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a matrix "
+      "unit, 2 and 4 by tiles with so many outputs along their sides.");
+  m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
@@ -140,17 +140,19 @@ void bind_kernels(py::module_& m) {
       .def(
           "packed_size",
           [](const PlainTensors&, int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
-             int64_t winograd_tile) {
-            return kernels::packed_size({out_channels, in_channels, num_taps, groups, winograd_tile});
+             int64_t method) {
+            return kernels::packed_size(
+                {out_channels, in_channels, num_taps, groups, kernels::method_of(method)});
           },
           py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("groups"),
-          py::arg("winograd_tile"), "Number of floats of a packed weight.")
+          py::arg("method"), "Number of floats of a packed weight.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
              int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
-             int64_t winograd_tile, const py::object& packed) {
-            const kernels::WeightLayout layout{out_channels, in_channels, num_taps, groups, winograd_tile};
+             int64_t method, const py::object& packed) {
+            const kernels::WeightLayout layout{out_channels, in_channels, num_taps, groups,
+                                               kernels::method_of(method)};
             const size_t size = kernels::packed_size(layout);
             const auto outputs = static_cast<size_t>(out_channels);
             const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
@@ -159,7 +161,7 @@ void bind_kernels(py::module_& m) {
                           tensors.data(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
-          py::arg("num_taps"), py::arg("groups"), py::arg("winograd_tile"), py::arg("packed"),
+          py::arg("num_taps"), py::arg("groups"), py::arg("method"), py::arg("packed"),
           "Write the packed form of contiguous tensors.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
            py::arg("room") = py::none(), py::arg("first_channel") = 0,

@@ -55,13 +55,14 @@ class Numbers {
 
 struct ConvolutionNumbers {
   kernels::Window window;
-  int64_t groups, winograd_tile;
+  int64_t groups;
+  kernels::Method method;
   kernels::Epilogue epilogue;
 
   explicit ConvolutionNumbers(const Numbers& given)
       : window(given.window()),
         groups(given.integer(11)),
-        winograd_tile(given.integer(12)),
+        method(kernels::method_of(given.integer(12))),
         epilogue(given.epilogue(13)) {}
   explicit ConvolutionNumbers(const py::tuple& items) : ConvolutionNumbers(Numbers(items, 16)) {}
 };
@@ -80,10 +81,12 @@ struct PoolNumbers {
 
 struct LinearNumbers {
   int64_t outputs;
+  kernels::Method method;
   kernels::Epilogue epilogue;
 
-  explicit LinearNumbers(const Numbers& given) : outputs(given.integer(0)), epilogue(given.epilogue(1)) {}
-  explicit LinearNumbers(const py::tuple& items) : LinearNumbers(Numbers(items, 4)) {}
+  explicit LinearNumbers(const Numbers& given)
+      : outputs(given.integer(0)), method(kernels::method_of(given.integer(1))), epilogue(given.epilogue(2)) {}
+  explicit LinearNumbers(const py::tuple& items) : LinearNumbers(Numbers(items, 5)) {}
 };
 
 struct PointwiseNumbers {

@@ -89,7 +89,7 @@ class KernelSequence {
         const ConvolutionNumbers numbers(items);
         each.window = numbers.window;
         each.groups = numbers.groups;
-        each.winograd_tile = numbers.winograd_tile;
+        each.method = numbers.method;
         each.epilogue = numbers.epilogue;
         return;
       }
@@ -103,6 +103,7 @@ class KernelSequence {
       case kernels::Operation::kLinear: {
         const LinearNumbers numbers(items);
         each.window.out_channels = numbers.outputs;
+        each.method = numbers.method;
         each.epilogue = numbers.epilogue;
         return;
       }

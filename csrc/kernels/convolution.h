@@ -3,8 +3,8 @@
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also be computed
-// by Winograd's tiles, see winograd.h. Weights are packed once, in panels as
-// wide as some vector registers. Bias, a summand and an activation are applied before a result is written. A
+// by Winograd's tiles, see winograd.h, and all dense ones in a matrix unit, see split.h. Weights are packed
+// once, in panels as wide as some vector registers. Bias, a summand and an activation are applied before a result is written. A
 // product is a convolution of pixels.
 //
 // Beyond the border of an image there are zeros, which are multiplied as others are or left out: with an
@@ -33,6 +33,17 @@ enum class Activation : int {
 };
 constexpr int kNumActivations = 11;
 
+/// How a dense convolution is computed. Tiles have so many outputs along their sides.
+enum class Method : int {
+  kSums = 0,
+  kSplit = 1,  // in a matrix unit, see split.h
+  kTiles2 = 2,
+  kTiles4 = 4,  // Winograd's, see winograd.h
+};
+
+/// Throws std::invalid_argument for the number of none.
+Method method_of(int64_t number);
+
 /// Strides are in elements.
 struct Convolution {
   int64_t images, height, width, channels;
@@ -42,8 +53,8 @@ struct Convolution {
   int64_t summand_pixel_stride;  // the same of what is added, or of another second operand
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
-  int64_t groups;         // of input and output channels, as many of both
-  int64_t winograd_tile;  // outputs along the sides of a tile, see winograd.h; 0: a sum of products
+  int64_t groups;  // of input and output channels, as many of both
+  Method method;
   Activation activation;
   float low, high;
 
@@ -64,6 +75,9 @@ inline bool is_by_lanes(const Convolution& given) {
 /// Which instructions the kernels use on this machine: "avx512", "avx2", or "" where there are none.
 const char* instructions();
 
+/// Whether there are kernels for a matrix unit too.
+bool has_matrix_unit();
+
 /// The kernels must not be called where this is false.
 bool has_kernels();
 
@@ -80,16 +94,19 @@ bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups);
 /// groups.
 struct WeightLayout {
   int64_t out_channels, in_channels, num_taps, groups;
-  int64_t winograd_tile;  // as in Convolution
+  Method method;
 };
 
 inline WeightLayout weight_layout(const Convolution& of) {
-  return {of.out_channels, of.channels, of.num_taps(), of.groups, of.winograd_tile};
+  return {of.out_channels, of.channels, of.num_taps(), of.groups, of.method};
 }
 
 /// Number of floats of a packed weight; the same for every input. Throws std::invalid_argument for groups
-/// that have no kernel, and for what has no such tiles.
+/// that have no kernel, and for what cannot be computed by such a method.
 size_t packed_size(const WeightLayout& layout);
+
+/// The method that takes the least time for a convolution, whatever the one is that it has.
+Method best_method(const Convolution& given);
 
 /// Packs a weight, and bias[out], which may be null.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);

@@ -19,6 +19,7 @@ struct Job {
   float* scratch = nullptr;    // of this thread, where there are few channels, or Winograd's tiles
   int64_t tiles_of_block = 0;  // as in Work
   int parts_of_thread = 1;     // the kernel is called for so many parts of each thread's share, one by one
+  bool* is_prepared = nullptr;  // whether scratch holds what an earlier part of this call has left for it
 };
 
 /// A range of equal pieces of work, of which each thread does some that follow on each other.
@@ -65,6 +66,7 @@ struct Kernels {
   int64_t unit;          // pixels: a whole number of such tiles of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);
+  void (*split)(const Job&, int thread, int num_threads);  // null where there is no matrix unit
   void (*few_channels)(const Job&, int thread, int num_threads);
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);

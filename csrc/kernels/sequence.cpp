@@ -192,12 +192,12 @@ class Scheduler {
         slice(given, result(instruction));
         return true;
       case Operation::kConvolve:
-        call = convolution_of(shape(given.in), other, given.window, given.groups, given.winograd_tile,
+        call = convolution_of(shape(given.in), other, given.window, given.groups, given.method,
                               given.epilogue);
         if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kLinear:
-        call = linear_of(shape(given.in), given.window.out_channels, given.epilogue);
+        call = linear_of(shape(given.in), given.window.out_channels, given.method, given.epilogue);
         if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kPool:

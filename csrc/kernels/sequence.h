@@ -29,7 +29,8 @@ struct Instruction {
   int room = -1;  // an image into whose channels the result is written from `first_channel` on
   int64_t first_channel = 0;
   Window window{};
-  int64_t groups = 1, winograd_tile = 0;
+  int64_t groups = 1;
+  Method method = Method::kSums;
   bool is_ceiled = false;
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "kernels/split.h"
 #include "kernels/winograd.h"
 
 namespace rlopt::kernels {
@@ -151,14 +152,16 @@ void apply(Convolution& given, const Epilogue& epilogue) {
 }  // namespace
 
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
-                                   int64_t groups, int64_t winograd_tile, const Epilogue& epilogue) {
+                                   int64_t groups, Method method, const Epilogue& epilogue) {
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = geometry(in, window, false);
   if (!takes_groups(given.out_channels, given.channels, groups))
     throw std::invalid_argument("no such groups of channels");
   given.groups = groups;
-  given.winograd_tile = winograd_tile;
-  if (winograd_tile != 0 && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
+  given.method = method;
+  if (has_tiles(method) && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
+  if (method == Method::kSplit && !can_be_split(groups, given.channels))
+    throw std::invalid_argument("no such matrix unit");
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
   Call call = with_image(given);
@@ -178,8 +181,8 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
   return with_image(given);
 }
 
-std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& epilogue) {
-  if (outputs < 1) throw std::invalid_argument("no such product");
+std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue) {
+  if (outputs < 1 || has_tiles(method)) throw std::invalid_argument("no such product");
   if (in.rank < 1) return std::nullopt;
   const size_t last = in.rank - 1;
   if (in.sizes[last] > 1 && in.strides[last] != 1 && !in.is_empty()) return std::nullopt;
@@ -201,8 +204,11 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& 
   given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
   given.groups = 1;
+  given.method = method;
   given.width = given.out_width = rows;
   given.channels = in.sizes[last];
+  if (method == Method::kSplit && !can_be_split(1, given.channels))
+    throw std::invalid_argument("no such matrix unit");
   given.pixel_stride = step;
   given.out_channels = given.out_pixel_stride = outputs;
   apply(given, epilogue);

@@ -57,11 +57,11 @@ struct Call {
 
 /// Nothing where the input or the summand does not lie as it is read.
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
-                                   int64_t groups, int64_t winograd_tile, const Epilogue& epilogue);
+                                   int64_t groups, Method method, const Epilogue& epilogue);
 /// `is_ceiled`: the last window may end outside.
 std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled);
 /// x[..., in] to [..., out].
-std::optional<Call> linear_of(const Shape& in, int64_t outputs, const Epilogue& epilogue);
+std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue);
 /// `other` is null for kActivate.
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
                                  const Epilogue& epilogue);

@@ -35,23 +35,6 @@ void combine(const Row& of, const double* x, const double* y, const double* z, i
 /// `python -m baselines.cpu_kernels --winograd --threads 1` takes; with AVX2 both are less.
 constexpr double kTransform = 14, kRead = 16;
 
-/// A way is taken where it is so much faster than the one with less memory: processors differ.
-constexpr double kClearly = 0.95;
-
-/// In multiplications.
-double time_of_sums(const Convolution& given) {
-  const auto pixels = static_cast<double>(given.images * given.out_height * given.out_width);
-  return (pixels + kRead) * static_cast<double>(given.num_taps() * given.channels * given.out_channels);
-}
-
-double time_of_tiles(const Convolution& given, int64_t tile) {
-  const WinogradGrid grid(given, tile);
-  const auto count = static_cast<double>(grid.count());
-  const double products = (count + kRead) * static_cast<double>(given.channels * given.out_channels);
-  const double transforms = kTransform * count * static_cast<double>(given.channels + given.out_channels);
-  return static_cast<double>(grid.positions()) * (products + transforms);
-}
-
 /// Parts of a thread's share have so many tiles, or panels: for each part what its tiles see is transformed.
 constexpr int64_t kTilesOfPart = 28, kPanelsOfPart = 2;
 
@@ -67,17 +50,12 @@ bool can_have_tiles(const Convolution& given) {
          given.channels >= kFewChannels;
 }
 
-int64_t best_winograd_tile(const Convolution& given) {
-  if (kernels() == nullptr || !can_have_tiles(given)) return 0;
-  int64_t best = 0;
-  double least = time_of_sums(given);
-  for (const int64_t tile : {2, 4}) {
-    const double time = time_of_tiles(given, tile);
-    if (time >= kClearly * least) continue;
-    least = time;
-    best = tile;
-  }
-  return best;
+double time_of_tiles(const Convolution& given, int64_t tile) {
+  const WinogradGrid grid(given, tile);
+  const auto count = static_cast<double>(grid.count());
+  const double products = (count + kRead) * static_cast<double>(given.channels * given.out_channels);
+  const double transforms = kTransform * count * static_cast<double>(given.channels + given.out_channels);
+  return static_cast<double>(grid.positions()) * (products + transforms);
 }
 
 Work winograd_work(const Convolution& given, int num_threads) {
@@ -104,15 +82,17 @@ Work winograd_work(const Convolution& given, int num_threads) {
   return work;
 }
 
-int64_t winograd_size(int64_t out_channels, int64_t in_channels, int64_t tile) {
-  if (tile == 0) return 0;
+int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method) {
+  if (!has_tiles(method)) return 0;
+  const auto tile = static_cast<int64_t>(method);
   const Kernels& ours = *kernels();
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
   return kWinogradHead + (tile + 2) * (tile + 2) * panels.vectors * ours.vector_size * in_channels;
 }
 
-void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, int64_t tile,
+void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, Method method,
                    float* packed) {
+  const auto tile = static_cast<int64_t>(method);
   const Kernels& ours = *kernels();
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
   const std::array<Row, kMostInputs> transform = weight_transform(tile);

@@ -22,7 +22,7 @@ constexpr float kWinogradA = 0.625F, kWinogradB = 1.5F;
 /// So many times as large as under a window may a number be under its tile: as many digits may be lost, two.
 constexpr float kMostWinogradRange = 128.0F;
 
-inline bool has_winograd_tile(int64_t tile) { return tile == 2 || tile == 4; }
+inline bool has_tiles(Method method) { return method == Method::kTiles2 || method == Method::kTiles4; }
 
 /// Whether there are tiles for a convolution.
 bool can_have_tiles(const Convolution& given);
@@ -31,7 +31,7 @@ bool can_have_tiles(const Convolution& given);
 struct WinogradGrid {
   int64_t tile, images, rows, columns;
 
-  explicit WinogradGrid(const Convolution& given) : WinogradGrid(given, given.winograd_tile) {}
+  explicit WinogradGrid(const Convolution& given) : WinogradGrid(given, static_cast<int64_t>(given.method)) {}
   WinogradGrid(const Convolution& given, int64_t tile)
       : tile(tile),
         images(given.images),
@@ -87,15 +87,15 @@ constexpr int64_t most_tiles_of_block(int64_t unit) { return unit * 5 / 4; }
 constexpr int64_t kWinogradHead = 16;
 
 /// Floats of the transformed weight. It lies behind the one that is packed for sums, which some tiles need.
-int64_t winograd_size(int64_t out_channels, int64_t in_channels, int64_t tile);
+int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method);
 
 /// Writes the transformed weight[out, in, 3, 3], in panels: [position, in, out of the panel]. `packed` is
 /// zero.
-void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, int64_t tile,
+void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, Method method,
                    float* packed);
 
-/// The side of the tiles with which a convolution takes the least time; 0: it is computed as sums.
-int64_t best_winograd_tile(const Convolution& given);
+/// How long tiles take, in multiplications of sums.
+double time_of_tiles(const Convolution& given, int64_t tile);
 
 /// A convolution with tiles.
 Work winograd_work(const Convolution& given, int num_threads);

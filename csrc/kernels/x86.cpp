@@ -8,11 +8,22 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kernels/split.h"
 #include "kernels/winograd.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 
+#include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// The first compiler that knows of the matrix unit.
+#if __GNUC__ >= 11 && defined(__linux__)
+#define RLOPT_HAS_SPLIT 1
+#else
+#define RLOPT_HAS_SPLIT 0
+#endif
 
 // RLOPT_BY_WIDTH calls a function with the pixels and the vectors of a tile, for panels of so many vectors:
 // as many sums as there are registers, less those of a row of weights.
@@ -50,6 +61,9 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
+#if RLOPT_HAS_SPLIT
+#include "kernels/split.inc"
+#endif
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
@@ -94,13 +108,58 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kAvx512{"avx512",          avx512::kVector, avx512::kWidestPanel, avx512::kMostPixels,
-                          avx512::kUnit,     avx512::dense,   avx512::winograd,     avx512::few_channels,
-                          avx512::depthwise, avx512::pool,    avx512::pointwise,    avx512::shuffle,
+#if RLOPT_HAS_SPLIT
+constexpr auto* kSplitConvolution = avx512::split_convolution;
+
+/// Whether the processor has the unit, and Linux lets this process use it: its registers are large, so that
+/// they have to be asked for.
+bool may_split() {
+  constexpr unsigned kBfloat16 = 1U << 22, kTiles = 1U << 24;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // NOLINT(google-runtime-int)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (edx & kBfloat16) != 0 && (edx & kTiles) != 0 &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#else
+constexpr void (*kSplitConvolution)(const Job&, int, int) = nullptr;
+bool may_split() { return false; }
+#endif
+
+constexpr Kernels kAvx512{"avx512",
+                          avx512::kVector,
+                          avx512::kWidestPanel,
+                          avx512::kMostPixels,
+                          avx512::kUnit,
+                          avx512::dense,
+                          avx512::winograd,
+                          nullptr,
+                          avx512::few_channels,
+                          avx512::depthwise,
+                          avx512::pool,
+                          avx512::pointwise,
+                          avx512::shuffle,
                           avx512::is_finite};
-constexpr Kernels kAvx2{"avx2",          avx2::kVector,  avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit,
-                        avx2::dense,     avx2::winograd, avx2::few_channels, avx2::depthwise,   avx2::pool,
-                        avx2::pointwise, avx2::shuffle,  avx2::is_finite};
+constexpr Kernels kAvx2{"avx2",
+                        avx2::kVector,
+                        avx2::kWidestPanel,
+                        avx2::kMostPixels,
+                        avx2::kUnit,
+                        avx2::dense,
+                        avx2::winograd,
+                        nullptr,
+                        avx2::few_channels,
+                        avx2::depthwise,
+                        avx2::pool,
+                        avx2::pointwise,
+                        avx2::shuffle,
+                        avx2::is_finite};
+
+constexpr Kernels with_split(Kernels made) {
+  made.split = kSplitConvolution;
+  return made;
+}
+constexpr Kernels kAmx = with_split(kAvx512);
 
 }  // namespace
 
@@ -113,7 +172,7 @@ const Kernels* kernels() {
     const char* const most = std::getenv("TORCHRLOPT_INSTRUCTIONS");  // as ATen has ATEN_CPU_CAPABILITY
     const std::string_view limit = most == nullptr ? "" : most;
     if (limit == "none") return nullptr;
-    if (has_avx512 && limit != "avx2") return &kAvx512;
+    if (has_avx512 && limit != "avx2") return limit != "avx512" && may_split() ? &kAmx : &kAvx512;
     return has_avx2 ? &kAvx2 : nullptr;
   }();
   return chosen;

@@ -227,7 +227,7 @@ def test_rows_are_read_where_they_lie() -> None:
     prepared = prepare(F.linear, [whole[..., :16], w], static=[1])
     ours, packed = indirect.kernels(), indirect.pack(w, None, 1)
     assert ours is not None
-    numbers = (24, *indirect.numbers_of(Epilogue()))
+    numbers = indirect.numbers_of_product(24, Epilogue())
     for rows in (
         whole[..., 16:32],
         whole[1:, :1, 3:19],
@@ -330,9 +330,9 @@ def test_the_names_are_as_many_as_the_kernels_have() -> None:
         kind, _, algorithm = name.partition(" ")
         epilogue = Epilogue(kind, (0.5, 0.75) if kind == "hardtanh" else (), algorithm)
         assert indirect.numbers_of(epilogue)[0] == number
-        assert ours.linear(x, packed, (8, *indirect.numbers_of(epilogue))) is not None
+        assert ours.linear(x, packed, indirect.numbers_of_product(8, epilogue)) is not None
     with pytest.raises(ValueError, match="no such activation"):
-        ours.linear(x, packed, (8, len(indirect.EPILOGUES), 0.0, 0.0))
+        ours.linear(x, packed, (8, 0, len(indirect.EPILOGUES), 0.0, 0.0))
 
 
 @pytest.mark.parametrize(

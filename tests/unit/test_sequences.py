@@ -299,7 +299,7 @@ def test_a_profile_tells_of_each_kernel() -> None:
 def test_what_is_no_sequence_is_refused() -> None:
     ours = indirect.kernels()
     assert ours is not None
-    numbers = (8, *indirect.numbers_of(NONE))
+    numbers = indirect.numbers_of_product(8, NONE)
     linear = (2, 0, 1, -1, -1, 0, numbers)
     with pytest.raises(ValueError, match="a value that is not there"):
         _C.KernelSequence(ours, 1, [linear], [1])
@@ -320,7 +320,7 @@ def test_what_is_no_sequence_is_refused() -> None:
             _C.KernelSequence(ours, 1, [instruction], [])(image)
     with pytest.raises(ValueError, match="seven fields"):
         _C.KernelSequence(ours, 2, [linear[1:]], [2])
-    with pytest.raises(ValueError, match="4 numbers are expected, not 3"):
+    with pytest.raises(ValueError, match="5 numbers are expected, not 4"):
         _C.KernelSequence(ours, 2, [(*linear[:-1], numbers[1:])], [2])
     x, packed = rand(2, 16), indirect.pack(rand(8, 16), None, 1)
     with pytest.raises(ValueError, match="memory of their own"):

@@ -93,10 +93,10 @@ def _packed(node: fx.Node) -> str | None:
     elif node.target == packing.CONVOLUTION_ADD:
         parts = ["convolution", "sum", node.args[10]]
     elif node.target is indirect.linear:
-        parts = ["linear", indirect.activation_of(node.args[2])]
+        parts = [f"linear{_way(node)}", indirect.activation_of(node.args[2])]
     elif node.target is indirect.convolve:
         parts = [
-            "convolution by tiles" if indirect.has_tiles(node.args[3]) else "convolution",
+            f"convolution{_way(node)}",
             "sum" if node.args[2] is not None else "",
             indirect.activation_of(node.args[3]),
         ]
@@ -105,6 +105,13 @@ def _packed(node: fx.Node) -> str | None:
     else:
         return None
     return " + ".join(str(part) for part in parts if part not in (None, "none", ""))
+
+
+def _way(node: fx.Node) -> str:
+    method = indirect.method_of(node)
+    return (
+        " in the matrix unit" if method == indirect.SPLIT else " by tiles" if method in indirect.TILES else ""
+    )
 
 
 def _name(target: Any) -> str:

@@ -209,7 +209,7 @@ def _find_finite(program: Program) -> None:
 
 def _pack_linears(program: Program) -> None:
     graph = program.graph
-    select_linears(graph, static_nodes(graph, program.static), program.finite)
+    select_linears(graph, static_nodes(graph, program.static), program.finite, program.is_real)
     align_products(graph, static_nodes(graph, program.static))
     select_cublas_linears(graph, static_nodes(graph, program.static))
 

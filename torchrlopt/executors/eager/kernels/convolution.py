@@ -28,7 +28,7 @@ def select_convolutions(
         graph: an ATen graph with `meta["val"]`.
         static: the nodes that are the same at every call.
         finite: the nodes whose values may be taken for finite.
-        is_real: whether rounding may differ, so that Winograd's tiles may be used.
+        is_real: whether rounding may differ, so that other methods than sums may be used.
 
     Returns:
         The packed calls, each channels_last whatever the original was; the caller restores layouts.
@@ -57,27 +57,24 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]
     last, epilogue = indirect.with_epilogue(last)
     x, window = indirect.window_of(site)
     numbers = window.of_convolution(site.groups, epilogue)
-    tile = _winograd_tile(x, numbers) if is_real else 0
-    if tile:
-        numbers = window.of_convolution(site.groups, epilogue, tile)
-    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, tile, packed)
+    method = _method(x, numbers) if is_real else indirect.SUMS
+    numbers = window.of_convolution(site.groups, epilogue, method)
+    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, method, packed)
     return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
 
 
-def _winograd_tile(x: fx.Node, numbers: tuple[float, ...]) -> int:
-    """Outputs along the sides of the tiles with which a convolution is computed quickest; 0: without tiles.
-
-    Over the reals tiles give the same (csrc/kernels/winograd.h).
+def _method(x: fx.Node, numbers: tuple[float, ...]) -> int:
+    """How a convolution is computed quickest. Over the reals all methods give the same.
 
     Args:
-        x: the image; where their number is known in the call only, the tiles are those of one image.
-        numbers: of a call without tiles.
+        x: the image; where their number is known in the call only, the method is that of one image.
+        numbers: of a call by sums.
     """
     images, channels, height, width = shape_key(x) or (1, None, None, None)
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
-        return 0
+        return indirect.SUMS
     images = images if isinstance(images, int) else 1
-    return _C.kernel_winograd_tile(images, channels, height, width, numbers)
+    return _C.kernel_method(images, channels, height, width, numbers)
 
 
 def _pays(site: Site) -> bool:

@@ -2,10 +2,11 @@
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
 cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution
-is large, both come near what the processor can do, but for 3 x 3, which ours may compute by tiles. Ours
-apply bias, a summand and an activation before they write, also for operands that are not finite, read images
-whose pixels lie apart, such as some channels of a larger one, and write into such. What they do not do as
-every kernel of ATen does: a weight that is infinite may or may not give NaN at the border of a padded image.
+is large, both come near what vectors can do; ours may be computed in the processor's matrix unit, or by tiles
+if they are of 3 x 3. Ours apply bias, a summand and an activation before they write, also for operands that
+are not finite, read images whose pixels lie apart, such as some channels of a larger one, and write into
+such. What they do not do as every kernel of ATen does: a weight that is infinite may or may not give NaN at
+the border of a padded image.
 """
 
 from __future__ import annotations
@@ -32,16 +33,6 @@ from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.eager.kernels.sites import Site, without_padding
 from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
 
-# Beyond this oneDNN's linear is as quick (`python -m baselines.cpu_kernels`: 128 x 768 x 768 is).
-_MAX_PRODUCT_FLOP = 8.0e7
-# The same where the number of rows is not known before the call.
-_MAX_PRODUCT_WEIGHT = 1 << 17
-# A larger weight comes from memory at each call of a network. With more rows than a few oneDNN is quicker
-# then: on an Intel Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve weights in turns, a script of
-# its own).
-_MAX_WEIGHT_IN_CACHE = 5 << 18
-_FEW_ROWS = 2
-
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
 
@@ -53,7 +44,10 @@ EPILOGUES = (
 
 
 # Where their number stands among the numbers of `convolve`.
-_GROUPS, _TILE = 11, 12
+_GROUPS, _METHOD = 11, 12
+
+SUMS, SPLIT, TILES = 0, 1, (2, 4)
+"""Methods: `Method` in csrc/kernels/convolution.h."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +70,9 @@ class Window:
     dilation: Sequence[int]
     behind: Sequence[int] | None = None
 
-    def of_convolution(self, groups: int, epilogue: Epilogue, winograd_tile: int = 0) -> tuple[float, ...]:
-        """The numbers for `convolve`; `winograd_tile` as for `pack`."""
-        return (*self._numbers(), groups, winograd_tile, *numbers_of(epilogue))
+    def of_convolution(self, groups: int, epilogue: Epilogue, method: int = SUMS) -> tuple[float, ...]:
+        """The numbers for `convolve`; `method` as for `pack`."""
+        return (*self._numbers(), groups, method, *numbers_of(epilogue))
 
     def of_pool(self, kind: str, is_ceiled: bool = False) -> tuple[int, ...]:
         """The numbers for `pool`.
@@ -106,22 +100,20 @@ def kernels() -> _C.ImageKernels | None:
         return None
 
 
-def pack(
-    weight: torch.Tensor, bias: torch.Tensor | None, groups: int, winograd_tile: int = 0
-) -> torch.Tensor:
+def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int, method: int = SUMS) -> torch.Tensor:
     """Bias and weight as the kernels read them.
 
     Args:
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
         groups: of channels, such as `_C.kernel_takes_groups` takes.
-        winograd_tile: outputs along the sides of the tiles in which it is computed, 2 or 4; 0: none.
+        method: how it is computed: SUMS; SPLIT, in the matrix unit; or of TILES, outputs along their sides.
     """
     ours = _present()
     weight = _plain(weight).contiguous()
     bias = None if bias is None else _plain(bias).contiguous()
     outputs, inputs, *window = weight.shape  # the product of nothing is one
-    sizes = (outputs, inputs * groups, math.prod(window), groups, winograd_tile)
+    sizes = (outputs, inputs * groups, math.prod(window), groups, method)
     packed = torch.empty(ours.packed_size(*sizes), dtype=torch.float32, device="cpu")
     ours.pack(weight, bias, *sizes, packed)
     return packed
@@ -180,7 +172,7 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
     Args:
         x: [..., in].
         packed: what `pack` gave.
-        numbers: out features, and `numbers_of` the activation.
+        numbers: what `numbers_of_product` gives.
     """
     ours = _present()
     result = _run(ours.linear, _resolved(x), packed, numbers)
@@ -320,17 +312,6 @@ def needs_channels_last(call: fx.Node) -> bool:
     return numbers[_GROUPS] > 1 or not isinstance(channels, int) or channels >= _C.FEW_KERNEL_CHANNELS
 
 
-def takes_product(rows: int | None, in_features: int, out_features: int) -> bool:
-    """Whether a product of float32 is computed quicker than by oneDNN or ATen; rows: None if not known."""
-    if in_features > _C.MOST_KERNEL_CHANNELS:
-        return False
-    if rows is None:
-        return in_features * out_features < _MAX_PRODUCT_WEIGHT
-    if rows > _FEW_ROWS and in_features * out_features > _MAX_WEIGHT_IN_CACHE:
-        return False
-    return 2.0 * rows * in_features * out_features < _MAX_PRODUCT_FLOP
-
-
 def with_epilogue(value: fx.Node) -> tuple[fx.Node, Epilogue]:
     """`fused_activation`, without what the kernels do not have. Ours agree with ATen for every operand."""
     last, epilogue = fused_activation(value, is_finite=True)
@@ -355,14 +336,20 @@ def numbers_of(epilogue: Epilogue) -> tuple[int, float, float]:
     return (EPILOGUES.index(_name_of(epilogue)), low, high)
 
 
+def numbers_of_product(out_features: int, epilogue: Epilogue, method: int = SUMS) -> tuple[float, ...]:
+    """The numbers for `linear`; `method` as for `pack`."""
+    return (out_features, method, *numbers_of(epilogue))
+
+
 def activation_of(numbers: Any) -> str:
     """The activation in the numbers of `convolve` or `linear`, by its name in `EPILOGUES`."""
     return EPILOGUES[numbers[-3]]
 
 
-def has_tiles(numbers: Any) -> bool:
-    """Whether such numbers of `convolve` are of one that is computed by Winograd's tiles."""
-    return bool(numbers[_TILE])
+def method_of(call: fx.Node) -> int:
+    """How a call of `convolve` or `linear` is computed."""
+    numbers: Any = call.args[2 if call.target is linear else 3]
+    return int(numbers[1 if call.target is linear else _METHOD])
 
 
 def window_of(site: Site) -> tuple[fx.Node, Window]:
@@ -378,17 +365,17 @@ def packed_weight(
     weight: fx.Node,
     bias: fx.Node | None,
     groups: int,
-    winograd_tile: int,
+    method: int,
     made: dict[Any, fx.Node],
 ) -> fx.Node:
     """The call of `pack` for a weight and a bias, made once, as soon as both are there.
 
     Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak of.
     """
-    key = (pack, weight, bias, groups, winograd_tile)
+    key = (pack, weight, bias, groups, method)
     if key not in made:
         last = weight if bias is None else max(weight, bias)  # nodes are ordered as they stand in the graph
-        made[key] = insert_after(graph, last, pack, (weight, bias, groups, winograd_tile))
+        made[key] = insert_after(graph, last, pack, (weight, bias, groups, method))
         made[key].meta["val"] = weight.meta["val"]
         if ORIGIN in weight.meta:
             made[key].meta[ORIGIN] = weight.meta[ORIGIN]

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
-from torchrlopt.executors.eager.kernels.epilogues import added_value, fused_activation
+from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
@@ -27,6 +28,16 @@ from torchrlopt.executors.lowering.fx_values import (
 )
 
 aten = torch.ops.aten
+# Beyond this oneDNN's linear is as quick (`python -m baselines.cpu_kernels`: 128 x 768 x 768 is).
+_MAX_PRODUCT_FLOP = 8.0e7
+# The same where the number of rows is not known before the call.
+_MAX_PRODUCT_WEIGHT = 1 << 17
+# A larger weight comes from memory at each call of a network. With more rows than a few oneDNN is quicker
+# then: on an Intel Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve weights in turns, a script of
+# its own).
+_MAX_WEIGHT_IN_CACHE = 5 << 18
+_FEW_ROWS = 2
+
 _RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 _TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
 
@@ -52,7 +63,7 @@ class Site:
 
 
 def select_linears(
-    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node]
+    graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node], is_real: bool
 ) -> list[fx.Node]:
     """Replace what pays by packed calls, in place.
 
@@ -60,6 +71,7 @@ def select_linears(
         graph: an ATen graph with `meta["val"]`.
         static: the nodes that are the same at every call.
         finite: the nodes whose values may be taken for finite.
+        is_real: whether rounding may differ, so that the matrix unit may be used.
 
     Returns:
         The packed calls; each result is contiguous, as the original's was.
@@ -67,10 +79,15 @@ def select_linears(
     packed: dict[Any, fx.Node] = {}
 
     def rewrite(site: Site) -> fx.Node:
+        method = _method(site, static, is_real)
+        if method is not None:
+            return _rewrite_to_indirect(graph, site, static, packed, method)
         return _rewrite(graph, site, static, packed, finite)
 
     def pays(site: Site) -> bool:
-        return _is_ours(site, static) or (packing.can_pack(tensor_of(site.first)) and _pays(site))
+        return _method(site, static, is_real) is not None or (
+            packing.can_pack(tensor_of(site.first)) and _pays(site)
+        )
 
     return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
 
@@ -172,11 +189,34 @@ def _pays(site: Site) -> bool:
     return packing.packed_linear_pays(*_sizes(site), site.first.meta["val"].dtype)
 
 
-def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
-    """Whether a kernel of our own computes the product quicker."""
+def _method(site: Site, static: Collection[fx.Node], is_real: bool) -> int | None:
+    """How a kernel of our own computes the product; None where none is quicker than oneDNN and ATen."""
     if site.bias is not None and site.bias not in static:
+        return None
+    if not indirect.are_for(tensor_of(site.first)):
+        return None
+    sizes = _sizes(site)
+    method = _quickest(*sizes) if is_real else indirect.SUMS
+    return method if method != indirect.SUMS or _is_quick_by_sums(*sizes) else None
+
+
+def _quickest(rows: int | None, in_features: int, out_features: int) -> int:
+    """How a product takes the least time: SUMS or SPLIT; rows: None if not known."""
+    if rows is None or max(in_features, out_features) > _C.MOST_KERNEL_CHANNELS:
+        return indirect.SUMS
+    numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
+    return _C.kernel_method(1, in_features, 1, rows, numbers)
+
+
+def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> bool:
+    """Whether a product of float32 is computed quicker than by oneDNN or ATen; rows: None if not known."""
+    if in_features > _C.MOST_KERNEL_CHANNELS:
         return False
-    return indirect.are_for(tensor_of(site.first)) and indirect.takes_product(*_sizes(site))
+    if rows is None:
+        return in_features * out_features < _MAX_PRODUCT_WEIGHT
+    if rows > _FEW_ROWS and in_features * out_features > _MAX_WEIGHT_IN_CACHE:
+        return False
+    return 2.0 * rows * in_features * out_features < _MAX_PRODUCT_FLOP
 
 
 def _rewrite(
@@ -187,8 +227,6 @@ def _rewrite(
     finite: Collection[fx.Node],
 ) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
-    if _is_ours(site, static):
-        return _rewrite_to_indirect(graph, site, static, packed)
     weight = _packed_weight(graph, site, static, packed)
     result, bias = joined(graph, site)
     last, epilogue = fused_activation(result, result in finite)
@@ -197,16 +235,16 @@ def _rewrite(
 
 
 def _rewrite_to_indirect(
-    graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+    graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node], method: int
 ) -> fx.Node:
     """The same with a kernel of our own; what is added behind it stays a call if it varies."""
     result, bias = joined(graph, site)
     if bias is not None and bias not in static:
         result, bias = site.results[0], site.bias
     rows = rows_of(graph, site, static, packed)
-    weight = indirect.packed_weight(graph, rows, bias, 1, 0, packed)
+    weight = indirect.packed_weight(graph, rows, bias, 1, method, packed)
     last, epilogue = indirect.with_epilogue(result)
-    numbers = (_sizes(site)[2], *indirect.numbers_of(epilogue))
+    numbers = indirect.numbers_of_product(_sizes(site)[2], epilogue, method)
     return replace(graph, site.first, last, indirect.linear, (site.x, weight, numbers))
 
 

@@ -1,0 +1,134 @@
+#include "kernels/split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace rlopt::kernels {
+
+namespace {
+
+/// Multiplications of sums that take as long as one of the unit, as splitting a number, as writing a result,
+/// and as reading one number of a weight from memory. From times of one thread of an Intel Xeon, such as
+/// `python -m baselines.cpu_kernels --split --threads 1` takes. The first is 0.5 there, and 1.2 where the
+/// other thread of the core is busy with something else.
+constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 12, kRead = 24;
+
+/// Rows of blocks in a part of a thread's share, and columns: few where what they read is split once.
+constexpr int64_t kRowsOfPart = 2, kColumnsOfPart = 12, kFewColumnsOfPart = 3;
+
+constexpr int64_t kPairs = kSplitStep / 2;
+
+uint32_t bits_of(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+float number_of(uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+/// The bits of a number in bfloat16, to the nearest; of the largest ones towards zero, so that the rest is
+/// finite.
+uint32_t rounded(float value) {
+  const uint32_t bits = bits_of(value);
+  const float nearest = number_of((bits + 0x8000U) & 0xffff0000U);
+  return std::isfinite(nearest) ? bits_of(nearest) >> 16 : bits >> 16;
+}
+
+/// One output's weights for some steps.
+class SplitRow {
+ public:
+  /// Whether the unit multiplies it with full precision.
+  bool is_even() const { return most_ == 0.0F || (most_ >= kSmallestSplit && most_ <= kLargestSplit); }
+
+  /// Splits up to kSplitStep numbers into words: [part, pair].
+  void split(const float* from, int64_t stride, int64_t count, uint32_t (&words)[kSplitParts][kPairs]) {
+    for (auto& part : words) std::fill_n(part, kPairs, 0U);
+    for (int64_t i = 0; i < count; ++i) {
+      float rest = from[i * stride];
+      // The comparison is false for NaN, which is_even then refuses.
+      if (!(std::abs(rest) <= most_)) most_ = std::isfinite(rest) ? std::abs(rest) : HUGE_VALF;
+      const int shift = i < kPairs ? 0 : 16;
+      if (!std::isfinite(rest)) {  // all of it in one part, whose first bits say what it is
+        const uint32_t bits = std::isnan(rest) ? 0x7fc0U : bits_of(rest) >> 16;
+        words[0][i % kPairs] |= bits << shift;
+        continue;
+      }
+      for (auto& part : words) {
+        const uint32_t bits = rounded(rest);
+        part[i % kPairs] |= bits << shift;
+        rest -= number_of(bits << 16);
+      }
+    }
+  }
+
+ private:
+  float most_ = 0;
+};
+
+}  // namespace
+
+bool can_be_split(int64_t groups, int64_t channels) {
+  return has_matrix_unit() && groups == 1 && channels >= kFewChannels;
+}
+
+int64_t split_size(int64_t out_channels, int64_t in_channels, int64_t num_taps) {
+  const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
+                steps = num_taps * ((in_channels + kSplitStep - 1) / kSplitStep);
+  return columns * kSplitBlock + kSplitHead + columns * steps * kSplitWords / 2;
+}
+
+void pack_split(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
+                int64_t num_taps, float* packed) {
+  const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
+                steps_of_tap = (in_channels + kSplitStep - 1) / kSplitStep;
+  if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
+  float* const head = packed + columns * kSplitBlock;
+  auto* const words = reinterpret_cast<uint32_t*>(head + kSplitHead);
+  constexpr int64_t kHalf = 16 * kPairs, kPart = 2 * kHalf;  // words of 32 bits
+  for (int64_t out = 0; out < out_channels; ++out) {
+    const float* const row = weight + out * in_channels * num_taps;
+    uint32_t* to = words + out / kSplitBlock * num_taps * steps_of_tap * kSplitParts * kPart +
+                   out % kSplitBlock / 16 * kHalf + out % 16;
+    SplitRow of_row;
+    for (int64_t tap = 0; tap < num_taps; ++tap) {
+      for (int64_t in = 0; in < in_channels; in += kSplitStep, to += kSplitParts * kPart) {
+        uint32_t parts[kSplitParts][kPairs];
+        of_row.split(row + in * num_taps + tap, num_taps, std::min(in_channels - in, kSplitStep), parts);
+        for (int64_t part = 0; part < kSplitParts; ++part)
+          for (int64_t pair = 0; pair < kPairs; ++pair) to[part * kPart + pair * 16] = parts[part][pair];
+      }
+    }
+    if (!of_row.is_even()) head[0] = 1.0F;
+  }
+}
+
+double time_of_split(const Convolution& given) {
+  const SplitGrid grid(given);
+  constexpr int64_t kHalf = kSplitBlock / 2;
+  const auto pixels = static_cast<double>((grid.pixels + kHalf - 1) / kHalf * kHalf);
+  const auto outputs = static_cast<double>(grid.columns * kSplitBlock);
+  const auto terms = static_cast<double>(grid.steps * kSplitStep);
+  return terms * (outputs * (kMultiply * pixels + kRead) + kSplit * pixels) + kWrite * outputs * pixels;
+}
+
+Work split_work(const Convolution& given, int num_threads) {
+  const SplitGrid grid(given);
+  Work work;
+  work.given = given;
+  work.kernel = kernels()->split;
+  share_out(work, time_of_split(given), num_threads);
+  const int64_t columns = grid.is_split_once() ? kFewColumnsOfPart : kColumnsOfPart;
+  const int64_t pieces = grid.shares_rows() ? grid.rows / kRowsOfPart : grid.columns / columns;
+  const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
+  work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
+  work.scratch_of_thread = grid.sums_size() + grid.split_size() + grid.num_blocks() * kSplitBlock + SplitGrid::kSlack;
+  return work;
+}
+
+}  // namespace rlopt::kernels

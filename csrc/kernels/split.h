@@ -1,0 +1,99 @@
+// Dense convolutions and products of float32 in the matrix unit of the processor (Intel's AMX), which
+// multiplies numbers of bfloat16 and sums up in float32.
+//
+// A float32 is the sum of three numbers of bfloat16: 24 bits of a significand are three times 8. Of the nine
+// products of the parts of two numbers the six largest are summed up; the others are less than 2^-25 of the
+// whole, and so less than what float32 rounds (Henry, Tang and Heinecke 2019, arXiv:1904.06376). So the error
+// is that of a sum in float32. A matrix unit does sixteen times the multiplications of the vectors, and this
+// way needs six of them.
+//
+// The unit takes what is smaller than 2^-126 for zero, and parts of a number that is large become infinite. So
+// a row of the left operand whose largest number is out of kSmallest and kLargest is computed as a sum of
+// products of float32, and so is a result that is not finite.
+#pragma once
+
+#include "kernels/job.h"
+
+namespace rlopt::kernels {
+
+/// Rows and columns of a block of results: two tiles of the unit along each side.
+constexpr int64_t kSplitBlock = 32;
+
+/// So many terms of a sum are multiplied by one instruction.
+constexpr int64_t kSplitStep = 32;
+
+/// A float32 has so many parts.
+constexpr int64_t kSplitParts = 3;
+
+/// Words of 16 bits that one step reads of one operand, for one block.
+constexpr int64_t kSplitWords = kSplitParts * kSplitBlock * kSplitStep;
+
+/// Magnitudes of the largest number of a row or of a column, other than zero.
+constexpr float kSmallestSplit = 0x1p-50F, kLargestSplit = 0x1p+120F;
+
+/// A split weight begins behind so many floats, of which the first says that all has to be summed up in
+/// float32: some number is not finite, or out of the bounds.
+constexpr int64_t kSplitHead = 16;
+
+/// How a convolution is cut into blocks.
+struct SplitGrid {
+  /// Rows of blocks that are split at a time, and steps: both operands stay in the second cache meanwhile.
+  static constexpr int64_t kMostBlocks = 8, kFewBlocks = 4, kMostSteps = 36;
+  /// Columns of blocks whose sums are kept from some steps to the next.
+  static constexpr int64_t kMostColumns = 32;
+  /// So many rows of blocks are enough for the threads to share out rows.
+  static constexpr int64_t kManyRows = 16;
+
+  int64_t pixels, rows, columns;     // `rows` and `columns` of blocks
+  int64_t steps_of_tap, steps;
+  int64_t out_channels;
+
+  explicit SplitGrid(const Convolution& given)
+      : pixels(given.images * given.out_height * given.out_width),
+        rows((pixels + kSplitBlock - 1) / kSplitBlock),
+        columns((given.out_channels + kSplitBlock - 1) / kSplitBlock),
+        steps_of_tap((given.channels + kSplitStep - 1) / kSplitStep),
+        steps(given.num_taps() * steps_of_tap),
+        out_channels(given.out_channels) {}
+
+  /// Whether threads share out rows, or else columns: as `shares_pixels`.
+  bool shares_rows() const { return pixels > out_channels && rows >= kManyRows; }
+
+  int64_t num_pieces() const { return (steps + kMostSteps - 1) / kMostSteps; }
+  /// The steps of a piece, as many as of each other.
+  Share piece(int64_t at) const { return share_of(steps, static_cast<int>(at), static_cast<int>(num_pieces())); }
+
+  /// Rows of blocks that are split at a time.
+  int64_t num_blocks() const {
+    const int64_t fitting = kFewBlocks * kMostSteps / steps;
+    return std::min(rows, std::clamp(fitting, kFewBlocks, kMostBlocks));
+  }
+  /// Whether all of the left operand is split at once, so that it is there for all columns.
+  bool is_split_once() const { return rows <= num_blocks() && num_pieces() == 1; }
+
+  /// Floats of scratch: split rows, and sums.
+  int64_t split_size() const { return num_blocks() * std::min(steps, kMostSteps) * kSplitWords / 2; }
+  static constexpr int64_t kSlack = 16;  // up to where a cache line begins
+  int64_t sums_size() const {
+    const int64_t kept = num_pieces() > 1 ? num_blocks() * std::min(columns, kMostColumns) : 1;
+    return kept * kSplitBlock * kSplitBlock;
+  }
+};
+
+/// Whether this machine and a convolution are such that it can be computed so.
+bool can_be_split(int64_t groups, int64_t channels);
+
+/// Floats of a bias and a split weight. It holds nothing else.
+int64_t split_size(int64_t out_channels, int64_t in_channels, int64_t num_taps);
+
+/// Writes bias[out] and weight[out, in, tap]: [block, step, part, half of a block, 16 pairs of terms, 16
+/// outputs]. `packed` is zero.
+void pack_split(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
+                int64_t num_taps, float* packed);
+
+/// How long it takes, in multiplications of sums.
+double time_of_split(const Convolution& given);
+
+Work split_work(const Convolution& given, int num_threads);
+
+}  // namespace rlopt::kernels

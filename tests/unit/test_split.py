@@ -1,0 +1,269 @@
+"""Products and convolutions in the matrix unit: against float64 and sums, whatever numbers and threads."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import torchrlopt
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import check, threads
+from tests.unit.test_indirect import ACTIVATIONS
+from tests.unit.test_winograd import epilogue
+from torchrlopt import _C
+from torchrlopt.executors.eager.inventory import inventory
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+
+pytestmark = pytest.mark.skipif(
+    indirect.kernels() is None or not _C.kernel_has_matrix_unit(), reason="no matrix unit in this processor"
+)
+
+LAST = torch.channels_last
+EPSILON = torch.finfo(torch.float32).eps
+
+
+def linear(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    method: int = indirect.SPLIT,
+    activation: str = "none",
+) -> Tensor:
+    numbers = indirect.numbers_of_product(w.shape[0], epilogue(activation), method)
+    return indirect.linear(x, indirect.pack(w, bias, 1, method), numbers)
+
+
+def bound(x: Tensor, w: Tensor) -> Tensor:
+    """What each product may be off by: some roundings of what its terms add up to without their signs."""
+    return 4 * EPSILON * (x.double().abs() @ w.double().abs().t()) + 1e-37
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_product(seed: int) -> None:
+    draw = random.Random(seed)
+    rows = draw.choice([1, 2, 15, 16, 17, 31, 32, 33, 49, 64, 130, 197, 300, 700])
+    inside = draw.choice([8, 17, 31, 32, 33, 63, 100, 256, 1153, 2500])
+    outside = draw.choice([8, 31, 32, 33, 64, 100, 1100])
+    whole = rand(rows, inside + 5, seed=seed) * 10 ** draw.uniform(-4, 4)
+    x, w = whole[:, 3 : 3 + inside], rand(outside, inside, seed=seed + 1) / math.sqrt(inside)
+    bias = rand(outside) if draw.random() < 0.5 else None
+    expected = F.linear(x.double(), w.double(), None if bias is None else bias.double())
+    with threads(1):
+        alone = linear(x, w, bias)
+    most = bound(x, w) + (0.0 if bias is None else 4 * EPSILON * bias.double().abs())
+    assert bool(((alone - expected).abs() <= most).all())
+    for count in (2, 3, 5):
+        with threads(count):
+            assert torch.equal(linear(x, w, bias), alone)
+    activation = draw.choice(list(ACTIVATIONS))
+    got = linear(x, w, bias, activation=activation)
+    assert (got - ACTIVATIONS[activation](expected)).abs().max() < 2e-5 * max(1.0, expected.abs().max())
+
+
+def test_the_error_is_less_than_that_of_sums() -> None:
+    for rows, inside, outside in ((128, 768, 256), (64, 2048, 128), (200, 64, 64)):
+        x, w = rand(rows, inside), rand(outside, inside)
+        expected = x.double() @ w.double().t()
+        errors = [
+            (linear(x, w, method=each) - expected).abs().mean() for each in (indirect.SUMS, indirect.SPLIT)
+        ]
+        assert errors[1] < errors[0]
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    x, w = rand(150, 200), rand(90, 200)
+    whole = linear(x, w)
+    for first, last in ((0, 1), (3, 20), (31, 64), (100, 150)):
+        assert torch.equal(linear(x[first:last], w), whole[first:last])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_convolution(seed: int) -> None:
+    draw = random.Random(seed)
+    images, channels, outputs = (
+        draw.randint(1, 3),
+        draw.choice([8, 13, 32, 40, 96, 300]),
+        draw.choice([8, 15, 33, 64, 130]),
+    )
+    kernel, stride, dilation, before, behind = (
+        (draw.randint(1, most), draw.randint(1, most)) for most in (3, 2, 2, 2, 2)
+    )
+    size = [draw.randint(7, 21), draw.randint(7, 21)]
+    whole = rand(images, channels + 5, size[0] + 2, size[1] + 3, seed=seed).contiguous(memory_format=LAST)
+    x = whole[:, 2 : 2 + channels, 1 : 1 + size[0], 2 : 2 + size[1]]
+    w, bias = weight(outputs, channels, *kernel), rand(outputs) if draw.random() < 0.7 else None
+    padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
+    wide = None if bias is None else bias.double()
+    expected = F.conv2d(padded, w.double(), wide, stride, 0, dilation)
+    summand = rand(*expected.shape).contiguous(memory_format=LAST) if draw.random() < 0.5 else None
+    activation = draw.choice(list(ACTIVATIONS))
+    expected = ACTIVATIONS[activation](expected if summand is None else expected + summand)
+    given = indirect.Window(outputs, kernel, stride, before, dilation, behind)
+    numbers = given.of_convolution(1, epilogue(activation), indirect.SPLIT)
+    packed = indirect.pack(w, bias, 1, indirect.SPLIT)
+    for count in (1, 2, 3):
+        with threads(count):
+            got = indirect.convolve(x, packed, summand, numbers)
+            assert (got - expected).abs().max() < 4e-6 * max(1.0, expected.abs().max())
+            shape = (images, outputs + 7, *expected.shape[2:])
+            room = torch.full(shape, 5.0).contiguous(memory_format=LAST)
+            indirect.convolve(x, packed, summand, numbers, room, 3)
+            assert torch.equal(room[:, 3 : 3 + outputs], got)
+            assert bool((room[:, :3] == 5.0).all())
+            assert bool((room[:, 3 + outputs :] == 5.0).all())
+
+
+def test_integers_stay_exact() -> None:
+    for bits_of_x, bits_of_w in ((8, 8), (16, 1), (1, 16), (12, 5)):
+        x = torch.randint(-(2**bits_of_x), 2**bits_of_x + 1, (70, 60)).float()
+        w = torch.randint(-(2**bits_of_w), 2**bits_of_w + 1, (40, 60)).float()
+        assert torch.equal(linear(x, w).double(), x.double() @ w.double().t())
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-38, 1e-30, 1e-20, 1e-16, 1e15, 1e30, 1e37])
+def test_sizes_of_rows_and_columns(scale: float) -> None:
+    """The unit takes tiny parts for zero; what is large must not become infinite by being split."""
+    x, w = rand(50, 40), rand(35, 40)
+    rows, columns = x.clone(), w.clone()
+    rows[7] *= scale
+    columns[11] *= scale
+    for left, right in ((rows, w), (x, columns), (x * scale, w), (x, w * scale)):
+        expected = left.double() @ right.double().t()
+        got = linear(left, right).double()
+        is_finite = expected.abs() < 1e38
+        # Denormal numbers have fewer digits.
+        assert bool(((got - expected).abs() <= bound(left, right) + 1e-43)[is_finite].all())
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3.4e38, -3.4028234e38])
+def test_what_is_not_finite_spoils_nothing_else(value: float) -> None:
+    x, w, bias = rand(70, 40), rand(45, 40), rand(45)
+    alone = linear(x, w, bias)
+    left = x.clone()
+    left[33, 5] = value
+    expected = F.linear(left, w, bias)
+    got = linear(left, w, bias)
+    others = [row for row in range(70) if row != 33]
+    assert (got[others] - alone[others]).abs().max() < 1e-5
+    torch.testing.assert_close(got[33], expected[33], equal_nan=True)
+    right = w.clone()
+    right[40, 3] = value
+    got = linear(x, right, bias)
+    torch.testing.assert_close(got, F.linear(x, right, bias), equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_any_nan_is_seen() -> None:
+    """Also one whose bits would become zero when they are rounded."""
+    for bits in (0x7FFFFFFF, -1, 0x7F800001, 0x7FC00000):
+        nan = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
+        assert bool(nan.isnan())
+        x, w = torch.zeros(40, 32), torch.zeros(32, 32)
+        x[3, 7] = nan[0]
+        assert bool(linear(x, torch.ones(32, 32))[3].isnan().all())
+        assert not bool(linear(x, torch.ones(32, 32))[4:].isnan().any())
+        w[5, 9] = nan[0]
+        assert bool(linear(torch.ones(40, 32), w)[:, 5].isnan().all())
+
+
+def test_a_sum_that_overflows_is_infinite() -> None:
+    x, w = torch.full((40, 64), 1e20), torch.full((32, 64), 1e20)
+    assert bool((linear(x, w) == math.inf).all())
+    x[:, 32:] *= -1
+    assert torch.equal(linear(x, w).isnan(), linear(x, w, method=indirect.SUMS).isnan())
+
+
+def test_zeros_give_zeros() -> None:
+    x = rand(64, 100)
+    x[10:20] = 0.0
+    assert bool((linear(x, rand(50, 100))[10:20] == 0.0).all())
+
+
+def test_onednn_finds_the_unit_as_it_left_it() -> None:
+    """Both set the unit's registers, for the same threads."""
+    a, b = rand(64, 96).bfloat16(), rand(80, 96).bfloat16()
+    x, w = rand(64, 96), rand(80, 96)
+    expected, ours = F.linear(a, b), linear(x, w)
+    for _ in range(10):
+        assert torch.equal(linear(x, w), ours)
+        assert torch.equal(F.linear(a, b), expected)
+
+
+@pytest.mark.parametrize("limit", ["avx512", "avx2", "none"])
+def test_the_unit_can_be_turned_off(limit: str) -> None:
+    code = "from torchrlopt import _C; print(_C.kernel_has_matrix_unit())"
+    given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": limit}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=given, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_method_must_be_one() -> None:
+    ours = indirect.kernels()
+    assert ours is not None
+    with pytest.raises(ValueError, match="no such matrix unit"):
+        ours.packed_size(64, 64, 1, 2, indirect.SPLIT)
+    with pytest.raises(ValueError, match="no such method"):
+        ours.packed_size(64, 64, 1, 1, 5)
+    with pytest.raises(ValueError, match="no such product"):
+        ours.linear(rand(9, 16), rand(1), indirect.numbers_of_product(8, Epilogue(), 2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "inside", "outside", "is_split"),
+    [(128, 768, 768, True), (1, 768, 768, False), (8, 768, 3072, False), (64, 16, 16, False)],
+)
+def test_it_is_chosen_where_it_pays(rows: int, inside: int, outside: int, is_split: bool) -> None:
+    given = [rand(rows, inside), rand(outside, inside) / inside**0.5]
+    prepared = check(lambda x, w: F.gelu(F.linear(x, w)), given, static=[1], is_real=True)
+    assert ("linear in the matrix unit + gelu" in inventory(prepared.split.main.graph).packed) == is_split
+    exact = check(lambda x, w: F.gelu(F.linear(x, w)), given, static=[1])
+    assert not any("unit" in name for name in inventory(exact.split.main.graph).packed)
+
+
+def block(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    y = F.relu(F.conv2d(x, a))
+    return F.relu(F.conv2d(y, b, stride=2, padding=1)) + F.conv2d(F.max_pool2d(y, 3, 2, 1), c)
+
+
+def test_a_sequence_in_turns_gives_the_same_bits() -> None:
+    weights = [weight(256, 128, 1, 1), weight(256, 256, 3, 3), weight(256, 256, 1, 1)]
+    x = rand(2, 128, 28, 28)
+    prepared = check(block, [x, *weights], static=[1, 2, 3], is_real=True)
+    assert sum("unit" in name for name in inventory(prepared.split.main.graph).packed) > 0
+    assert prepared.gathered is not None
+    results = []
+    for count in (1, 2, 3, 7):
+        with threads(count):
+            results += [prepared.run(x, *weights)[0] for _ in range(5)]
+    assert all(torch.equal(each, results[0]) for each in results)
+
+
+def test_through_the_product_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    own = indirect.pack
+
+    def pack(w: Tensor, bias: Tensor | None, groups: int, method: int = 0) -> Tensor:
+        asked.append(method)
+        return own(w, bias, groups, method)
+
+    pack.is_pure = True
+    monkeypatch.setattr(indirect, "pack", pack)
+    torch.manual_seed(0)
+    x = torch.randn(4, 32, 256)
+    for numerics in ("real", "strict"):
+        asked.clear()
+        model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)).eval()
+        fast = torchrlopt.optimise(model, x, executor="eager", numerics=numerics, measure=False, cache=False)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
+            assert (indirect.SPLIT in asked) == (numerics == "real")
+            model[0].weight.mul_(2)  # what has changed is split anew
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
