@@ -81,7 +81,8 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
   const LinearNumbers numbers(items);
-  const std::optional<kernels::Call> call = kernels::linear_of(in->shape, numbers.outputs, numbers.method, numbers.epilogue);
+  const std::optional<kernels::Call> call =
+      kernels::linear_of(in->shape, numbers.outputs, numbers.method, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given)};
   py::object result = tensors.make(call->result, operands.out);
@@ -119,11 +120,11 @@ void bind_kernels(py::module_& m) {
         "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
   m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
         py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
-  m.def(
-      "kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
-      py::arg("width"), py::arg("numbers"),
-      "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a matrix "
-      "unit, 2 and 4 by tiles with so many outputs along their sides.");
+  m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
+        py::arg("width"), py::arg("numbers"),
+        "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
+        "matrix "
+        "unit, 2 and 4 by tiles with so many outputs along their sides.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
@@ -149,8 +150,8 @@ void bind_kernels(py::module_& m) {
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
-             int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
-             int64_t method, const py::object& packed) {
+             int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups, int64_t method,
+             const py::object& packed) {
             const kernels::WeightLayout layout{out_channels, in_channels, num_taps, groups,
                                                kernels::method_of(method)};
             const size_t size = kernels::packed_size(layout);

@@ -85,7 +85,9 @@ struct LinearNumbers {
   kernels::Epilogue epilogue;
 
   explicit LinearNumbers(const Numbers& given)
-      : outputs(given.integer(0)), method(kernels::method_of(given.integer(1))), epilogue(given.epilogue(2)) {}
+      : outputs(given.integer(0)),
+        method(kernels::method_of(given.integer(1))),
+        epilogue(given.epilogue(2)) {}
   explicit LinearNumbers(const py::tuple& items) : LinearNumbers(Numbers(items, 5)) {}
 };
 

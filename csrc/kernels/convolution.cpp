@@ -229,8 +229,9 @@ void run_share(const Work& work, const Operands& operands, int thread, int count
   const int parts = count > 1 ? work.parts_of_thread : 1;
   float* const scratch = operands.scratch + thread * work.scratch_of_thread;
   bool is_prepared = false;
-  const Job job{&work.given,    operands.in, operands.packed, operands.other, operands.out,        zeros,
-                work.pool,      work.pointwise, scratch,      work.tiles_of_block, parts, &is_prepared};
+  const Job job{&work.given, operands.in, operands.packed, operands.other, operands.out,
+                zeros,       work.pool,   work.pointwise,  scratch,        work.tiles_of_block,
+                parts,       &is_prepared};
   if (parts == 1) return work.kernel(job, thread, count);
   for (int i = 0; i < count; ++i) {
     const int owner = (thread + i) % count;

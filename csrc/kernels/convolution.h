@@ -4,8 +4,8 @@
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also be computed
 // by Winograd's tiles, see winograd.h, and all dense ones in a matrix unit, see split.h. Weights are packed
-// once, in panels as wide as some vector registers. Bias, a summand and an activation are applied before a result is written. A
-// product is a convolution of pixels.
+// once, in panels as wide as some vector registers. Bias, a summand and an activation are applied before a
+// result is written. A product is a convolution of pixels.
 //
 // Beyond the border of an image there are zeros, which are multiplied as others are or left out: with an
 // infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.

@@ -16,9 +16,9 @@ struct Job {
   const float* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
-  float* scratch = nullptr;    // of this thread, where there are few channels, or Winograd's tiles
-  int64_t tiles_of_block = 0;  // as in Work
-  int parts_of_thread = 1;     // the kernel is called for so many parts of each thread's share, one by one
+  float* scratch = nullptr;     // of this thread, where there are few channels, or Winograd's tiles
+  int64_t tiles_of_block = 0;   // as in Work
+  int parts_of_thread = 1;      // the kernel is called for so many parts of each thread's share, one by one
   bool* is_prepared = nullptr;  // whether scratch holds what an earlier part of this call has left for it
 };
 

@@ -192,8 +192,8 @@ class Scheduler {
         slice(given, result(instruction));
         return true;
       case Operation::kConvolve:
-        call = convolution_of(shape(given.in), other, given.window, given.groups, given.method,
-                              given.epilogue);
+        call =
+            convolution_of(shape(given.in), other, given.window, given.groups, given.method, given.epilogue);
         if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kLinear:

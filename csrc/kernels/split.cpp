@@ -13,10 +13,10 @@ namespace {
 /// and as reading one number of a weight from memory. From times of one thread of an Intel Xeon, such as
 /// `python -m baselines.cpu_kernels --split --threads 1` takes. The first is 0.5 there, and 1.2 where the
 /// other thread of the core is busy with something else.
-constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 12, kRead = 24;
+constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 30, kRead = 24;
 
 /// Rows of blocks in a part of a thread's share, and columns: few where what they read is split once.
-constexpr int64_t kRowsOfPart = 2, kColumnsOfPart = 12, kFewColumnsOfPart = 3;
+constexpr int64_t kRowsOfPart = 2, kColumnsOfPart = 12, kFewColumnsOfPart = 2;
 
 constexpr int64_t kPairs = kSplitStep / 2;
 
@@ -127,7 +127,7 @@ Work split_work(const Convolution& given, int num_threads) {
   const int64_t pieces = grid.shares_rows() ? grid.rows / kRowsOfPart : grid.columns / columns;
   const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
   work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
-  work.scratch_of_thread = grid.sums_size() + grid.split_size() + grid.num_blocks() * kSplitBlock + SplitGrid::kSlack;
+  work.scratch_of_thread = grid.scratch_size();
   return work;
 }
 

@@ -7,8 +7,8 @@
 // is that of a sum in float32. A matrix unit does sixteen times the multiplications of the vectors, and this
 // way needs six of them.
 //
-// The unit takes what is smaller than 2^-126 for zero, and parts of a number that is large become infinite. So
-// a row of the left operand whose largest number is out of kSmallest and kLargest is computed as a sum of
+// The unit takes what is smaller than 2^-126 for zero, and parts of a number that is large become infinite.
+// So a row of the left operand whose largest number is out of kSmallest and kLargest is computed as a sum of
 // products of float32, and so is a result that is not finite.
 #pragma once
 
@@ -37,14 +37,16 @@ constexpr int64_t kSplitHead = 16;
 
 /// How a convolution is cut into blocks.
 struct SplitGrid {
-  /// Rows of blocks that are split at a time, and steps: both operands stay in the second cache meanwhile.
+  /// Rows of blocks and steps that are multiplied at a time: both operands stay in the second cache then.
   static constexpr int64_t kMostBlocks = 8, kFewBlocks = 4, kMostSteps = 36;
   /// Columns of blocks whose sums are kept from some steps to the next.
-  static constexpr int64_t kMostColumns = 32;
+  static constexpr int64_t kMostColumns = 16;
+  /// Rows of blocks times steps that are split for all columns, 4 MB.
+  static constexpr int64_t kMostSplit = 680;
   /// So many rows of blocks are enough for the threads to share out rows.
   static constexpr int64_t kManyRows = 16;
 
-  int64_t pixels, rows, columns;     // `rows` and `columns` of blocks
+  int64_t pixels, rows, columns;  // `rows` and `columns` of blocks
   int64_t steps_of_tap, steps;
   int64_t out_channels;
 
@@ -61,22 +63,33 @@ struct SplitGrid {
 
   int64_t num_pieces() const { return (steps + kMostSteps - 1) / kMostSteps; }
   /// The steps of a piece, as many as of each other.
-  Share piece(int64_t at) const { return share_of(steps, static_cast<int>(at), static_cast<int>(num_pieces())); }
+  Share piece(int64_t at) const {
+    return share_of(steps, static_cast<int>(at), static_cast<int>(num_pieces()));
+  }
 
-  /// Rows of blocks that are split at a time.
+  /// Whether each thread splits all of the left operand once, for all columns.
+  bool is_split_once() const { return !shares_rows() && rows * steps <= kMostSplit; }
+
+  /// Rows of blocks that are multiplied at a time, and columns.
   int64_t num_blocks() const {
     const int64_t fitting = kFewBlocks * kMostSteps / steps;
     return std::min(rows, std::clamp(fitting, kFewBlocks, kMostBlocks));
   }
-  /// Whether all of the left operand is split at once, so that it is there for all columns.
-  bool is_split_once() const { return rows <= num_blocks() && num_pieces() == 1; }
+  int64_t num_columns() const { return num_pieces() > 1 ? std::min(columns, kMostColumns) : columns; }
+
+  /// Rows of blocks that are split at a time.
+  int64_t num_split() const { return is_split_once() ? rows : num_blocks(); }
 
   /// Floats of scratch: split rows, and sums.
-  int64_t split_size() const { return num_blocks() * std::min(steps, kMostSteps) * kSplitWords / 2; }
-  static constexpr int64_t kSlack = 16;  // up to where a cache line begins
+  int64_t split_size() const {
+    return num_split() * (is_split_once() ? steps : std::min(steps, kMostSteps)) * kSplitWords / 2;
+  }
   int64_t sums_size() const {
-    const int64_t kept = num_pieces() > 1 ? num_blocks() * std::min(columns, kMostColumns) : 1;
-    return kept * kSplitBlock * kSplitBlock;
+    return (num_pieces() > 1 ? num_blocks() * num_columns() : 1) * kSplitBlock * kSplitBlock;
+  }
+  int64_t scratch_size() const {
+    constexpr int64_t kSlack = 16;  // up to where a cache line begins
+    return sums_size() + split_size() + num_split() * kSplitBlock + kSlack;
   }
 };
 

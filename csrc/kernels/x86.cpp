@@ -140,20 +140,10 @@ constexpr Kernels kAvx512{"avx512",
                           avx512::pointwise,
                           avx512::shuffle,
                           avx512::is_finite};
-constexpr Kernels kAvx2{"avx2",
-                        avx2::kVector,
-                        avx2::kWidestPanel,
-                        avx2::kMostPixels,
-                        avx2::kUnit,
-                        avx2::dense,
-                        avx2::winograd,
-                        nullptr,
-                        avx2::few_channels,
-                        avx2::depthwise,
-                        avx2::pool,
-                        avx2::pointwise,
-                        avx2::shuffle,
-                        avx2::is_finite};
+constexpr Kernels kAvx2{
+    "avx2",         avx2::kVector,  avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
+    avx2::winograd, nullptr,        avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
+    avx2::shuffle,  avx2::is_finite};
 
 constexpr Kernels with_split(Kernels made) {
   made.split = kSplitConvolution;
