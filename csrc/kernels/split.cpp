@@ -32,44 +32,37 @@ float number_of(uint32_t bits) {
   return value;
 }
 
-/// The bits of a number in bfloat16, to the nearest; of the largest ones towards zero, so that the rest is
-/// finite.
-uint32_t rounded(float value) {
-  const uint32_t bits = bits_of(value);
-  const float nearest = number_of((bits + 0x8000U) & 0xffff0000U);
-  return std::isfinite(nearest) ? bits_of(nearest) >> 16 : bits >> 16;
+/// The power of two that is about the largest of some numbers. One where some are not finite: then there is
+/// no result that is, and all of them are computed as sums.
+float power_of(const float* from, int64_t count) {
+  constexpr int kLeast = -120;
+  float most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(from[i])) return 1.0F;
+    most = std::max(most, std::abs(from[i]));
+  }
+  return most == 0.0F ? 1.0F : std::ldexp(1.0F, std::max(std::ilogb(most), kLeast));
 }
 
-/// One output's weights for some steps.
-class SplitRow {
- public:
-  /// Whether the unit multiplies it with full precision.
-  bool is_even() const { return most_ == 0.0F || (most_ >= kSmallestSplit && most_ <= kLargestSplit); }
-
-  /// Splits up to kSplitStep numbers into words: [part, pair].
-  void split(const float* from, int64_t stride, int64_t count, uint32_t (&words)[kSplitParts][kPairs]) {
-    for (auto& part : words) std::fill_n(part, kPairs, 0U);
-    for (int64_t i = 0; i < count; ++i) {
-      float rest = from[i * stride];
-      // The comparison is false for NaN, which is_even then refuses.
-      if (!(std::abs(rest) <= most_)) most_ = std::isfinite(rest) ? std::abs(rest) : HUGE_VALF;
-      const int shift = i < kPairs ? 0 : 16;
-      if (!std::isfinite(rest)) {  // all of it in one part, whose first bits say what it is
-        const uint32_t bits = std::isnan(rest) ? 0x7fc0U : bits_of(rest) >> 16;
-        words[0][i % kPairs] |= bits << shift;
-        continue;
-      }
-      for (auto& part : words) {
-        const uint32_t bits = rounded(rest);
-        part[i % kPairs] |= bits << shift;
-        rest -= number_of(bits << 16);
-      }
+/// Splits up to kSplitStep numbers over a power of two into words: [part, pair].
+void split_numbers(const float* from, int64_t stride, int64_t count, double power,
+                   uint32_t (&words)[kSplitParts][kPairs]) {
+  for (auto& part : words) std::fill_n(part, kPairs, 0U);
+  for (int64_t i = 0; i < count; ++i) {
+    const int shift = i < kPairs ? 0 : 16;
+    auto rest = static_cast<float>(static_cast<double>(from[i * stride]) / power);
+    if (!std::isfinite(rest)) {  // all of it in one part, whose first bits say what it is
+      words[0][i % kPairs] |= (std::isnan(rest) ? 0x7fc0U : bits_of(rest) >> 16) << shift;
+      continue;
+    }
+    for (auto& part : words) {
+      uint32_t bits = (bits_of(rest) + 0x8000U) >> 16;                        // to the nearest
+      if (!std::isfinite(number_of(bits << 16))) bits = bits_of(rest) >> 16;  // towards zero
+      part[i % kPairs] |= bits << shift;
+      rest -= number_of(bits << 16);
     }
   }
-
- private:
-  float most_ = 0;
-};
+}
 
 }  // namespace
 
@@ -80,7 +73,7 @@ bool can_be_split(int64_t groups, int64_t channels) {
 int64_t split_size(int64_t out_channels, int64_t in_channels, int64_t num_taps) {
   const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
                 steps = num_taps * ((in_channels + kSplitStep - 1) / kSplitStep);
-  return columns * kSplitBlock + kSplitHead + columns * steps * kSplitWords / 2;
+  return columns * (2 * kSplitBlock + steps * kSplitWords / 2);
 }
 
 void pack_split(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
@@ -88,23 +81,23 @@ void pack_split(const float* weight, const float* bias, int64_t out_channels, in
   const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
                 steps_of_tap = (in_channels + kSplitStep - 1) / kSplitStep;
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
-  float* const head = packed + columns * kSplitBlock;
-  auto* const words = reinterpret_cast<uint32_t*>(head + kSplitHead);
+  float* const powers = packed + columns * kSplitBlock;
+  auto* const words = reinterpret_cast<uint32_t*>(powers + columns * kSplitBlock);
   constexpr int64_t kHalf = 16 * kPairs, kPart = 2 * kHalf;  // words of 32 bits
   for (int64_t out = 0; out < out_channels; ++out) {
     const float* const row = weight + out * in_channels * num_taps;
     uint32_t* to = words + out / kSplitBlock * num_taps * steps_of_tap * kSplitParts * kPart +
                    out % kSplitBlock / 16 * kHalf + out % 16;
-    SplitRow of_row;
+    powers[out] = power_of(row, in_channels * num_taps);
     for (int64_t tap = 0; tap < num_taps; ++tap) {
       for (int64_t in = 0; in < in_channels; in += kSplitStep, to += kSplitParts * kPart) {
         uint32_t parts[kSplitParts][kPairs];
-        of_row.split(row + in * num_taps + tap, num_taps, std::min(in_channels - in, kSplitStep), parts);
+        split_numbers(row + in * num_taps + tap, num_taps, std::min(in_channels - in, kSplitStep),
+                      static_cast<double>(powers[out]), parts);
         for (int64_t part = 0; part < kSplitParts; ++part)
           for (int64_t pair = 0; pair < kPairs; ++pair) to[part * kPart + pair * 16] = parts[part][pair];
       }
     }
-    if (!of_row.is_even()) head[0] = 1.0F;
   }
 }
 

@@ -7,9 +7,10 @@
 // is that of a sum in float32. A matrix unit does sixteen times the multiplications of the vectors, and this
 // way needs six of them.
 //
-// The unit takes what is smaller than 2^-126 for zero, and parts of a number that is large become infinite.
-// So a row of the left operand whose largest number is out of kSmallest and kLargest is computed as a sum of
-// products of float32, and so is a result that is not finite.
+// The unit takes what is smaller than 2^-126 for zero. So each output's weights are multiplied by a power of
+// two, such that the largest is about one, and a row of the left operand whose largest number is too small,
+// or so large that its parts may become infinite, is computed as a sum of products of float32; as is a result
+// that is not finite.
 #pragma once
 
 #include "kernels/job.h"
@@ -28,12 +29,8 @@ constexpr int64_t kSplitParts = 3;
 /// Words of 16 bits that one step reads of one operand, for one block.
 constexpr int64_t kSplitWords = kSplitParts * kSplitBlock * kSplitStep;
 
-/// Magnitudes of the largest number of a row or of a column, other than zero.
-constexpr float kSmallestSplit = 0x1p-50F, kLargestSplit = 0x1p+120F;
-
-/// A split weight begins behind so many floats, of which the first says that all has to be summed up in
-/// float32: some number is not finite, or out of the bounds.
-constexpr int64_t kSplitHead = 16;
+/// Bounds for the largest number of a row, if it is not zero.
+constexpr float kSmallestSplit = 0x1p-100F, kLargestSplit = 0x1p+120F;
 
 /// How a convolution is cut into blocks.
 struct SplitGrid {
@@ -96,11 +93,11 @@ struct SplitGrid {
 /// Whether this machine and a convolution are such that it can be computed so.
 bool can_be_split(int64_t groups, int64_t channels);
 
-/// Floats of a bias and a split weight. It holds nothing else.
+/// Floats of a split weight, with its bias and powers of two.
 int64_t split_size(int64_t out_channels, int64_t in_channels, int64_t num_taps);
 
-/// Writes bias[out] and weight[out, in, tap]: [block, step, part, half of a block, 16 pairs of terms, 16
-/// outputs]. `packed` is zero.
+/// Writes bias[out], power[out], and weight[out, in, tap] over these powers: [column of blocks, step, part,
+/// half of a block, 16 pairs of terms, 16 outputs]. `packed` is zero.
 void pack_split(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
                 int64_t num_taps, float* packed);
 

@@ -62,6 +62,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
 #if RLOPT_HAS_SPLIT
+#include "kernels/unit.inc"
 #include "kernels/split.inc"
 #endif
 // clang-format on
@@ -109,7 +110,8 @@ namespace rlopt::kernels {
 namespace {
 
 #if RLOPT_HAS_SPLIT
-constexpr auto* kSplitConvolution = avx512::split_convolution;
+constexpr auto* kSplitInUnit = avx512::split_in_unit;
+constexpr auto* kSplitInSoftware = avx512::split_in_software;
 
 /// Whether the processor has the unit, and Linux lets this process use it: its registers are large, so that
 /// they have to be asked for.
@@ -122,7 +124,8 @@ bool may_split() {
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #else
-constexpr void (*kSplitConvolution)(const Job&, int, int) = nullptr;
+constexpr void (*kSplitInUnit)(const Job&, int, int) = nullptr;
+constexpr void (*kSplitInSoftware)(const Job&, int, int) = nullptr;
 bool may_split() { return false; }
 #endif
 
@@ -145,11 +148,12 @@ constexpr Kernels kAvx2{
     avx2::winograd, nullptr,        avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
     avx2::shuffle,  avx2::is_finite};
 
-constexpr Kernels with_split(Kernels made) {
-  made.split = kSplitConvolution;
+constexpr Kernels with_split(Kernels made, void (*split)(const Job&, int, int)) {
+  made.split = split;
   return made;
 }
-constexpr Kernels kAmx = with_split(kAvx512);
+constexpr Kernels kAmx = with_split(kAvx512, kSplitInUnit);
+constexpr Kernels kAmxInSoftware = with_split(kAvx512, kSplitInSoftware);
 
 }  // namespace
 
@@ -162,8 +166,9 @@ const Kernels* kernels() {
     const char* const most = std::getenv("TORCHRLOPT_INSTRUCTIONS");  // as ATen has ATEN_CPU_CAPABILITY
     const std::string_view limit = most == nullptr ? "" : most;
     if (limit == "none") return nullptr;
-    if (has_avx512 && limit != "avx2") return limit != "avx512" && may_split() ? &kAmx : &kAvx512;
-    return has_avx2 ? &kAvx2 : nullptr;
+    if (!has_avx512 || limit == "avx2") return has_avx2 ? &kAvx2 : nullptr;
+    if (limit == "amx-in-software") return &kAmxInSoftware;  // for tests
+    return limit != "avx512" && may_split() ? &kAmx : &kAvx512;
   }();
   return chosen;
 }

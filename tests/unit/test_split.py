@@ -144,6 +144,18 @@ def test_sizes_of_rows_and_columns(scale: float) -> None:
         assert bool(((got - expected).abs() <= bound(left, right) + 1e-43)[is_finite].all())
 
 
+def test_an_output_may_be_on_any_scale() -> None:
+    """A channel that has decayed is as exact as the others, and not a case of its own."""
+    x, w = rand(50, 300), rand(40, 300)
+    expected = linear(x, w)
+    for scale in (2.0**-100, 2.0**-60, 2.0**60, 2.0**100):
+        columns = w.clone()
+        columns[11] *= scale
+        got = linear(x, columns)
+        assert torch.equal(got[:, 11], expected[:, 11] * scale)
+        assert torch.equal(got[:, :11], expected[:, :11])
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3.4e38, -3.4028234e38])
 def test_what_is_not_finite_spoils_nothing_else(value: float) -> None:
     x, w, bias = rand(70, 40), rand(45, 40), rand(45)
