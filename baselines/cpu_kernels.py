@@ -15,7 +15,7 @@ from rich.table import Table
 from baselines.shared import csv_files, terminal
 from baselines.shared.arguments import CsvFile
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels import indirect, linear, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 
 CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int]] = {
@@ -52,34 +52,41 @@ PRODUCTS: dict[str, tuple[int, int, int]] = {
 }
 """Rows, features in and out."""
 
-WINOGRAD: dict[str, tuple[int, int, int, int]] = {
-    "32 to 32, 112 x 112": (1, 32, 32, 112),
-    "16 to 64, 55 x 55": (1, 16, 64, 55),
-    "64 to 64, 56 x 56": (1, 64, 64, 56),
-    "64 to 96, 35 x 35": (1, 64, 96, 35),
-    "128 to 128, 28 x 28": (1, 128, 128, 28),
-    "128 to 32, 14 x 14": (1, 128, 32, 14),
-    "256 to 256, 14 x 14": (1, 256, 256, 14),
-    "512 to 512, 7 x 7": (1, 512, 512, 7),
-    "16 images, 64 to 64, 56 x 56": (16, 64, 64, 56),
-    "16 images, 512 to 512, 7 x 7": (16, 512, 512, 7),
+METHOD_CONVOLUTIONS: dict[str, tuple[int, int, int, int, int]] = {
+    "32 to 32, 3 x 3, 112 x 112": (1, 32, 32, 112, 3),
+    "16 to 64, 3 x 3, 55 x 55": (1, 16, 64, 55, 3),
+    "64 to 64, 3 x 3, 56 x 56": (1, 64, 64, 56, 3),
+    "64 to 96, 3 x 3, 35 x 35": (1, 64, 96, 35, 3),
+    "128 to 128, 3 x 3, 28 x 28": (1, 128, 128, 28, 3),
+    "128 to 32, 3 x 3, 14 x 14": (1, 128, 32, 14, 3),
+    "256 to 256, 3 x 3, 14 x 14": (1, 256, 256, 14, 3),
+    "512 to 512, 3 x 3, 7 x 7": (1, 512, 512, 7, 3),
+    "16 images, 64 to 64, 3 x 3, 56 x 56": (16, 64, 64, 56, 3),
+    "16 images, 512 to 512, 3 x 3, 7 x 7": (16, 512, 512, 7, 3),
+    "64 to 256, 1 x 1, 56 x 56": (1, 64, 256, 56, 1),
+    "256 to 1024, 1 x 1, 14 x 14": (1, 256, 1024, 14, 1),
 }
-"""Images, channels in and out, height and width of convolutions of 3 x 3."""
+"""Images, channels in and out, height and width, kernel."""
+
+METHOD_PRODUCTS: dict[str, tuple[int, int, int]] = {
+    "16 x 768 x 768": (16, 768, 768),
+    "64 x 512 x 1536": (64, 512, 1536),
+    "128 x 768 x 768": (128, 768, 768),
+    "128 x 768 x 3072": (128, 768, 3072),
+    "128 x 3072 x 768": (128, 3072, 768),
+    "784 x 256 x 256": (784, 256, 256),
+}
+"""Rows, features in and out."""
+
+METHODS = ("sums", "bf16x3", "tiles_of_2", "tiles_of_4")
+METHOD_NUMBERS = (indirect.SUMS, indirect.BF16X3, *indirect.TILES)
 
 POOLS: dict[str, tuple[int, int]] = {"64, 111 x 111": (64, 111), "256, 27 x 27": (256, 27)}
 """Channels, height and width."""
 
 CSV_COLUMNS = ("what", "threads", "aten_us", "onednn_us", "ours_us")
 
-WINOGRAD_COLUMNS = (
-    "what",
-    "threads",
-    "onednn_us",
-    "sums_us",
-    "tiles_of_2_us",
-    "tiles_of_4_us",
-    "chosen_tile",
-)
+METHOD_COLUMNS = ("what", "threads", "onednn_us", *(f"{each}_us" for each in METHODS), "chosen")
 
 Call = Callable[[], torch.Tensor]
 
@@ -87,8 +94,11 @@ Call = Callable[[], torch.Tensor]
 def main(
     threads: Annotated[int, typer.Option(min=1, help="Of PyTorch.")] = 2,
     calls: Annotated[int, typer.Option(min=1, help="Of each; the least counts.")] = 100,
-    winograd: Annotated[
-        bool, typer.Option("--winograd", help="Convolutions of 3 x 3, by sums and by tiles of both sizes.")
+    methods: Annotated[
+        bool,
+        typer.Option(
+            "--methods", help="By sums, in a matrix unit, and by tiles, and which of them is chosen."
+        ),
     ] = False,
     csv: CsvFile = None,
 ) -> None:
@@ -101,12 +111,12 @@ def main(
     if indirect.kernels() is None:
         raise typer.BadParameter("there are no kernels for this processor")
     torch.set_num_threads(threads)
-    columns = WINOGRAD_COLUMNS if winograd else CSV_COLUMNS
+    columns = METHOD_COLUMNS if methods else CSV_COLUMNS
     rows = []
     with torch.no_grad():
-        for what, ways in winograd_cases() if winograd else cases():
+        for what, ways in method_cases() if methods else cases():
             times = ["" if us is None else f"{us:.1f}" for us in least(ways, calls)]
-            rows.append([what, str(threads), *times, *([str(chosen_tile(what))] if winograd else [])])
+            rows.append([what, str(threads), *times, *([chosen(what)] if methods else [])])
     table = Table(*columns)
     for row in rows:
         table.add_row(*row)
@@ -127,17 +137,37 @@ def cases() -> Iterator[tuple[str, list[Call | None]]]:
         yield f"max pool, {what}", max_pool(channels, size)
 
 
-def winograd_cases() -> Iterator[tuple[str, list[Call | None]]]:
-    """Each by oneDNN's packed form, as sums, and by Winograd's tiles of 2 x 2 and 4 x 4."""
-    for what, (images, inside, outside, size) in WINOGRAD.items():
-        yield what, convolution(inside, outside, size, 3, 1, 1, images, tiles=(0, 2, 4))[1:]
+def method_cases() -> Iterator[tuple[str, list[Call | None]]]:
+    """Each by oneDNN's packed form, and by each of our methods that there is."""
+    for what, (images, inside, outside, size, kernel) in METHOD_CONVOLUTIONS.items():
+        yield what, convolution(inside, outside, size, kernel, 1, 1, images, METHOD_NUMBERS)[1:]
+    for what, (rows, inside, outside) in METHOD_PRODUCTS.items():
+        yield what, product(rows, inside, outside, METHOD_NUMBERS)[1:]
 
 
-def chosen_tile(what: str) -> int:
-    """The tile that the executor takes; 0: sums."""
-    images, inside, outside, size = WINOGRAD[what]
-    numbers = indirect.Window(outside, (3, 3), (1, 1), (1, 1), (1, 1)).of_convolution(1, NONE)
-    return _C.kernel_method(images, inside, size, size, numbers)
+def chosen(what: str) -> str:
+    """What the executor takes."""
+    if what in METHOD_PRODUCTS:
+        method = linear.quickest(*METHOD_PRODUCTS[what])
+        return "onednn" if method is None else METHODS[METHOD_NUMBERS.index(method)]
+    images, inside, outside, size, kernel = METHOD_CONVOLUTIONS[what]
+    numbers = window(outside, kernel, 1).of_convolution(1, NONE)
+    return METHODS[
+        METHOD_NUMBERS.index(_C.kernel_method(images, inside, size, size, numbers, torch.get_num_threads()))
+    ]
+
+
+def has_method(method: int, kernel: int) -> bool:
+    """Whether there is such a method for a window of this size."""
+    if method == indirect.BF16X3:
+        return _C.kernel_has_matrix_unit()
+    return method == indirect.SUMS or kernel == 3
+
+
+def window(outside: int, kernel: int, stride: int) -> indirect.Window:
+    """One that leaves the size of an image as it is, but for the stride."""
+    pad = kernel // 2
+    return indirect.Window(outside, (kernel, kernel), (stride, stride), (pad, pad), (1, 1))
 
 
 def convolution(
@@ -148,51 +178,55 @@ def convolution(
     stride: int,
     groups: int,
     images: int = 1,
-    tiles: Sequence[int] = (0,),
+    methods: Sequence[int] = (indirect.SUMS,),
 ) -> list[Call | None]:
-    """With bias and relu; by our kernel with each of the tiles."""
+    """With bias and relu; by our kernels with each of the methods."""
     x = torch.randn(images, inside, size, size).contiguous(memory_format=torch.channels_last)
     weight = torch.randn(outside, inside // groups, kernel, kernel) / math.sqrt(inside // groups * kernel**2)
     bias, pad = torch.randn(outside), kernel // 2
-    window = ([pad, pad], [stride, stride], [1, 1], groups)
-    theirs = packing.PACK_CONVOLUTION(weight, *window, list(x.shape)) if packing.can_pack(x) else None
-    shape = indirect.Window(outside, (kernel, kernel), (stride, stride), (pad, pad), (1, 1))
+    numbers = ([pad, pad], [stride, stride], [1, 1], groups)
+    theirs = packing.PACK_CONVOLUTION(weight, *numbers, list(x.shape)) if packing.can_pack(x) else None
 
     def onednn() -> torch.Tensor:
-        result: torch.Tensor = packing.CONVOLUTION(x, theirs, bias, *window, "relu", [], "")
+        result: torch.Tensor = packing.CONVOLUTION(x, theirs, bias, *numbers, "relu", [], "")
         return result
 
-    def ours(tile: int) -> Call:
-        packed = indirect.pack(weight, bias, groups, tile)
-        numbers = shape.of_convolution(groups, Epilogue("relu"), tile)
-        return lambda: indirect.convolve(x, packed, None, numbers)
+    def ours(method: int) -> Call:
+        packed = indirect.pack(weight, bias, groups, method)
+        given = window(outside, kernel, stride).of_convolution(groups, Epilogue("relu"), method)
+        return lambda: indirect.convolve(x, packed, None, given)
 
     is_taken = _C.kernel_takes_groups(outside, inside, groups)
     return [
         lambda: F.conv2d(x, weight, bias, stride, pad, 1, groups).relu_(),
         None if theirs is None else onednn,
-        *(ours(tile) if is_taken else None for tile in tiles),
+        *(ours(method) if is_taken and has_method(method, kernel) else None for method in methods),
     ]
 
 
-def product(rows: int, inside: int, outside: int) -> list[Call | None]:
-    """With bias."""
+def product(
+    rows: int, inside: int, outside: int, methods: Sequence[int] = (indirect.SUMS,)
+) -> list[Call | None]:
+    """With bias; by our kernels with each of the methods."""
     x, weight, bias = (
         torch.randn(rows, inside),
         torch.randn(outside, inside) / math.sqrt(inside),
         torch.randn(outside),
     )
     theirs = packing.PACK_LINEAR(weight, rows) if packing.can_pack(x) else None
-    ours = indirect.pack(weight, bias, 1)
 
     def onednn() -> torch.Tensor:
         result: torch.Tensor = packing.LINEAR(x, theirs, bias, "none", [], "")
         return result
 
+    def ours(method: int) -> Call:
+        packed = indirect.pack(weight, bias, 1, method)
+        return lambda: indirect.linear(x, packed, indirect.numbers_of_product(outside, NONE, method))
+
     return [
         lambda: F.linear(x, weight, bias),
         None if theirs is None else onednn,
-        lambda: indirect.linear(x, ours, indirect.numbers_of_product(outside, NONE)),
+        *(ours(method) if has_method(method, 1) else None for method in methods),
     ]
 
 

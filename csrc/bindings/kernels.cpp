@@ -53,12 +53,14 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   return result;
 }
 
-int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items) {
+int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items,
+                int num_threads) {
+  if (num_threads < 1) throw std::invalid_argument("no threads");
   const ConvolutionNumbers numbers(items);
   const std::optional<kernels::Call> call =
       kernels::convolution_of(kernels::channels_last(images, channels, height, width), nullptr,
                               numbers.window, numbers.groups, kernels::Method::kSums, numbers.epilogue);
-  return call ? static_cast<int>(kernels::best_method(call->given)) : 0;
+  return call ? static_cast<int>(kernels::best_method(call->given, num_threads)) : 0;
 }
 
 /// None where the image does not lie as the kernels read it, or is no plain tensor.
@@ -117,14 +119,13 @@ py::object is_finite(const PlainTensors& tensors, const py::object& x) {
 
 void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
-        "\"avx512\" or \"avx2\": what the kernels for convolutions use here; \"\" where there are none.");
+        "\"amx\", \"avx512\" or \"avx2\": the most that the kernels use here; \"\" where there are none.");
   m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
         py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
   m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
-        py::arg("width"), py::arg("numbers"),
+        py::arg("width"), py::arg("numbers"), py::arg("num_threads"),
         "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
-        "matrix "
-        "unit, 2 and 4 by tiles with so many outputs along their sides.");
+        "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;

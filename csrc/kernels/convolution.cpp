@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/bf16x3.h"
 #include "kernels/job.h"
 #include "kernels/openmp.h"
-#include "kernels/split.h"
 #include "kernels/winograd.h"
 
 namespace rlopt::kernels {
@@ -30,7 +30,7 @@ constexpr int64_t kPixelsOfPart = 96;
 
 const char* instructions() { return kernels() == nullptr ? "" : kernels()->name; }
 
-bool has_matrix_unit() { return kernels() != nullptr && kernels()->split != nullptr; }
+bool has_matrix_unit() { return kernels() != nullptr && kernels()->bf16x3 != nullptr; }
 
 bool has_kernels() { return kernels() != nullptr && has_openmp(); }
 
@@ -90,9 +90,9 @@ size_t packed_size(const WeightLayout& layout) {
   if (!takes_groups(outputs, inputs, groups)) throw std::invalid_argument("no such groups of channels");
   if (has_tiles(method) && !(num_taps == 9 && groups == 1 && inputs >= kFewChannels))
     throw std::invalid_argument("no such tiles");
-  if (method == Method::kSplit) {
-    if (!can_be_split(groups, inputs)) throw std::invalid_argument("no such matrix unit");
-    return static_cast<size_t>(split_size(outputs, inputs, num_taps));
+  if (method == Method::kBf16x3) {
+    check_bf16x3(groups, inputs);
+    return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
   }
   if (is_by_lanes(outputs, inputs, groups))
     return static_cast<size_t>(outputs * (1 + num_taps * inputs / groups));
@@ -106,7 +106,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, fl
   const int64_t inputs = in_channels / groups, outputs = out_channels / groups;
   if (is_by_lanes(out_channels, in_channels, groups))
     return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
-  if (method == Method::kSplit) return pack_split(weight, bias, outputs, inputs, num_taps, packed);
+  if (method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
   if (has_tiles(method))
     pack_winograd(weight, outputs, inputs, method, packed + dense_size(outputs, inputs, num_taps));
   for (int64_t group = 0; group < groups; ++group) {
@@ -162,7 +162,7 @@ bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0;
 
 Work convolution_work(const Convolution& given, int num_threads) {
   if (has_tiles(given.method)) return winograd_work(given, num_threads);
-  if (given.method == Method::kSplit) return split_work(of_one_row(given), num_threads);
+  if (given.method == Method::kBf16x3) return bf16x3_work(of_one_row(given), num_threads);
   const Kernels& ours = *(is_by_lanes(given) ? kernels_of(given.out_channels) : kernels());
   const double outputs = outputs_of(given, given.out_channels);
   Work work;
@@ -229,9 +229,9 @@ void run_share(const Work& work, const Operands& operands, int thread, int count
   const int parts = count > 1 ? work.parts_of_thread : 1;
   float* const scratch = operands.scratch + thread * work.scratch_of_thread;
   bool is_prepared = false;
-  const Job job{&work.given, operands.in, operands.packed, operands.other, operands.out,
-                zeros,       work.pool,   work.pointwise,  scratch,        work.tiles_of_block,
-                parts,       &is_prepared};
+  const Job job{&work.given, operands.in,      operands.packed, operands.other, operands.out,
+                zeros,       work.pool,        work.pointwise,  scratch,        work.tiles_of_block,
+                parts,       work.num_threads, &is_prepared};
   if (parts == 1) return work.kernel(job, thread, count);
   for (int i = 0; i < count; ++i) {
     const int owner = (thread + i) % count;
@@ -246,33 +246,30 @@ void run_share(const Work& work, const Operands& operands, int thread, int count
 Method method_of(int64_t number) {
   const auto method = static_cast<Method>(number);
   if (number != static_cast<int>(method) ||
-      !(method == Method::kSums || method == Method::kSplit || has_tiles(method)))
+      !(method == Method::kSums || method == Method::kBf16x3 || has_tiles(method)))
     throw std::invalid_argument("no such method");
   return method;
 }
 
 namespace {
 
-/// Multiplications that take as long as reading one number of a weight from memory.
-constexpr double kRead = 16;
-
 /// A method is taken where it is so much faster than the ones with less memory: processors differ.
 constexpr double kClearly = 0.95;
 
 }  // namespace
 
-Method best_method(const Convolution& given) {
+Method best_method(const Convolution& given, int num_threads) {
   Method best = Method::kSums;
   if (kernels() == nullptr || given.groups != 1) return best;
   const auto pixels = static_cast<double>(given.images * given.out_height * given.out_width);
   double least =
-      (pixels + kRead) * static_cast<double>(given.num_taps() * given.channels * given.out_channels);
+      (pixels + kReadOfWeight) * static_cast<double>(given.num_taps() * given.channels * given.out_channels);
   const auto consider = [&](Method method, double time) {
     if (time >= kClearly * least) return;
     least = time;
     best = method;
   };
-  if (can_be_split(1, given.channels)) consider(Method::kSplit, time_of_split(given));
+  if (takes_bf16x3(1, given.channels)) consider(Method::kBf16x3, time_of_bf16x3(given, num_threads));
   if (can_have_tiles(given))
     for (const Method method : {Method::kTiles2, Method::kTiles4})
       consider(method, time_of_tiles(given, static_cast<int64_t>(method)));

@@ -3,7 +3,7 @@
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also be computed
-// by Winograd's tiles, see winograd.h, and all dense ones in a matrix unit, see split.h. Weights are packed
+// by Winograd's tiles, see winograd.h, and all dense ones in a matrix unit, see bf16x3.h. Weights are packed
 // once, in panels as wide as some vector registers. Bias, a summand and an activation are applied before a
 // result is written. A product is a convolution of pixels.
 //
@@ -36,7 +36,7 @@ constexpr int kNumActivations = 11;
 /// How a dense convolution is computed. Tiles have so many outputs along their sides.
 enum class Method : int {
   kSums = 0,
-  kSplit = 1,  // in a matrix unit, see split.h
+  kBf16x3 = 1,  // in a matrix unit, see bf16x3.h
   kTiles2 = 2,
   kTiles4 = 4,  // Winograd's, see winograd.h
 };
@@ -72,7 +72,8 @@ inline bool is_by_lanes(const Convolution& given) {
   return is_by_lanes(given.out_channels, given.channels, given.groups);
 }
 
-/// Which instructions the kernels use on this machine: "avx512", "avx2", or "" where there are none.
+/// Which instructions the kernels use on this machine: "amx" (and AVX-512), "avx512", "avx2", or "" where
+/// there are none; "amx-in-software" in tests.
 const char* instructions();
 
 /// Whether there are kernels for a matrix unit too.
@@ -105,8 +106,8 @@ inline WeightLayout weight_layout(const Convolution& of) {
 /// that have no kernel, and for what cannot be computed by such a method.
 size_t packed_size(const WeightLayout& layout);
 
-/// The method that takes the least time for a convolution, whatever the one is that it has.
-Method best_method(const Convolution& given);
+/// The method by which a convolution takes so many threads the least time, whatever the one is that it has.
+Method best_method(const Convolution& given, int num_threads);
 
 /// Packs a weight, and bias[out], which may be null.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);

@@ -7,6 +7,9 @@
 
 namespace rlopt::kernels {
 
+/// Multiplications of sums that take as long as reading one float of a weight from memory.
+constexpr double kReadOfWeight = 16;
+
 struct Job {
   const Convolution* given;
   const float* in;
@@ -16,9 +19,10 @@ struct Job {
   const float* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
-  float* scratch = nullptr;     // of this thread, where there are few channels, or Winograd's tiles
+  float* scratch = nullptr;     // of this thread, as much as its Work asks for
   int64_t tiles_of_block = 0;   // as in Work
   int parts_of_thread = 1;      // the kernel is called for so many parts of each thread's share, one by one
+  int num_threads = 1;          // as in Work; a kernel is called with so many times its parts
   bool* is_prepared = nullptr;  // whether scratch holds what an earlier part of this call has left for it
 };
 
@@ -66,7 +70,7 @@ struct Kernels {
   int64_t unit;          // pixels: a whole number of such tiles of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);
-  void (*split)(const Job&, int thread, int num_threads);  // null where there is no matrix unit
+  void (*bf16x3)(const Job&, int thread, int num_threads);  // null where there is no matrix unit
   void (*few_channels)(const Job&, int thread, int num_threads);
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "kernels/split.h"
+#include "kernels/bf16x3.h"
 #include "kernels/winograd.h"
 
 namespace rlopt::kernels {
@@ -160,8 +160,7 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
   given.groups = groups;
   given.method = method;
   if (has_tiles(method) && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
-  if (method == Method::kSplit && !can_be_split(groups, given.channels))
-    throw std::invalid_argument("no such matrix unit");
+  if (method == Method::kBf16x3) check_bf16x3(groups, given.channels);
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
   Call call = with_image(given);
@@ -207,8 +206,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
   given.method = method;
   given.width = given.out_width = rows;
   given.channels = in.sizes[last];
-  if (method == Method::kSplit && !can_be_split(1, given.channels))
-    throw std::invalid_argument("no such matrix unit");
+  if (method == Method::kBf16x3) check_bf16x3(1, given.channels);
   given.pixel_stride = step;
   given.out_channels = given.out_pixel_stride = outputs;
   apply(given, epilogue);

@@ -30,10 +30,10 @@ void combine(const Row& of, const double* x, const double* y, const double* z, i
   for (int64_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(of[0] * x[i] + of[1] * y[i] + of[2] * z[i]);
 }
 
-/// Multiplications that take as long as transforming a number, and as reading one of a weight from memory.
-/// Fitted by hand to times of one thread of an Intel Xeon with AVX-512, such as
-/// `python -m baselines.cpu_kernels --winograd --threads 1` takes; with AVX2 both are less.
-constexpr double kTransform = 14, kRead = 16;
+/// Multiplications that take as long as transforming a number. Fitted by hand to times of one thread of an
+/// Intel Xeon with AVX-512, such as `python -m baselines.cpu_kernels --methods --threads 1` takes; with AVX2
+/// it is less, and so is kReadOfWeight.
+constexpr double kTransform = 14;
 
 /// Parts of a thread's share have so many tiles, or panels: for each part what its tiles see is transformed.
 constexpr int64_t kTilesOfPart = 28, kPanelsOfPart = 2;
@@ -53,7 +53,7 @@ bool can_have_tiles(const Convolution& given) {
 double time_of_tiles(const Convolution& given, int64_t tile) {
   const WinogradGrid grid(given, tile);
   const auto count = static_cast<double>(grid.count());
-  const double products = (count + kRead) * static_cast<double>(given.channels * given.out_channels);
+  const double products = (count + kReadOfWeight) * static_cast<double>(given.channels * given.out_channels);
   const double transforms = kTransform * count * static_cast<double>(given.channels + given.out_channels);
   return static_cast<double>(grid.positions()) * (products + transforms);
 }

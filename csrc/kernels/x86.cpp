@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "kernels/split.h"
+#include "kernels/bf16x3.h"
 #include "kernels/winograd.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -20,9 +20,9 @@
 
 // The first compiler that knows of the matrix unit.
 #if __GNUC__ >= 11 && defined(__linux__)
-#define RLOPT_HAS_SPLIT 1
+#define RLOPT_HAS_AMX 1
 #else
-#define RLOPT_HAS_SPLIT 0
+#define RLOPT_HAS_AMX 0
 #endif
 
 // RLOPT_BY_WIDTH calls a function with the pixels and the vectors of a tile, for panels of so many vectors:
@@ -61,9 +61,9 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
-#if RLOPT_HAS_SPLIT
-#include "kernels/unit.inc"
-#include "kernels/split.inc"
+#if RLOPT_HAS_AMX
+#include "kernels/amx.inc"
+#include "kernels/bf16x3.inc"
 #endif
 // clang-format on
 #undef RLOPT_VECTOR
@@ -109,13 +109,13 @@ namespace rlopt::kernels {
 
 namespace {
 
-#if RLOPT_HAS_SPLIT
-constexpr auto* kSplitInUnit = avx512::split_in_unit;
-constexpr auto* kSplitInSoftware = avx512::split_in_software;
+#if RLOPT_HAS_AMX
+constexpr auto* kBf16x3InUnit = avx512::bf16x3_in_unit;
+constexpr auto* kBf16x3InSoftware = avx512::bf16x3_in_software;
 
 /// Whether the processor has the unit, and Linux lets this process use it: its registers are large, so that
 /// they have to be asked for.
-bool may_split() {
+bool may_use_amx() {
   constexpr unsigned kBfloat16 = 1U << 22, kTiles = 1U << 24;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // NOLINT(google-runtime-int)
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -124,9 +124,9 @@ bool may_split() {
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #else
-constexpr void (*kSplitInUnit)(const Job&, int, int) = nullptr;
-constexpr void (*kSplitInSoftware)(const Job&, int, int) = nullptr;
-bool may_split() { return false; }
+constexpr void (*kBf16x3InUnit)(const Job&, int, int) = nullptr;
+constexpr void (*kBf16x3InSoftware)(const Job&, int, int) = nullptr;
+bool may_use_amx() { return false; }
 #endif
 
 constexpr Kernels kAvx512{"avx512",
@@ -148,12 +148,13 @@ constexpr Kernels kAvx2{
     avx2::winograd, nullptr,        avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
     avx2::shuffle,  avx2::is_finite};
 
-constexpr Kernels with_split(Kernels made, void (*split)(const Job&, int, int)) {
-  made.split = split;
+constexpr Kernels with_bf16x3(Kernels made, const char* name, void (*bf16x3)(const Job&, int, int)) {
+  made.name = name;
+  made.bf16x3 = bf16x3;
   return made;
 }
-constexpr Kernels kAmx = with_split(kAvx512, kSplitInUnit);
-constexpr Kernels kAmxInSoftware = with_split(kAvx512, kSplitInSoftware);
+constexpr Kernels kAmx = with_bf16x3(kAvx512, "amx", kBf16x3InUnit);
+constexpr Kernels kAmxInSoftware = with_bf16x3(kAvx512, "amx-in-software", kBf16x3InSoftware);
 
 }  // namespace
 
@@ -168,7 +169,7 @@ const Kernels* kernels() {
     if (limit == "none") return nullptr;
     if (!has_avx512 || limit == "avx2") return has_avx2 ? &kAvx2 : nullptr;
     if (limit == "amx-in-software") return &kAmxInSoftware;  // for tests
-    return limit != "avx512" && may_split() ? &kAmx : &kAvx512;
+    return limit != "avx512" && may_use_amx() ? &kAmx : &kAvx512;
   }();
   return chosen;
 }

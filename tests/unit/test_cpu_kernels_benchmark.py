@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from baselines import cpu_kernels
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
 
-@pytest.mark.parametrize("cases", [cpu_kernels.cases, cpu_kernels.winograd_cases])
+@pytest.mark.parametrize("cases", [cpu_kernels.cases, cpu_kernels.method_cases])
 def test_all_ways_compute_the_same(cases: Callable[[], Iterator[tuple[str, list[Any]]]]) -> None:
     with torch.no_grad():
         for what, ways in cases():
@@ -37,10 +38,13 @@ def test_the_file_has_a_row_for_each(tmp_path: Path) -> None:
     assert all(float(row["ours_us"]) > 0 for row in rows if row["ours_us"])
 
 
-def test_tiles_beside_sums(tmp_path: Path) -> None:
-    cpu_kernels.main(threads=torch.get_num_threads(), calls=1, winograd=True, csv=tmp_path / "winograd.csv")
-    with (tmp_path / "winograd.csv").open(newline="", encoding="utf-8") as lines:
+def test_methods_beside_each_other(tmp_path: Path) -> None:
+    cpu_kernels.main(threads=torch.get_num_threads(), calls=1, methods=True, csv=tmp_path / "methods.csv")
+    with (tmp_path / "methods.csv").open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    assert [row["what"] for row in rows] == list(cpu_kernels.WINOGRAD)
-    assert all(float(row[f"tiles_of_{tile}_us"]) > 0 for row in rows for tile in (2, 4))
-    assert {row["chosen_tile"] for row in rows} <= {"0", "2", "4"}
+    assert [row["what"] for row in rows] == [*cpu_kernels.METHOD_CONVOLUTIONS, *cpu_kernels.METHOD_PRODUCTS]
+    for row in rows:
+        there = {name for name in cpu_kernels.METHODS if row[f"{name}_us"]} | {"onednn"}
+        assert {"sums", row["chosen"]} <= there
+        assert ("bf16x3" in there) == _C.kernel_has_matrix_unit()
+        assert ("tiles_of_2" in there) == ("3 x 3" in row["what"])

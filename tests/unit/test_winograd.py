@@ -244,10 +244,10 @@ def test_tiles_are_chosen_where_they_pay(
 ) -> None:
     numbers = window(outputs).of_convolution(1, Epilogue())
     # Where there is a matrix unit, it may be quicker.
-    units = {indirect.SPLIT} if _C.kernel_has_matrix_unit() else set()
-    assert _C.kernel_method(images, channels, size, size, numbers) in {tile, *units}
+    units = {indirect.BF16X3} if _C.kernel_has_matrix_unit() else set()
+    assert _C.kernel_method(images, channels, size, size, numbers, 2) in {tile, *units}
     strided = indirect.Window(outputs, (3, 3), (2, 2), (1, 1), (1, 1)).of_convolution(1, Epilogue())
-    assert _C.kernel_method(images, channels, size, size, strided) in {indirect.SUMS, *units}
+    assert _C.kernel_method(images, channels, size, size, strided, 2) in {indirect.SUMS, *units}
 
 
 class Net(nn.Module):

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import torch
 
+from torchrlopt import _C
+
 
 def describe(device: torch.device) -> dict[str, str | int]:
     """Name and speed-relevant properties of `device` and of the process.
@@ -40,6 +42,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
     else:
         found["name"] = cpu_name()
         found["capability"] = torch.backends.cpu.get_cpu_capability()
+        found["kernels"] = _C.kernel_instructions()
         found["cores"] = num_usable_cores()
     return found
 

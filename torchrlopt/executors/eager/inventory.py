@@ -109,9 +109,9 @@ def _packed(node: fx.Node) -> str | None:
 
 def _way(node: fx.Node) -> str:
     method = indirect.method_of(node)
-    return (
-        " in the matrix unit" if method == indirect.SPLIT else " by tiles" if method in indirect.TILES else ""
-    )
+    if method == indirect.BF16X3:
+        return " in the matrix unit"
+    return " by tiles" if method in indirect.TILES else ""
 
 
 def _name(target: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import torch
 from torch import fx
 
 from torchrlopt import _C
@@ -64,7 +65,9 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]
 
 
 def _method(x: fx.Node, numbers: tuple[float, ...]) -> int:
-    """How a convolution is computed quickest. Over the reals all methods give the same.
+    """How a convolution is computed quickest, by as many threads as there are now.
+
+    Over the reals all methods give the same.
 
     Args:
         x: the image; where their number is known in the call only, the method is that of one image.
@@ -74,7 +77,7 @@ def _method(x: fx.Node, numbers: tuple[float, ...]) -> int:
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
         return indirect.SUMS
     images = images if isinstance(images, int) else 1
-    return _C.kernel_method(images, channels, height, width, numbers)
+    return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads())
 
 
 def _pays(site: Site) -> bool:

@@ -46,7 +46,7 @@ EPILOGUES = (
 # Where their number stands among the numbers of `convolve`.
 _GROUPS, _METHOD = 11, 12
 
-SUMS, SPLIT, TILES = 0, 1, (2, 4)
+SUMS, BF16X3, TILES = 0, 1, (2, 4)
 """Methods: `Method` in csrc/kernels/convolution.h."""
 
 
@@ -107,7 +107,7 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int, method: i
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
         groups: of channels, such as `_C.kernel_takes_groups` takes.
-        method: how it is computed: SUMS; SPLIT, in the matrix unit; or of TILES, outputs along their sides.
+        method: how it is computed: SUMS; BF16X3, in the matrix unit; or of TILES, outputs along their sides.
     """
     ours = _present()
     weight = _plain(weight).contiguous()

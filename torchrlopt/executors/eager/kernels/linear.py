@@ -195,21 +195,29 @@ def _method(site: Site, static: Collection[fx.Node], is_real: bool) -> int | Non
         return None
     if not indirect.are_for(tensor_of(site.first)):
         return None
-    sizes = _sizes(site)
-    method = _quickest(*sizes) if is_real else indirect.SUMS
-    return method if method != indirect.SUMS or _is_quick_by_sums(*sizes) else None
+    return quickest(*_sizes(site), is_real)
 
 
-def _quickest(rows: int | None, in_features: int, out_features: int) -> int:
-    """How a product takes the least time: SUMS or SPLIT; rows: None if not known."""
-    if rows is None or max(in_features, out_features) > _C.MOST_KERNEL_CHANNELS:
-        return indirect.SUMS
-    numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
-    return _C.kernel_method(1, in_features, 1, rows, numbers)
+def quickest(rows: int | None, in_features: int, out_features: int, is_real: bool = True) -> int | None:
+    """How a kernel of our own computes a product of float32: SUMS, BF16X3, or None, where oneDNN is quicker.
+
+    Args:
+        rows: None where their number is not known before the call.
+        in_features: terms of a sum.
+        out_features: of the weight.
+        is_real: whether rounding may differ.
+    """
+    # Where there are more outputs, as of a vocabulary, a copy that is half as large again was not measured.
+    may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS
+    if is_real and rows is not None and may_be_split:
+        numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
+        if _C.kernel_method(1, in_features, 1, rows, numbers, torch.get_num_threads()) == indirect.BF16X3:
+            return indirect.BF16X3
+    return indirect.SUMS if _is_quick_by_sums(rows, in_features, out_features) else None
 
 
 def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> bool:
-    """Whether a product of float32 is computed quicker than by oneDNN or ATen; rows: None if not known."""
+    """Whether sums are quicker than oneDNN and ATen."""
     if in_features > _C.MOST_KERNEL_CHANNELS:
         return False
     if rows is None:

@@ -1,8 +1,10 @@
-#include "kernels/split.h"
+#include "kernels/bf16x3.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace rlopt::kernels {
@@ -10,10 +12,10 @@ namespace rlopt::kernels {
 namespace {
 
 /// Multiplications of sums that take as long as one of the unit, as splitting a number, as writing a result,
-/// and as reading one number of a weight from memory. From times of one thread of an Intel Xeon, such as
-/// `python -m baselines.cpu_kernels --split --threads 1` takes. The first is 0.5 there, and 1.2 where the
-/// other thread of the core is busy with something else.
-constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 30, kRead = 24;
+/// and as reading one number of a weight, of 6 bytes, from memory. Fitted by hand to times of one thread of
+/// an Intel Xeon (family 6, model 207), such as `python -m baselines.cpu_kernels --methods --threads 1`
+/// takes. The first is 0.5 there, and 1.2 where the other thread of the core is busy with something else.
+constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 30, kRead = 1.5 * kReadOfWeight;
 
 /// Rows of blocks in a part of a thread's share, and columns: few where what they read is split once.
 constexpr int64_t kRowsOfPart = 2, kColumnsOfPart = 12, kFewColumnsOfPart = 2;
@@ -66,18 +68,25 @@ void split_numbers(const float* from, int64_t stride, int64_t count, double powe
 
 }  // namespace
 
-bool can_be_split(int64_t groups, int64_t channels) {
+bool takes_bf16x3(int64_t groups, int64_t channels) {
   return has_matrix_unit() && groups == 1 && channels >= kFewChannels;
 }
 
-int64_t split_size(int64_t out_channels, int64_t in_channels, int64_t num_taps) {
+void check_bf16x3(int64_t groups, int64_t channels) {
+  if (!has_matrix_unit()) throw std::invalid_argument("this processor has no matrix unit");
+  if (!takes_bf16x3(groups, channels))
+    throw std::invalid_argument("the matrix unit takes one group of at least " +
+                                std::to_string(kFewChannels) + " channels");
+}
+
+int64_t bf16x3_size(int64_t out_channels, int64_t in_channels, int64_t num_taps) {
   const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
                 steps = num_taps * ((in_channels + kSplitStep - 1) / kSplitStep);
   return columns * (2 * kSplitBlock + steps * kSplitWords / 2);
 }
 
-void pack_split(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
-                int64_t num_taps, float* packed) {
+void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
+                 int64_t num_taps, float* packed) {
   const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
                 steps_of_tap = (in_channels + kSplitStep - 1) / kSplitStep;
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
@@ -101,23 +110,35 @@ void pack_split(const float* weight, const float* bias, int64_t out_channels, in
   }
 }
 
-double time_of_split(const Convolution& given) {
-  const SplitGrid grid(given);
+namespace {
+
+/// How often each number of the left operand is split, by all threads together.
+int64_t num_splits(const Bf16x3Grid& grid, int num_threads) {
+  if (grid.shares_rows) return (grid.columns + grid.num_columns() - 1) / grid.num_columns();
+  const auto threads = std::min<int64_t>(num_threads, grid.columns);
+  return grid.is_split_once ? threads : std::max(threads, grid.columns / kColumnsOfPart);
+}
+
+}  // namespace
+
+double time_of_bf16x3(const Convolution& given, int num_threads) {
+  const Bf16x3Grid grid(given, num_threads);
   constexpr int64_t kHalf = kSplitBlock / 2;
   const auto pixels = static_cast<double>((grid.pixels + kHalf - 1) / kHalf * kHalf);
   const auto outputs = static_cast<double>(grid.columns * kSplitBlock);
   const auto terms = static_cast<double>(grid.steps * kSplitStep);
-  return terms * (outputs * (kMultiply * pixels + kRead) + kSplit * pixels) + kWrite * outputs * pixels;
+  const double splits = kSplit * static_cast<double>(num_splits(grid, num_threads));
+  return terms * (outputs * (kMultiply * pixels + kRead) + splits * pixels) + kWrite * outputs * pixels;
 }
 
-Work split_work(const Convolution& given, int num_threads) {
-  const SplitGrid grid(given);
+Work bf16x3_work(const Convolution& given, int num_threads) {
   Work work;
   work.given = given;
-  work.kernel = kernels()->split;
-  share_out(work, time_of_split(given), num_threads);
-  const int64_t columns = grid.is_split_once() ? kFewColumnsOfPart : kColumnsOfPart;
-  const int64_t pieces = grid.shares_rows() ? grid.rows / kRowsOfPart : grid.columns / columns;
+  work.kernel = kernels()->bf16x3;
+  share_out(work, time_of_bf16x3(given, num_threads), num_threads);
+  const Bf16x3Grid grid(given, work.num_threads);
+  const int64_t columns = grid.is_split_once ? kFewColumnsOfPart : kColumnsOfPart;
+  const int64_t pieces = grid.shares_rows ? grid.rows / kRowsOfPart : grid.columns / columns;
   const int64_t most = std::max<int64_t>(pieces / work.num_threads, 1);
   work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
   work.scratch_of_thread = grid.scratch_size();

@@ -1,4 +1,4 @@
-"""The kernels for a matrix unit on a processor that has none: all their tests, with the unit in software."""
+"""`TORCHRLOPT_INSTRUCTIONS`: the kernels for a matrix unit on a processor that has none, and what is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.unit import test_split
+from tests.unit import test_bf16x3
+from torchrlopt import _C
 
 IN_SOFTWARE = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": "amx-in-software"}
 
@@ -23,7 +24,7 @@ def test_all_of_them_in_software() -> None:
         pytest.skip("not with AVX2, nor with a compiler that does not know of the unit")
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(test_split.__file__)],
+        [sys.executable, "-m", "pytest", *options, str(test_bf16x3.__file__)],
         capture_output=True,
         text=True,
         env=IN_SOFTWARE,
@@ -33,3 +34,17 @@ def test_all_of_them_in_software() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout
+
+
+def test_what_was_measured_with_other_kernels_is_not_used() -> None:
+    code = (
+        "import torch; from torchrlopt.machine import device; print(device.fingerprint(torch.device('cpu')))"
+    )
+    found = []
+    for limit in ("", "avx2", "none"):
+        given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": limit}
+        asked = [sys.executable, "-c", code]
+        found.append(subprocess.run(asked, capture_output=True, text=True, env=given, check=True).stdout)
+    assert found[2] not in found[:2]
+    if _C.kernel_instructions() not in ("avx2", ""):
+        assert found[0] != found[1]
