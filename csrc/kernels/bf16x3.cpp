@@ -34,8 +34,8 @@ float number_of(uint32_t bits) {
   return value;
 }
 
-/// The power of two that is about the largest of some numbers. One where some are not finite: then there is
-/// no result that is, and all of them are computed as sums.
+/// The power of two that is about the largest of some numbers, and one at most: what stands beside a number
+/// that is as large as a float can be would be lost. One, too, where some are not finite: no result is, then.
 float power_of(const float* from, int64_t count) {
   constexpr int kLeast = -120;
   float most = 0;
@@ -43,7 +43,7 @@ float power_of(const float* from, int64_t count) {
     if (!std::isfinite(from[i])) return 1.0F;
     most = std::max(most, std::abs(from[i]));
   }
-  return most == 0.0F ? 1.0F : std::ldexp(1.0F, std::max(std::ilogb(most), kLeast));
+  return most == 0.0F ? 1.0F : std::ldexp(1.0F, std::clamp(std::ilogb(most), kLeast, 0));
 }
 
 /// Splits up to kSplitStep numbers over a power of two into words: [part, pair].
@@ -119,6 +119,14 @@ int64_t num_splits(const Bf16x3Grid& grid, int num_threads) {
   return grid.is_split_once ? threads : std::max(threads, grid.columns / kColumnsOfPart);
 }
 
+/// How much longer the threads take than if they shared out all blocks evenly.
+double unevenness(const Bf16x3Grid& grid, int num_threads) {
+  const int64_t blocks = grid.shares_rows ? grid.rows : grid.columns;
+  const auto threads = std::min<int64_t>(num_threads, blocks);
+  const int64_t most = (blocks + threads - 1) / threads;
+  return static_cast<double>(most * threads) / static_cast<double>(blocks);
+}
+
 }  // namespace
 
 double time_of_bf16x3(const Convolution& given, int num_threads) {
@@ -128,7 +136,9 @@ double time_of_bf16x3(const Convolution& given, int num_threads) {
   const auto outputs = static_cast<double>(grid.columns * kSplitBlock);
   const auto terms = static_cast<double>(grid.steps * kSplitStep);
   const double splits = kSplit * static_cast<double>(num_splits(grid, num_threads));
-  return terms * (outputs * (kMultiply * pixels + kRead) + splits * pixels) + kWrite * outputs * pixels;
+  const double time =
+      terms * (outputs * (kMultiply * pixels + kRead) + splits * pixels) + kWrite * outputs * pixels;
+  return time * unevenness(grid, num_threads);
 }
 
 Work bf16x3_work(const Convolution& given, int num_threads) {

@@ -7,10 +7,10 @@
 // scheme is known as bf16x3). So the error is that of a sum in float32. A matrix unit does sixteen times the
 // multiplications of the vectors, and this way needs six of them.
 //
-// The unit takes what is smaller than 2^-126 for zero. So each output's weights are multiplied by a power of
-// two, such that the largest is about one, and a row of the left operand whose largest number is too small or
-// too large is computed as sums of products of float32. So is a row of a block with a result that is not
-// finite: of infinities only the first part means something.
+// The unit takes what is smaller than 2^-126 for zero. So weights of an output that are all smaller than one
+// are multiplied by a power of two, such that the largest is about one, and a row of the left operand whose
+// largest number is too small or too large is computed as sums of products of float32. So is a row of a block
+// with a result that is not finite: of infinities only the first part means something.
 #pragma once
 
 #include "kernels/job.h"
@@ -29,9 +29,10 @@ constexpr int64_t kSplitParts = 3;
 /// Words of 16 bits that one step reads of one operand, for one block of results.
 constexpr int64_t kSplitWords = kSplitParts * kSplitBlock * kSplitStep;
 
-/// Bounds for the largest number of a row, if it is not zero. Above the lower one, what the unit takes for
-/// zero is less than 2^-46 of it. Below the upper one no part is infinite; infinities and NaN are above it,
-/// which must not be split: some NaN would be split into zeros.
+/// Bounds for the largest number of a row, if it is not zero. Above the lower one a product that the unit
+/// takes for zero is less than 2^-46 of that of the row's largest number and the output's largest weight.
+/// Below the upper one no part is infinite; infinities and NaN are above it, which must not be split: some
+/// NaN would be split into zeros.
 constexpr float kSmallestSplit = 0x1p-80F, kLargestSplit = 0x1p+120F;
 
 /// How a convolution is cut into blocks.

@@ -183,6 +183,24 @@ def test_an_output_may_be_on_any_scale() -> None:
         assert torch.equal(got[:, :11], expected[:, :11])
 
 
+@pytest.mark.parametrize("huge", [1e10, -1e30, 1e36, -1e38, torch.finfo(torch.float32).min])
+def test_weights_beside_a_huge_one_are_not_lost(huge: float) -> None:
+    x, w = rand(40, 64), rand(48, 64)
+    w[5, 7] = huge
+    x[:20, 7] = 0.0
+    expected = x.double() @ w.double().t()
+    is_finite = expected.abs() < 3e38
+    assert bool(((linear(x, w) - expected).abs() <= bound(x, w))[is_finite].all())
+    assert bool((linear(x, w)[:20] - expected[:20]).abs().max() < 1e-4)
+
+
+def test_small_products_are_not_lost_where_neither_number_is_small() -> None:
+    x, w = torch.zeros(32, 32), torch.zeros(32, 32)
+    x[:, 0], x[:, 1] = 2.0**-80, 2.0**-110
+    w[:, 1], w[:, 2] = 2.0**80, 2.0**100
+    assert bool((linear(x, w) == 2.0**-30).all())
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3.4e38, -3.4028234e38])
 def test_what_is_not_finite_spoils_nothing_else(value: float) -> None:
     x, w, bias = rand(70, 40), rand(45, 40), rand(45)

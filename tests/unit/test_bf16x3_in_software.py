@@ -40,11 +40,13 @@ def test_what_was_measured_with_other_kernels_is_not_used() -> None:
     code = (
         "import torch; from torchrlopt.machine import device; print(device.fingerprint(torch.device('cpu')))"
     )
+    if not _C.kernel_instructions():
+        pytest.skip("no kernels for this processor")
     found = []
     for limit in ("", "avx2", "none"):
         given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": limit}
         asked = [sys.executable, "-c", code]
         found.append(subprocess.run(asked, capture_output=True, text=True, env=given, check=True).stdout)
     assert found[2] not in found[:2]
-    if _C.kernel_instructions() not in ("avx2", ""):
+    if _C.kernel_instructions() != "avx2":
         assert found[0] != found[1]

@@ -37,6 +37,8 @@ _MAX_PRODUCT_WEIGHT = 1 << 17
 # its own).
 _MAX_WEIGHT_IN_CACHE = 5 << 18
 _FEW_ROWS = 2
+# With fewer rows than this, such a weight was not timed in the matrix unit.
+_MANY_ROWS = 64
 
 _RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 _TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
@@ -209,7 +211,8 @@ def quickest(rows: int | None, in_features: int, out_features: int, is_real: boo
     """
     # Where there are more outputs, as of a vocabulary, a copy that is half as large again was not measured.
     may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS
-    if is_real and rows is not None and may_be_split:
+    is_in_cache = in_features * out_features <= _MAX_WEIGHT_IN_CACHE
+    if is_real and rows is not None and may_be_split and (is_in_cache or rows >= _MANY_ROWS):
         numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
         if _C.kernel_method(1, in_features, 1, rows, numbers, torch.get_num_threads()) == indirect.BF16X3:
             return indirect.BF16X3
