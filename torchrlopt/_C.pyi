@@ -285,6 +285,16 @@ class ImageKernels:
         room: torch.Tensor | None = None,
         first_channel: int = 0,
     ) -> torch.Tensor | None: ...
+    def attend(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        mask: torch.Tensor | None,
+        is_causal: bool,
+        scale: float,
+        is_by_heads: bool,
+    ) -> torch.Tensor | None: ...
     def shuffle(self, x: torch.Tensor, groups: int) -> torch.Tensor | None: ...
     def is_finite(self, x: torch.Tensor) -> bool | None: ...
     def linear(

@@ -3,6 +3,7 @@
 
 #include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
+#include "kernels/attention.h"
 
 namespace rlopt {
 
@@ -104,6 +105,34 @@ py::object shuffle(const PlainTensors& tensors, const py::object& x, int64_t gro
   return result;
 }
 
+/// None where the operands do not lie as the kernel reads them or are no plain tensors, and where it is not
+/// made for such sizes.
+py::object attend(const PlainTensors& tensors, const py::object& q, const py::object& k, const py::object& v,
+                  const py::object& mask, bool is_causal, float scale, bool is_by_heads) {
+  std::optional<View> of_mask;
+  if (!mask.is_none()) {
+    of_mask = tensors.view(mask.ptr());
+    if (!of_mask) return py::none();
+  }
+  const std::optional<View> queries = tensors.view(q.ptr()), keys = tensors.view(k.ptr()),
+                            values = tensors.view(v.ptr());
+  if (!queries || !keys || !values) return py::none();
+  std::optional<kernels::AttentionCall> call =
+      kernels::attention_of(queries->shape, keys->shape, values->shape, of_mask ? &of_mask->shape : nullptr,
+                            is_causal, scale, is_by_heads);
+  if (!call) return py::none();
+  kernels::Attention& given = call->given;
+  given.q.data = queries->data, given.k.data = keys->data, given.v.data = values->data;
+  given.mask.data = of_mask ? of_mask->data : nullptr;
+  py::object result = tensors.make(call->result, given.out);
+  {
+    const int num_threads = tensors.num_threads();
+    const py::gil_scoped_release release;
+    kernels::attend(given, num_threads);
+  }
+  return result;
+}
+
 /// None where the tensor has gaps, or is no plain one.
 py::object is_finite(const PlainTensors& tensors, const py::object& x) {
   const std::optional<View> in = tensors.view(x.ptr());
@@ -171,6 +200,11 @@ void bind_kernels(py::module_& m) {
            "does not lie so or is no plain tensor.")
       .def("pool", &pool, py::arg("x"), py::arg("numbers"), py::arg("room") = py::none(),
            py::arg("first_channel") = 0, "A pool, in the same way.")
+      .def(
+          "attend", &attend, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("mask"), py::arg("is_causal"),
+          py::arg("scale"), py::arg("is_by_heads"),
+          "softmax(q k^T * scale + mask) v of [batch, head, row, number]; None where operands do not lie so, "
+          "or have sizes for which it is not made.")
       .def(
           "shuffle", &shuffle, py::arg("x"), py::arg("groups"),
           "The channels in turns, one of each group, in channels_last; None where x does not lie so or is no "

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
+#include "kernels/attention.h"
 #include "kernels/convolution.h"
 
 namespace rlopt::kernels {
@@ -61,6 +63,11 @@ struct Panels {
 /// Shares out so many multiplications: in how many threads and parts.
 void share_out(Work& work, double multiplications, int num_threads);
 
+/// How attention is shared out: each head's blocks of queries are cut into so many parts.
+struct AttentionUnits {
+  int64_t heads, parts, blocks;  // heads of all batches; blocks of each head
+};
+
 /// The kernels of one instruction set.
 struct Kernels {
   const char* name;
@@ -76,6 +83,7 @@ struct Kernels {
   void (*pool)(const Job&, int thread, int num_threads);
   void (*pointwise)(const Job&, int thread, int num_threads);
   void (*shuffle)(const Job&, int thread, int num_threads);
+  void (*attention)(const Attention&, const AttentionUnits&, std::atomic<int64_t>& next, float* scratch);
   bool (*is_finite)(const float* from, int64_t count);
 };
 

@@ -3,6 +3,7 @@
 // Each set is compiled under a target of its own, behind all headers: what is inline in a header must not be
 // compiled for a processor that this one may not be.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <string_view>
@@ -61,6 +62,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
+#include "kernels/attention.inc"
 #if RLOPT_HAS_AMX
 #include "kernels/amx.inc"
 #include "kernels/bf16x3.inc"
@@ -96,6 +98,7 @@ constexpr int64_t kWidestPanel = 2;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
+#include "kernels/attention.inc"
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
@@ -142,11 +145,12 @@ constexpr Kernels kAvx512{"avx512",
                           avx512::pool,
                           avx512::pointwise,
                           avx512::shuffle,
+                          avx512::attention,
                           avx512::is_finite};
 constexpr Kernels kAvx2{
-    "avx2",         avx2::kVector,  avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
-    avx2::winograd, nullptr,        avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
-    avx2::shuffle,  avx2::is_finite};
+    "avx2",         avx2::kVector,   avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
+    avx2::winograd, nullptr,         avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
+    avx2::shuffle,  avx2::attention, avx2::is_finite};
 
 constexpr Kernels with_bf16x3(Kernels made, const char* name, void (*bf16x3)(const Job&, int, int)) {
   made.name = name;

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels
+from torchrlopt.executors.eager.kernels.attention import attend
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
@@ -18,6 +19,7 @@ _PLAIN = {
     "convolution": "convolution", "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution",
     "linear": "linear", "addmm": "linear", "mm": "product", "bmm": "product", "baddbmm": "product",
     "matmul": "product", "scaled_dot_product_attention": "attention",
+    "_scaled_dot_product_flash_attention_for_cpu": "attention",
 }  # fmt: skip
 
 _WITHOUT_EPILOGUE: dict[Any, str] = {
@@ -30,6 +32,7 @@ _WITHOUT_EPILOGUE: dict[Any, str] = {
     pixels.pixel_mean: "mean",
     indirect.pool: "pool",
     indirect.shuffle: "channel shuffle",
+    attend: "attention",
 }
 
 

@@ -11,15 +11,16 @@ import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterable
 
-import torch
 from torch import fx
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.cuda_graphs import is_on_cuda
+from torchrlopt.executors.eager.copies import drop_copies
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.finiteness import Guard, finite_nodes, guard_of, weights_sum
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.kernels.alignment import align_products
+from torchrlopt.executors.eager.kernels.attention import select_attentions
 from torchrlopt.executors.eager.kernels.convolution import select_convolutions
 from torchrlopt.executors.eager.kernels.cublas import select_cublas_linears
 from torchrlopt.executors.eager.kernels.cudnn import select_cudnn_convolutions
@@ -31,10 +32,10 @@ from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixe
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
 from torchrlopt.executors.kept_heap import peak_bytes
-from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
+from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors
 from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows
-from torchrlopt.executors.weights.split_fx import Split, reaching_output, split_prologue
+from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
 
@@ -182,19 +183,7 @@ def _widen_weights(program: Program) -> None:
 
 
 def _drop_copies(program: Program) -> None:
-    """Read the original in place of a copy that keeps its strides (what is left of a dropout).
-
-    A copy stays where an output may share memory with it, as the caller may write to the output. In a graph
-    that writes to its own values every copy stays.
-    """
-    graph = program.graph
-    if any(is_mutable(node) for node in graph.nodes):
-        return
-    returned = reaching_output(graph)
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
-        if len(node.args) == 1 and not node.kwargs and node not in returned:
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
+    drop_copies(program.graph)
 
 
 def _flatten_single_pixels(program: Program) -> None:
@@ -212,6 +201,10 @@ def _pack_linears(program: Program) -> None:
     select_linears(graph, static_nodes(graph, program.static), program.finite, program.is_real)
     align_products(graph, static_nodes(graph, program.static))
     select_cublas_linears(graph, static_nodes(graph, program.static))
+
+
+def _use_attention(program: Program) -> None:
+    select_attentions(program.graph)
 
 
 def _pack_convolutions(program: Program) -> None:
@@ -324,6 +317,7 @@ PASSES = checked_order(
             gives=frozenset({Fact.PACKED_LINEARS}),
             ends=frozenset({Fact.PLAIN_WEIGHTS}),
         ),
+        Pass("use_attention", _use_attention, _GRAPH | {Fact.NO_COPIES, Fact.STRIDES}),
         # A packed convolution writes channels_last whatever the original wrote.
         Pass(
             "pack_convolutions",

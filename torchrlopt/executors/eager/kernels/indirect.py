@@ -196,6 +196,14 @@ def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
     return _made(result, x)
 
 
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, *numbers: float
+) -> torch.Tensor | None:
+    """See `attention.attend`; None where the kernel does not read its operands as they lie."""
+    mask = None if mask is None else _plain(mask)
+    return _run(_present().attend, _plain(q), _plain(k), _plain(v), mask, *numbers)
+
+
 def room_for(sizes: tuple[int, int, int, int]) -> torch.Tensor:
     """An image in channels_last for results that others write."""
     # Whatever the user's defaults are.

@@ -1,0 +1,111 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+
+#include "kernels/job.h"
+#include "kernels/openmp.h"
+
+namespace rlopt::kernels {
+
+namespace {
+
+/// Floats of a thread's scratch, 4 MB: beyond it keys and values would come from memory for each block.
+constexpr int64_t kMostAttentionScratch = 1 << 20;
+
+/// A thread has so many multiplications at least, and a unit of its work an eighth of all that it has.
+constexpr double kLeastOfThread = 5e4;
+constexpr int64_t kUnitsOfThread = 8;
+
+/// Whether the numbers of a row follow on each other.
+bool has_rows(const Shape& shape) { return shape.is_empty() || shape.sizes[3] == 1 || shape.strides[3] == 1; }
+
+AttentionOperand operand(const Shape& shape) {
+  return {nullptr, shape.strides[0], shape.strides[1], shape.strides[2]};
+}
+
+int64_t padded(int64_t count) {
+  const int64_t vector = kernels()->vector_size;
+  return (count + vector - 1) / vector * vector;
+}
+
+int64_t num_blocks(const Attention& given) { return (given.queries + kAttentionRows - 1) / kAttentionRows; }
+
+}  // namespace
+
+std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
+                                          bool is_causal, float scale, bool is_by_heads) {
+  if (q.rank != 4 || k.rank != 4 || v.rank != 4 || (mask != nullptr && mask->rank > 4)) return std::nullopt;
+  AttentionCall call{};
+  Attention& given = call.given;
+  given.batches = q.sizes[0], given.heads = q.sizes[1], given.queries = q.sizes[2], given.size = q.sizes[3];
+  given.key_heads = k.sizes[1], given.keys = k.sizes[2], given.value_size = v.sizes[3];
+  if (k.sizes[0] != given.batches || v.sizes[0] != given.batches || v.sizes[1] != given.key_heads ||
+      v.sizes[2] != given.keys || k.sizes[3] != given.size || given.key_heads < 1 ||
+      given.heads % given.key_heads != 0)
+    throw std::invalid_argument("queries, keys and values do not fit together");
+  if (q.is_empty() || k.is_empty() || v.is_empty() || given.queries < kFewQueries) return std::nullopt;
+  if (!has_rows(q) || !has_rows(k) || !has_rows(v)) return std::nullopt;
+  given.q = operand(q), given.k = operand(k), given.v = operand(v);
+  given.is_causal = is_causal;
+  given.scale = scale;
+  if (mask != nullptr) {
+    const int64_t wanted[] = {given.batches, given.heads, given.queries, given.keys};
+    int64_t strides[4] = {};
+    for (size_t i = 0; i < mask->rank; ++i) {
+      const size_t axis = 4 - mask->rank + i;
+      if (mask->sizes[i] != wanted[axis] && mask->sizes[i] != 1)
+        throw std::invalid_argument("the mask does not fit the scores");
+      strides[axis] = mask->sizes[i] == 1 ? 0 : mask->strides[i];
+    }
+    if (strides[3] != 0 && strides[3] != 1) return std::nullopt;
+    given.mask = {nullptr, strides[0], strides[1], strides[2]};
+    given.of_mask_column = strides[3];
+  }
+  if (attention_scratch(given) > kMostAttentionScratch) return std::nullopt;
+  call.result.rank = 4;
+  call.result.sizes = {given.batches, given.heads, given.queries, given.value_size};
+  given.of_out_head = is_by_heads ? given.queries * given.value_size : given.value_size;
+  given.of_out_row = is_by_heads ? given.value_size : given.heads * given.value_size;
+  call.result.strides = {given.heads * given.queries * given.value_size, given.of_out_head, given.of_out_row,
+                         1};
+  return call;
+}
+
+int64_t attention_scratch(const Attention& given) {
+  constexpr int64_t kSlack = 16;  // up to where a cache line begins
+  return padded(given.keys) * (given.size + kAttentionRows) + given.keys * padded(given.value_size) + kSlack;
+}
+
+void attend(const Attention& given, int num_threads) {
+  const double multiplications =
+      static_cast<double>(given.batches * given.heads * given.queries * given.keys) *
+      static_cast<double>(given.size + given.value_size);
+  const double most = multiplications / kLeastOfThread;
+  const int threads = most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
+  const int64_t heads = given.batches * given.heads;
+  struct Shared {
+    const Attention& given;
+    int64_t heads, parts, scratch_of_thread;
+    std::unique_ptr<float[]> scratch;
+    std::atomic<int64_t> next{0};
+  } shared{given, heads,
+           std::clamp<int64_t>((kUnitsOfThread * threads + heads - 1) / heads, 1, num_blocks(given)),
+           attention_scratch(given), nullptr};
+  if (threads == 1) shared.parts = 1;
+  shared.scratch.reset(new float[static_cast<size_t>(shared.scratch_of_thread * threads)]);
+  in_parallel(
+      threads,
+      [](void* data, int thread, int) {
+        Shared& each = *static_cast<Shared*>(data);
+        const AttentionUnits units{each.heads, each.parts, num_blocks(each.given)};
+        kernels()->attention(each.given, units, each.next,
+                             each.scratch.get() + thread * each.scratch_of_thread);
+      },
+      &shared);
+}
+
+}  // namespace rlopt::kernels

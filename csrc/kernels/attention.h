@@ -1,0 +1,58 @@
+// Attention of float32: softmax(q k^T * scale + mask) v of each head, in blocks of queries.
+//
+// A block's scores are in the first cache from the first product to the second, so no matrix of all of them
+// is written; as in Rabe and Staats 2021 (arXiv:2112.05682), but whole rows, as they fit.
+#pragma once
+
+#include <optional>
+
+#include "kernels/shapes.h"
+
+namespace rlopt::kernels {
+
+/// Strides are in elements. What follows on each other are the numbers of a row.
+struct AttentionOperand {
+  const float* data;
+  int64_t of_batch, of_head, of_row;
+};
+
+struct Attention {
+  int64_t batches, heads, key_heads;  // as many queries' heads to each head of keys and values
+  int64_t queries, keys, size, value_size;
+  AttentionOperand q, k, v;
+  AttentionOperand mask;   // added to scores; data is null where there is none
+  int64_t of_mask_column;  // 1, or 0 where all keys have the same
+  float* out;
+  int64_t of_out_head, of_out_row;  // strides of the result; its batches follow on each other
+  bool is_causal;                   // a query sees the keys up to its own place
+  float scale;
+};
+
+/// Queries that are computed at a time.
+constexpr int64_t kAttentionRows = 28;
+
+/// With fewer queries, packing keys and values costs as much as what is computed with them.
+constexpr int64_t kFewQueries = 8;
+
+struct AttentionCall {
+  Attention given;
+  Shape result;  // [batch, head, query, value]
+};
+
+/// Nothing where the operands do not lie as they are read, where there are few queries, or so many keys that
+/// a thread's scratch would not stay in a core's cache. Throws std::invalid_argument where they do not fit
+/// together.
+///
+/// `q` [batch, heads, queries, size], `k` [batch, key heads, keys, size], `v` [batch, key heads, keys, value
+/// size]. The result lies so too, or, where it is not by heads, as [batch, queries, heads, value size].
+/// `mask`, which may be null, as [batch, heads, queries, keys] or with ones in place of these.
+std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
+                                          bool is_causal, float scale, bool is_by_heads);
+
+/// Floats of scratch for a thread.
+int64_t attention_scratch(const Attention& given);
+
+/// All of it, in threads of the OpenMP that is loaded. Throws std::bad_alloc.
+void attend(const Attention& given, int num_threads);
+
+}  // namespace rlopt::kernels

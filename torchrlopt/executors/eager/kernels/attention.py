@@ -1,0 +1,157 @@
+"""Attention of float32 on the CPU by a kernel of our own (csrc/kernels/attention.h)."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
+
+aten = torch.ops.aten
+
+_ATTENTION = aten.scaled_dot_product_attention.default
+_FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
+# With fewer queries ATen's is as quick: keys and values are packed before.
+_LEAST_QUERIES = 8
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float,
+    is_by_heads: bool,
+) -> torch.Tensor:
+    """`softmax(q @ k.mT * scale + mask) @ v` of each head.
+
+    Args:
+        q: [batch, heads, queries, size], float32, on the CPU.
+        k: [batch, key heads, keys, size]; each of them is of as many heads that follow on each other.
+        v: [batch, key heads, keys, value size].
+        mask: added to the scores, broadcast to [batch, heads, queries, keys]; -inf where a key is not seen. A
+            query that sees none gives zeros.
+        is_causal: whether query i sees the keys up to i only; then there is no mask.
+        scale: of the scores.
+        is_by_heads: how the result lies: contiguous, or as [batch, queries, heads, value size].
+
+    Returns:
+        [batch, heads, queries, value size].
+    """
+    ours = indirect.attend(q, k, v, mask, is_causal, scale, is_by_heads)
+    if ours is not None:
+        return ours
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    result: torch.Tensor = _ATTENTION(q, k, v, mask, 0.0, is_causal, scale=scale)
+    return result.contiguous() if is_by_heads else result.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def additive(mask: torch.Tensor) -> torch.Tensor:
+    """0 where a mask is true and -inf where it is not."""
+    return torch.zeros(mask.shape, dtype=torch.float32).masked_fill_(mask.logical_not(), -math.inf)
+
+
+attend.gives_new_memory = additive.gives_new_memory = True  # type: ignore[attr-defined]
+attend.is_pure = additive.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
+
+
+def select_attentions(graph: fx.Graph) -> None:
+    """Replace attention by our kernel where that is quicker, in place.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`.
+    """
+    masks: dict[fx.Node, fx.Node] = {}
+    for node in [node for node in graph.nodes if node.target in (_ATTENTION, _FLASH)]:
+        results = _results(node)
+        is_by_heads = _layout(results[0]) if results else None
+        if is_by_heads is None or not _is_taken(node):
+            continue
+        named = arguments(node)
+        q, mask, scale = named["query"], named["attn_mask"], named["scale"]
+        k, v = _without_repeat(named["key"], named["value"])
+        size: Any = (shape_key(q) or ())[-1]
+        with graph.inserting_before(node):
+            if mask is not None and tensor_of(mask).dtype == torch.bool:  # type: ignore[union-attr]
+                if mask not in masks:
+                    masks[mask] = _converted(graph, mask)
+                mask = masks[mask]
+            numbers = (named["is_causal"], 1 / math.sqrt(size) if scale is None else scale, is_by_heads)
+            call = graph.call_function(attend, (q, k, v, mask, *numbers))
+        call.meta = dict(results[0].meta)
+        for result in results:
+            result.replace_all_uses_with(call)
+            graph.erase_node(result)
+        if node not in results:
+            graph.erase_node(node)
+
+
+def _results(node: fx.Node) -> list[fx.Node]:
+    """The nodes that hold the result; none where something else of a call is read, too."""
+    if node.target is _ATTENTION:
+        return [node]
+    for user in [user for user in node.users if not user.users and user.op == "call_function"]:
+        user.graph.erase_node(user)
+    users = list(node.users)
+    is_read_alone = all(user.target is operator.getitem and user.args[1] == 0 for user in users)
+    return users if is_read_alone else []
+
+
+def _layout(result: fx.Node) -> bool | None:
+    """Whether a result lies head by head, or else query by query; None where it lies otherwise."""
+    value = tensor_of(result)
+    if value is None:
+        return None
+    _, heads, queries, size = value.shape
+    if tuple(value.stride()) == (heads * queries * size, queries * size, size, 1):
+        return True
+    if tuple(value.stride()) == (queries * heads * size, size, heads * size, 1):
+        return False
+    return None
+
+
+def _is_taken(node: fx.Node) -> bool:
+    """Whether it has sizes at which our kernel is quicker."""
+    named = arguments(node)
+    operands = [tensor_of(named[name]) for name in ("query", "key", "value")]
+    if not all(map(indirect.are_for, operands)) or named["dropout_p"] or named.get("enable_gqa"):
+        return False
+    shape = shape_key(named["query"])
+    if shape is None or len(shape) != 4 or not isinstance(shape[3], int):
+        return False
+    if isinstance(shape[2], int) and shape[2] < _LEAST_QUERIES:
+        return False
+    mask = named["attn_mask"]
+    return mask is None or tensor_of(mask) is not None
+
+
+def _without_repeat(k: fx.Node, v: fx.Node) -> tuple[fx.Node, fx.Node]:
+    """The heads that both are repetitions of, each as often as the other."""
+    found = [_repeated(each) for each in (k, v)]
+    if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
+        return k, v
+    return found[0][0], found[1][0]
+
+
+def _repeated(node: fx.Node) -> tuple[fx.Node, int] | None:
+    """What is repeated head by head, and how often."""
+    if node.target is not aten.repeat_interleave.self_int:
+        return None
+    named = arguments(node)
+    source, repeats, dim = named["self"], named["repeats"], named["dim"]
+    return (source, repeats) if isinstance(repeats, int) and dim in (1, -3) else None
+
+
+def _converted(graph: fx.Graph, mask: fx.Node) -> fx.Node:
+    call: fx.Node = graph.call_function(additive, (mask,))
+    value: Any = tensor_of(mask)
+    call.meta = dict(mask.meta) | {"val": torch.zeros_like(value, dtype=torch.float32)}
+    return call
