@@ -124,6 +124,7 @@ FILES = {
     "float32, batch 1, with our kernels": "cpu_batch1_float32_kernels",
     "float32, batch 1, with our kernels, an Intel Xeon": "cpu_batch1_float32_xeon_kernels",
     "float32, batch 1, with tiles, an Intel Xeon": "cpu_batch1_float32_xeon_tiles",
+    "float32, batch 1, with tiles and attention, an AMD EPYC": "cpu_batch1_float32_zen5",
     "float32, batch 1, one thread of an Intel Xeon": "cpu_batch1_float32_xeon",
 }
 
@@ -210,6 +211,7 @@ def test_speeds_with_one_thread_on_a_xeon() -> None:
         ("float32, batch 1", "cpu_batch1_float32"),
         ("Models beside the suite", "cpu_batch1_float32_xeon_extended"),
         ("With tiles", "cpu_batch1_float32_xeon_tiles"),
+        ("On an AMD EPYC of Zen 5", "cpu_batch1_float32_zen5"),
         ("Installed runtimes by default", "cpu_batch1_float32_xeon_held_out"),
         ("Models that the bounds were chosen on", "cpu_batch1_float32_xeon_runtimes"),
     ],
