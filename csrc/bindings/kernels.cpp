@@ -151,6 +151,9 @@ void bind_kernels(py::module_& m) {
         "\"amx\", \"avx512\" or \"avx2\": the most that the kernels use here; \"\" where there are none.");
   m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
         py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
+  m.def("kernel_takes_attention", &kernels::takes_attention, py::arg("queries"), py::arg("keys"),
+        py::arg("size"), py::arg("value_size"),
+        "Whether there is a kernel for attention, and quicker than ATen's, for a head of such sizes.");
   m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
         py::arg("width"), py::arg("numbers"), py::arg("num_threads"),
         "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "

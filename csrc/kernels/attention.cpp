@@ -32,9 +32,22 @@ int64_t padded(int64_t count) {
   return (count + vector - 1) / vector * vector;
 }
 
+/// Floats of scratch of a thread.
+int64_t scratch_of_thread(int64_t keys, int64_t size, int64_t value_size) {
+  constexpr int64_t kSlack = 16;  // up to where a cache line begins
+  return padded(keys) * (size + kAttentionRows) + keys * padded(value_size) + kSlack;
+}
+
 int64_t num_blocks(const Attention& given) { return (given.queries + kAttentionRows - 1) / kAttentionRows; }
 
 }  // namespace
+
+bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size) {
+  constexpr int64_t kManyQueries = 64, kFewQueries = 8;
+  return kernels() != nullptr && kernels()->attention != nullptr && size > 0 && queries >= kFewQueries &&
+         (queries >= kManyQueries || 2 * queries >= keys) &&
+         scratch_of_thread(keys, size, value_size) <= kMostAttentionScratch;
+}
 
 std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
                                           bool is_causal, float scale, bool is_by_heads) {
@@ -47,7 +60,9 @@ std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const 
       v.sizes[2] != given.keys || k.sizes[3] != given.size || given.key_heads < 1 ||
       given.heads % given.key_heads != 0)
     throw std::invalid_argument("queries, keys and values do not fit together");
-  if (q.is_empty() || k.is_empty() || v.is_empty() || given.queries < kFewQueries) return std::nullopt;
+  if (q.is_empty() || k.is_empty() || v.is_empty() ||
+      !takes_attention(given.queries, given.keys, given.size, given.value_size))
+    return std::nullopt;
   if (!has_rows(q) || !has_rows(k) || !has_rows(v)) return std::nullopt;
   given.q = operand(q), given.k = operand(k), given.v = operand(v);
   given.is_causal = is_causal;
@@ -65,7 +80,6 @@ std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const 
     given.mask = {nullptr, strides[0], strides[1], strides[2]};
     given.of_mask_column = strides[3];
   }
-  if (attention_scratch(given) > kMostAttentionScratch) return std::nullopt;
   call.result.rank = 4;
   call.result.sizes = {given.batches, given.heads, given.queries, given.value_size};
   given.of_out_head = is_by_heads ? given.queries * given.value_size : given.value_size;
@@ -75,27 +89,23 @@ std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const 
   return call;
 }
 
-int64_t attention_scratch(const Attention& given) {
-  constexpr int64_t kSlack = 16;  // up to where a cache line begins
-  return padded(given.keys) * (given.size + kAttentionRows) + given.keys * padded(given.value_size) + kSlack;
-}
-
 void attend(const Attention& given, int num_threads) {
   const double multiplications =
       static_cast<double>(given.batches * given.heads * given.queries * given.keys) *
       static_cast<double>(given.size + given.value_size);
   const double most = multiplications / kLeastOfThread;
-  const int threads = most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
+  const int wanted = most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
   const int64_t heads = given.batches * given.heads;
+  const int64_t parts =
+      wanted == 1 ? 1
+                  : std::clamp<int64_t>((kUnitsOfThread * wanted + heads - 1) / heads, 1, num_blocks(given));
+  const int threads = static_cast<int>(std::min<int64_t>(wanted, heads * parts));
   struct Shared {
     const Attention& given;
     int64_t heads, parts, scratch_of_thread;
     std::unique_ptr<float[]> scratch;
     std::atomic<int64_t> next{0};
-  } shared{given, heads,
-           std::clamp<int64_t>((kUnitsOfThread * threads + heads - 1) / heads, 1, num_blocks(given)),
-           attention_scratch(given), nullptr};
-  if (threads == 1) shared.parts = 1;
+  } shared{given, heads, parts, scratch_of_thread(given.keys, given.size, given.value_size), nullptr};
   shared.scratch.reset(new float[static_cast<size_t>(shared.scratch_of_thread * threads)]);
   in_parallel(
       threads,

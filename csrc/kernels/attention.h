@@ -1,6 +1,6 @@
 // Attention of float32: softmax(q k^T * scale + mask) v of each head, in blocks of queries.
 //
-// A block's scores are in the first cache from the first product to the second, so no matrix of all of them
+// A block's scores stay in a core's caches from the first product to the second, so no matrix of all of them
 // is written; as in Rabe and Staats 2021 (arXiv:2112.05682), but whole rows, as they fit.
 #pragma once
 
@@ -31,26 +31,23 @@ struct Attention {
 /// Queries that are computed at a time.
 constexpr int64_t kAttentionRows = 28;
 
-/// With fewer queries, packing keys and values costs as much as what is computed with them.
-constexpr int64_t kFewQueries = 8;
+/// Whether the kernel is quicker than ATen's for a head of such sizes: keys and values are packed first,
+/// which takes as long as what is computed with them for some dozens of queries. With AVX2 there is none.
+bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size);
 
 struct AttentionCall {
   Attention given;
   Shape result;  // [batch, head, query, value]
 };
 
-/// Nothing where the operands do not lie as they are read, where there are few queries, or so many keys that
-/// a thread's scratch would not stay in a core's cache. Throws std::invalid_argument where they do not fit
-/// together.
+/// Nothing where the operands do not lie as they are read, or `takes_attention` says no. Throws
+/// std::invalid_argument where they do not fit together.
 ///
 /// `q` [batch, heads, queries, size], `k` [batch, key heads, keys, size], `v` [batch, key heads, keys, value
 /// size]. The result lies so too, or, where it is not by heads, as [batch, queries, heads, value size].
 /// `mask`, which may be null, as [batch, heads, queries, keys] or with ones in place of these.
 std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
                                           bool is_causal, float scale, bool is_by_heads);
-
-/// Floats of scratch for a thread.
-int64_t attention_scratch(const Attention& given);
 
 /// All of it, in threads of the OpenMP that is loaded. Throws std::bad_alloc.
 void attend(const Attention& given, int num_threads);

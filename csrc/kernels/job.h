@@ -83,6 +83,7 @@ struct Kernels {
   void (*pool)(const Job&, int thread, int num_threads);
   void (*pointwise)(const Job&, int thread, int num_threads);
   void (*shuffle)(const Job&, int thread, int num_threads);
+  /// Null with AVX2, where ATen's is as quick.
   void (*attention)(const Attention&, const AttentionUnits&, std::atomic<int64_t>& next, float* scratch);
   bool (*is_finite)(const float* from, int64_t count);
 };

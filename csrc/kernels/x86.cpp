@@ -98,7 +98,6 @@ constexpr int64_t kWidestPanel = 2;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
-#include "kernels/attention.inc"
 // clang-format on
 #undef RLOPT_VECTOR
 #undef RLOPT_PIXELS
@@ -148,9 +147,9 @@ constexpr Kernels kAvx512{"avx512",
                           avx512::attention,
                           avx512::is_finite};
 constexpr Kernels kAvx2{
-    "avx2",         avx2::kVector,   avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
-    avx2::winograd, nullptr,         avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
-    avx2::shuffle,  avx2::attention, avx2::is_finite};
+    "avx2",         avx2::kVector, avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
+    avx2::winograd, nullptr,       avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
+    avx2::shuffle,  nullptr,       avx2::is_finite};
 
 constexpr Kernels with_bf16x3(Kernels made, const char* name, void (*bf16x3)(const Job&, int, int)) {
   made.name = name;

@@ -353,8 +353,7 @@ def test_with_other_instructions(instructions: str) -> None:
     program = (
         "import torch\n"
         "from torchrlopt import _C\n"
-        "from tests.unit import test_attention_kernel, test_few_channels, test_images, test_sequences\n"
-        "from tests.unit import test_shares, test_shuffles\n"
+        "from tests.unit import test_few_channels, test_images, test_sequences, test_shares, test_shuffles\n"
         "from tests.unit import test_indirect as t, test_winograd\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
@@ -363,7 +362,6 @@ def test_with_other_instructions(instructions: str) -> None:
         "    t.test_the_exponential_is_right_to_the_last_digits()\n"
         "    for seed in range(20): test_sequences.test_random_networks(seed)\n"
         "    for seed in range(8): test_shuffles.test_any_groups(seed)\n"
-        "    for seed in range(20): test_attention_kernel.test_any_sizes(seed)\n"
         "    test_few_channels.test_an_image_may_lie_anyhow(3, 'contiguous')\n"
         "    for tile in (2, 4):\n"
         "        for seed in range(8): test_winograd.test_any_image(seed, tile)\n"

@@ -229,26 +229,24 @@ def test_other_windows_have_no_tiles(change: dict[str, tuple[int, int]]) -> None
 
 
 @pytest.mark.parametrize(
-    ("images", "channels", "size", "outputs", "tile", "is_split"),
+    ("images", "channels", "size", "outputs", "tile"),
     [
-        (1, 64, 56, 64, 4, False),
-        (1, 256, 14, 256, 2, False),  # a larger weight, from memory
-        (1, 512, 7, 512, 2, False),
-        (32, 512, 7, 512, 4, False),  # many images share the weight
-        (1, 512, 1, 512, 0, False),  # one output of the four
-        (1, 3, 56, 64, 0, False),
+        (1, 64, 56, 64, 4),
+        (1, 256, 14, 256, 2),  # a larger weight, from memory
+        (1, 512, 7, 512, 2),
+        (32, 512, 7, 512, 4),  # many images share the weight
+        (1, 512, 1, 512, 0),  # one output of the four
+        (1, 3, 56, 64, 0),
     ],
 )
 def test_tiles_are_chosen_where_they_pay(
-    images: int, channels: int, size: int, outputs: int, tile: int, is_split: bool
+    images: int, channels: int, size: int, outputs: int, tile: int
 ) -> None:
     numbers = window(outputs).of_convolution(1, Epilogue())
-    has_unit = _C.kernel_has_matrix_unit()
-    wanted = indirect.BF16X3 if has_unit and is_split else tile
-    assert _C.kernel_method(images, channels, size, size, numbers, 2) == wanted
+    assert _C.kernel_method(images, channels, size, size, numbers, 2) == tile
     strided = indirect.Window(outputs, (3, 3), (2, 2), (1, 1), (1, 1)).of_convolution(1, Epilogue())
     method = _C.kernel_method(images, channels, size, size, strided, 2)
-    assert method in {indirect.SUMS, indirect.BF16X3 if has_unit else indirect.SUMS}
+    assert method not in indirect.TILES
 
 
 class Net(nn.Module):

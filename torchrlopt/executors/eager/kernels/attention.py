@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
 
 aten = torch.ops.aten
 
-_ATTENTION = aten.scaled_dot_product_attention.default
-_FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
-# With fewer queries ATen's is as quick: keys and values are packed before.
-_LEAST_QUERIES = 8
+_ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def attend(
@@ -50,17 +48,12 @@ def attend(
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    result: torch.Tensor = _ATTENTION(q, k, v, mask, 0.0, is_causal, scale=scale)
+    result = functional.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale)
     return result.contiguous() if is_by_heads else result.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def additive(mask: torch.Tensor) -> torch.Tensor:
-    """0 where a mask is true and -inf where it is not."""
-    return torch.zeros(mask.shape, dtype=torch.float32).masked_fill_(mask.logical_not(), -math.inf)
-
-
-attend.gives_new_memory = additive.gives_new_memory = True  # type: ignore[attr-defined]
-attend.is_pure = additive.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
+attend.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+attend.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
 
 
 def select_attentions(graph: fx.Graph) -> None:
@@ -69,35 +62,26 @@ def select_attentions(graph: fx.Graph) -> None:
     Args:
         graph: an ATen graph with `meta["val"]`.
     """
-    masks: dict[fx.Node, fx.Node] = {}
-    for node in [node for node in graph.nodes if node.target in (_ATTENTION, _FLASH)]:
+    for node in graph.find_nodes(op="call_function", target=_ATTENTION):
         results = _results(node)
         is_by_heads = _layout(results[0]) if results else None
         if is_by_heads is None or not _is_taken(node):
             continue
         named = arguments(node)
-        q, mask, scale = named["query"], named["attn_mask"], named["scale"]
+        scale, size = named["scale"], named["query"].meta["val"].shape[-1]
         k, v = _without_repeat(named["key"], named["value"])
-        size: Any = (shape_key(q) or ())[-1]
+        numbers = (named["is_causal"], 1 / math.sqrt(size) if scale is None else scale, is_by_heads)
         with graph.inserting_before(node):
-            if mask is not None and tensor_of(mask).dtype == torch.bool:  # type: ignore[union-attr]
-                if mask not in masks:
-                    masks[mask] = _converted(graph, mask)
-                mask = masks[mask]
-            numbers = (named["is_causal"], 1 / math.sqrt(size) if scale is None else scale, is_by_heads)
-            call = graph.call_function(attend, (q, k, v, mask, *numbers))
+            call = graph.call_function(attend, (named["query"], k, v, named["attn_mask"], *numbers))
         call.meta = dict(results[0].meta)
         for result in results:
             result.replace_all_uses_with(call)
             graph.erase_node(result)
-        if node not in results:
-            graph.erase_node(node)
+        graph.erase_node(node)
 
 
 def _results(node: fx.Node) -> list[fx.Node]:
     """The nodes that hold the result; none where something else of a call is read, too."""
-    if node.target is _ATTENTION:
-        return [node]
     for user in [user for user in node.users if not user.users and user.op == "call_function"]:
         user.graph.erase_node(user)
     users = list(node.users)
@@ -119,18 +103,18 @@ def _layout(result: fx.Node) -> bool | None:
 
 
 def _is_taken(node: fx.Node) -> bool:
-    """Whether it has sizes at which our kernel is quicker."""
+    """Whether it has operands that our kernel reads, and sizes, where they are known, at which it pays."""
     named = arguments(node)
-    operands = [tensor_of(named[name]) for name in ("query", "key", "value")]
-    if not all(map(indirect.are_for, operands)) or named["dropout_p"] or named.get("enable_gqa"):
-        return False
-    shape = shape_key(named["query"])
-    if shape is None or len(shape) != 4 or not isinstance(shape[3], int):
-        return False
-    if isinstance(shape[2], int) and shape[2] < _LEAST_QUERIES:
-        return False
     mask = named["attn_mask"]
-    return mask is None or tensor_of(mask) is not None
+    operands = [named["query"], named["key"], named["value"], *([] if mask is None else [mask])]
+    if named["dropout_p"] or not all(indirect.are_for(tensor_of(each)) for each in operands):
+        return False
+    queries, keys, values = (shape_key(each) or () for each in operands[:3])
+    if len(queries) != 4 or not isinstance(queries[3], int) or not isinstance(values[3], int):
+        return False
+    if isinstance(queries[2], int) and isinstance(keys[2], int):
+        return _C.kernel_takes_attention(queries[2], keys[2], queries[3], values[3])
+    return True
 
 
 def _without_repeat(k: fx.Node, v: fx.Node) -> tuple[fx.Node, fx.Node]:
@@ -148,10 +132,3 @@ def _repeated(node: fx.Node) -> tuple[fx.Node, int] | None:
     named = arguments(node)
     source, repeats, dim = named["self"], named["repeats"], named["dim"]
     return (source, repeats) if isinstance(repeats, int) and dim in (1, -3) else None
-
-
-def _converted(graph: fx.Graph, mask: fx.Node) -> fx.Node:
-    call: fx.Node = graph.call_function(additive, (mask,))
-    value: Any = tensor_of(mask)
-    call.meta = dict(mask.meta) | {"val": torch.zeros_like(value, dtype=torch.float32)}
-    return call
