@@ -26,6 +26,10 @@ def are_plain(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 _COMPARED = (torch.float32, torch.float64)  # numpy compares these several at a time
+_EXPONENT = {
+    torch.float16: 0x7C00,
+    torch.bfloat16: 0x7F80,
+}  # its bits are all set where a number is not finite
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -40,10 +44,9 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     elif tensor.dtype in _COMPARED:
         array = tensor.detach().numpy()
         is_finite = math.isfinite(array.max()) and math.isfinite(array.min())
-    elif tensor.dtype is torch.float16:
-        # A sum is finite if all elements are (unless it overflows, and then the rest tells).
-        with np.errstate(over="ignore", invalid="ignore"):
-            is_finite = math.isfinite(np.sum(tensor.detach().numpy(), dtype=np.float32))
+    elif (mask := _EXPONENT.get(tensor.dtype)) is not None:
+        bits = tensor.detach().resolve_neg().view(torch.int16).numpy()
+        is_finite = not np.any((bits & mask) == mask)
     else:
         tensor = tensor.float()
         is_finite = math.isfinite(tensor.sum())
