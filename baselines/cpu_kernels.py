@@ -15,7 +15,7 @@ from rich.table import Table
 from baselines.shared import csv_files, terminal
 from baselines.shared.arguments import CsvFile
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels import indirect, linear, packing
+from torchrlopt.executors.eager.kernels import attention, indirect, linear, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 
 CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int]] = {
@@ -84,6 +84,13 @@ METHOD_NUMBERS = (indirect.SUMS, indirect.BF16X3, *indirect.TILES)
 POOLS: dict[str, tuple[int, int]] = {"64, 111 x 111": (64, 111), "256, 27 x 27": (256, 27)}
 """Channels, height and width."""
 
+ATTENTIONS: dict[str, tuple[int, int, int, bool]] = {
+    "attention, 12 heads, 128 x 64": (12, 128, 64, False),
+    "attention, 6 heads, 197 x 64": (6, 197, 64, False),
+    "attention, 12 heads, 512 x 64, causal": (12, 512, 64, True),
+}
+"""Heads, queries and as many keys, size of a head, whether a query sees the keys up to its own only."""
+
 CSV_COLUMNS = ("what", "threads", "aten_us", "onednn_us", "ours_us")
 
 METHOD_COLUMNS = ("what", "threads", "onednn_us", *(f"{each}_us" for each in METHODS), "chosen")
@@ -102,7 +109,7 @@ def main(
     ] = False,
     csv: CsvFile = None,
 ) -> None:
-    """Time float32 convolutions with bias and relu, products with bias, and 3 x 3 / 2 max pools, one image.
+    """Time float32 convolutions with bias and relu, products with bias, max pools and attention, one image.
 
     Microseconds for a call, the least of all, in turns. Images are in channels_last, weights packed before.
 
@@ -135,6 +142,9 @@ def cases() -> Iterator[tuple[str, list[Call | None]]]:
         yield what, product(rows, inside, outside)
     for what, (channels, size) in POOLS.items():
         yield f"max pool, {what}", max_pool(channels, size)
+    for what, given in ATTENTIONS.items():
+        if _C.kernel_takes_attention(given[1], given[1], given[2], given[2]):
+            yield what, attend(*given)
 
 
 def method_cases() -> Iterator[tuple[str, list[Call | None]]]:
@@ -235,6 +245,17 @@ def max_pool(channels: int, size: int) -> list[Call | None]:
     x = torch.randn(1, channels, size, size).contiguous(memory_format=torch.channels_last)
     numbers = indirect.Window(channels, (3, 3), (2, 2), (0, 0), (1, 1)).of_pool("max")
     return [lambda: F.max_pool2d(x, 3, 2), None, lambda: indirect.pool(x, numbers)]
+
+
+def attend(heads: int, length: int, size: int, is_causal: bool) -> list[Call | None]:
+    """Of one batch, whose heads lie as a linear gives them."""
+    q, k, v = torch.randn(1, length, 3, heads, size).permute(2, 0, 3, 1, 4).unbind(0)
+    scale = 1 / math.sqrt(size)
+    return [
+        lambda: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal),
+        None,
+        lambda: attention.attend(q, k, v, None, is_causal, scale, is_by_heads=False),
+    ]
 
 
 def least(ways: list[Call | None], calls: int) -> list[float | None]:
