@@ -243,14 +243,25 @@ def known_call(
 
 MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int
-LEAST_KERNEL_CHANNELS: int
 MOST_KERNEL_AXES: int
 
 def kernel_instructions() -> str: ...
-def kernel_takes_groups(out_channels: int, in_channels: int, groups: int) -> bool: ...
-def kernel_takes_attention(queries: int, keys: int, size: int, value_size: int) -> bool: ...
+def kernel_has_bfloat16() -> bool: ...
+def kernel_takes_groups(
+    out_channels: int, in_channels: int, groups: int, is_bfloat16: bool = False
+) -> bool: ...
+def least_kernel_channels(is_bfloat16: bool = False) -> int: ...
+def kernel_takes_attention(
+    queries: int, keys: int, size: int, value_size: int, is_bfloat16: bool = False
+) -> bool: ...
 def kernel_method(
-    images: int, channels: int, height: int, width: int, numbers: tuple[float, ...], num_threads: int
+    images: int,
+    channels: int,
+    height: int,
+    width: int,
+    numbers: tuple[float, ...],
+    num_threads: int,
+    is_bfloat16: bool = False,
 ) -> int: ...
 def kernel_has_matrix_unit() -> bool: ...
 

@@ -11,11 +11,17 @@ namespace {
 
 /// A new tensor for the result, or the channels of `room` from `first_channel` on.
 py::object place_for(const PlainTensors& tensors, kernels::Call& call, const py::object& room,
-                     int64_t first_channel, float*& out) {
-  if (room.is_none()) return tensors.make(call.result, out);
+                     int64_t first_channel, void*& out) {
+  if (room.is_none()) {
+    char* data = nullptr;
+    py::object made = tensors.make(call.result, data);
+    out = data;
+    return made;
+  }
   const std::optional<View> whole = tensors.view(room.ptr());
   if (!whole) throw py::value_error("the room for a result is no image");
-  out = whole->data + kernels::write_into(call, whole->shape, first_channel);
+  out = whole->data +
+        kernels::write_into(call, whole->shape, first_channel) * kernels::bytes_of(tensors.element());
   return room;
 }
 
@@ -28,7 +34,7 @@ void compute(const kernels::Work& work, const kernels::Operands& operands) {
 /// The packed weight of such a convolution.
 const float* weight_of(const PlainTensors& tensors, const py::object& packed,
                        const kernels::Convolution& given) {
-  return tensors.data(packed.ptr(), kernels::packed_size(kernels::weight_layout(given)));
+  return tensors.floats(packed.ptr(), kernels::packed_size(kernels::weight_layout(given)));
 }
 
 /// None where an image does not lie as the kernels read it, or is no plain tensor.
@@ -54,13 +60,17 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   return result;
 }
 
+kernels::Element element_of(bool is_bfloat16) {
+  return is_bfloat16 ? kernels::Element::kBfloat16 : kernels::Element::kFloat32;
+}
+
 int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items,
-                int num_threads) {
+                int num_threads, bool is_bfloat16) {
   if (num_threads < 1) throw std::invalid_argument("no threads");
   const ConvolutionNumbers numbers(items);
-  const std::optional<kernels::Call> call =
-      kernels::convolution_of(kernels::channels_last(images, channels, height, width), nullptr,
-                              numbers.window, numbers.groups, kernels::Method::kSums, numbers.epilogue);
+  const std::optional<kernels::Call> call = kernels::convolution_of(
+      kernels::channels_last(images, channels, height, width, element_of(is_bfloat16)), nullptr,
+      numbers.window, numbers.groups, kernels::Method::kSums, numbers.epilogue);
   return call ? static_cast<int>(kernels::best_method(call->given, num_threads)) : 0;
 }
 
@@ -84,11 +94,11 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
   const LinearNumbers numbers(items);
-  const std::optional<kernels::Call> call =
+  std::optional<kernels::Call> call =
       kernels::linear_of(in->shape, numbers.outputs, numbers.method, numbers.epilogue);
   if (!call) return py::none();
   kernels::Operands operands{in->data, weight_of(tensors, packed, call->given)};
-  py::object result = tensors.make(call->result, operands.out);
+  py::object result = place_for(tensors, *call, py::none(), 0, operands.out);
   compute(kernels::convolution_work(call->given, tensors.num_threads()), operands);
   return result;
 }
@@ -97,10 +107,10 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
 py::object shuffle(const PlainTensors& tensors, const py::object& x, int64_t groups) {
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
-  const std::optional<kernels::Call> call = kernels::shuffle_of(in->shape, groups);
+  std::optional<kernels::Call> call = kernels::shuffle_of(in->shape, groups);
   if (!call) return py::none();
   kernels::Operands operands{in->data};
-  py::object result = tensors.make(call->result, operands.out);
+  py::object result = place_for(tensors, *call, py::none(), 0, operands.out);
   compute(kernels::shuffle_work(call->given, tensors.num_threads()), operands);
   return result;
 }
@@ -124,7 +134,9 @@ py::object attend(const PlainTensors& tensors, const py::object& q, const py::ob
   kernels::Attention& given = call->given;
   given.q.data = queries->data, given.k.data = keys->data, given.v.data = values->data;
   given.mask.data = of_mask ? of_mask->data : nullptr;
-  py::object result = tensors.make(call->result, given.out);
+  char* out = nullptr;
+  py::object result = tensors.make(call->result, out);
+  given.out = out;
   {
     const int num_threads = tensors.num_threads();
     const py::gil_scoped_release release;
@@ -136,10 +148,10 @@ py::object attend(const PlainTensors& tensors, const py::object& q, const py::ob
 /// None where the tensor has gaps, or is no plain one.
 py::object is_finite(const PlainTensors& tensors, const py::object& x) {
   const std::optional<View> in = tensors.view(x.ptr());
-  if (!in || !in->shape.is_contiguous()) return py::none();
+  if (!in || !in->shape.is_contiguous() || tensors.element() != kernels::Element::kFloat32) return py::none();
   const int64_t count = in->shape.size();
   const py::gil_scoped_release release;
-  const bool found = kernels::is_finite(in->data, count);
+  const bool found = kernels::is_finite(reinterpret_cast<const float*>(in->data), count);  // NOLINT
   const py::gil_scoped_acquire acquire;
   return py::bool_(found);
 }
@@ -149,54 +161,70 @@ py::object is_finite(const PlainTensors& tensors, const py::object& x) {
 void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
         "\"amx\", \"avx512\" or \"avx2\": the most that the kernels use here; \"\" where there are none.");
-  m.def("kernel_takes_groups", &kernels::takes_groups, py::arg("out_channels"), py::arg("in_channels"),
-        py::arg("groups"), "Whether there is a kernel for a convolution of so many groups of channels.");
-  m.def("kernel_takes_attention", &kernels::takes_attention, py::arg("queries"), py::arg("keys"),
-        py::arg("size"), py::arg("value_size"),
-        "Whether there is a kernel for attention, and quicker than ATen's, for a head of such sizes.");
+  m.def(
+      "kernel_has_bfloat16", [] { return kernels::has_kernels_of(kernels::Element::kBfloat16); },
+      "Whether there are kernels for images of bfloat16.");
+  m.def(
+      "kernel_takes_groups",
+      [](int64_t out_channels, int64_t in_channels, int64_t groups, bool is_bfloat16) {
+        return kernels::takes_groups(out_channels, in_channels, groups, element_of(is_bfloat16));
+      },
+      py::arg("out_channels"), py::arg("in_channels"), py::arg("groups"), py::arg("is_bfloat16") = false,
+      "Whether there is a kernel for a convolution of so many groups of channels.");
+  m.def(
+      "least_kernel_channels",
+      [](bool is_bfloat16) { return kernels::least_channels(element_of(is_bfloat16)); },
+      py::arg("is_bfloat16") = false, "Channels that a depthwise convolution or a pool has to have.");
+  m.def(
+      "kernel_takes_attention",
+      [](int64_t queries, int64_t keys, int64_t size, int64_t value_size, bool is_bfloat16) {
+        return kernels::takes_attention(queries, keys, size, value_size, element_of(is_bfloat16));
+      },
+      py::arg("queries"), py::arg("keys"), py::arg("size"), py::arg("value_size"),
+      py::arg("is_bfloat16") = false,
+      "Whether there is a kernel for attention, and quicker than ATen's, for a head of such sizes.");
   m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
-        py::arg("width"), py::arg("numbers"), py::arg("num_threads"),
+        py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("is_bfloat16") = false,
         "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
         "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
-  m.attr("LEAST_KERNEL_CHANNELS") = kernels::kMinChannels;
-  py::class_<PlainTensors>(
-      m, "ImageKernels",
-      "Kernels for plain float32 tensors on the CPU; ValueError where this PyTorch cannot be "
-      "read.")
+  py::class_<PlainTensors>(m, "ImageKernels",
+                           "Kernels for plain tensors on the CPU, of the example's type of numbers: float32 "
+                           "or bfloat16. ValueError "
+                           "where this PyTorch cannot be read, or there are no such kernels.")
       .def(py::init([](const py::object& example, uintptr_t implementation) {
              return PlainTensors(example.ptr(), implementation);
            }),
            py::arg("example"), py::arg("implementation"))
       .def(
           "packed_size",
-          [](const PlainTensors&, int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups,
-             int64_t method) {
+          [](const PlainTensors& tensors, int64_t out_channels, int64_t in_channels, int64_t num_taps,
+             int64_t groups, int64_t method) {
             return kernels::packed_size(
-                {out_channels, in_channels, num_taps, groups, kernels::method_of(method)});
+                {out_channels, in_channels, num_taps, groups, kernels::method_of(method), tensors.element()});
           },
           py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("groups"),
-          py::arg("method"), "Number of floats of a packed weight.")
+          py::arg("method"), "Number of floats of a packed weight, which is of float32 in any case.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
              int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups, int64_t method,
              const py::object& packed) {
-            const kernels::WeightLayout layout{out_channels, in_channels, num_taps, groups,
-                                               kernels::method_of(method)};
+            const kernels::WeightLayout layout{
+                out_channels, in_channels, num_taps, groups, kernels::method_of(method), tensors.element()};
             const size_t size = kernels::packed_size(layout);
             const auto outputs = static_cast<size_t>(out_channels);
             const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
-            kernels::pack(tensors.data(weight.ptr(), outputs * terms),
-                          bias.is_none() ? nullptr : tensors.data(bias.ptr(), outputs), layout,
-                          tensors.data(packed.ptr(), size));
+            kernels::pack(tensors.floats(weight.ptr(), outputs * terms),
+                          bias.is_none() ? nullptr : tensors.floats(bias.ptr(), outputs), layout,
+                          tensors.floats(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
           py::arg("num_taps"), py::arg("groups"), py::arg("method"), py::arg("packed"),
-          "Write the packed form of contiguous tensors.")
+          "Write the packed form of contiguous tensors of float32.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
            py::arg("room") = py::none(), py::arg("first_channel") = 0,
            "The result in channels_last, or the image into which it was written; None where x or the summand "

@@ -1,4 +1,4 @@
-// Plain tensors of float32 on the CPU, read and made without Python's attributes.
+// Plain tensors of float32 or bfloat16 on the CPU, read and made without Python's attributes.
 #pragma once
 
 #include <new>
@@ -14,17 +14,23 @@ namespace rlopt {
 /// Sizes and strides of a tensor, and where it lies.
 struct View {
   kernels::Shape shape;
-  float* data;
+  char* data;
 };
 
-/// Reads plain tensors of float32 on the CPU, and makes new ones.
+/// Reads plain tensors of one type of numbers on the CPU, and makes new ones.
 class PlainTensors {
  public:
-  /// The example is such a tensor; ValueError where this PyTorch cannot be read.
+  /// The example is such a tensor; ValueError where this PyTorch cannot be read, or there are no kernels for
+  /// its type of numbers.
   PlainTensors(PyObject* example, uintptr_t implementation)
       : type_(Py_TYPE(example)), offset_(tensor_offset(example, implementation)) {
-    if (!kernels::has_kernels()) throw py::value_error("there are no kernels here");
     if (!torch_.has_new()) throw py::value_error("this PyTorch cannot be read from C++");
+    int32_t dtype = -1;
+    if (torch_.dtype(tensor_at(example, offset_), &dtype) != 0 ||
+        (dtype != torch_.float32() && dtype != torch_.bfloat16()))
+      throw py::value_error("there are no kernels for such numbers");
+    element_ = dtype == torch_.float32() ? kernels::Element::kFloat32 : kernels::Element::kBfloat16;
+    if (!kernels::has_kernels_of(element_)) throw py::value_error("there are no kernels here");
   }
 
   /// Nothing for what is no plain tensor. Its type of numbers is what the caller says.
@@ -41,15 +47,18 @@ class PlainTensors {
       return std::nullopt;
     View found{};
     found.shape.rank = static_cast<size_t>(rank);
+    found.shape.element = element_;
     std::copy(sizes, sizes + rank, found.shape.sizes.begin());
     std::copy(strides, strides + rank, found.shape.strides.begin());
-    found.data = static_cast<float*>(data);
+    found.data = static_cast<char*>(data);
     if (data == nullptr && !found.shape.is_empty()) return std::nullopt;  // zeros that are nowhere
     return found;
   }
 
-  /// The elements of a contiguous tensor, of which there have to be so many.
-  float* data(PyObject* object, size_t count) const {
+  kernels::Element element() const { return element_; }
+
+  /// The elements of a contiguous tensor of float32, of which there have to be so many.
+  float* floats(PyObject* object, size_t count) const {
     const std::optional<View> found = view(object);
     if (!found) throw py::type_error("a plain tensor is expected");
     size_t elements = 1;
@@ -57,26 +66,27 @@ class PlainTensors {
     if (elements != count)
       throw py::value_error("a tensor of " + std::to_string(count) + " elements is expected, not of " +
                             std::to_string(elements));
-    return found->data;
+    return reinterpret_cast<float*>(found->data);  // NOLINT: what it is
   }
 
   /// As many as an operator of PyTorch would use here.
   int num_threads() const { return torch_.is_in_parallel() ? 1 : torch_.num_threads(); }
 
   /// A new tensor with these sizes and strides.
-  py::object make(const kernels::Shape& shape, float*& data) const {
+  py::object make(const kernels::Shape& shape, char*& data) const {
     void* made = nullptr;
     void* place = nullptr;
     constexpr int32_t kCpu = 0;
     if (torch_.empty(static_cast<int64_t>(shape.rank), shape.sizes.data(), shape.strides.data(),
-                     torch_.float32(), kCpu, 0, &made) != 0)
+                     shape.element == kernels::Element::kFloat32 ? torch_.float32() : torch_.bfloat16(), kCpu,
+                     0, &made) != 0)
       throw std::bad_alloc();
     auto object = py::reinterpret_steal<py::object>(torch_.wrap(made));
     const bool is_read = torch_.data_ptr(made, static_cast<void*>(&place)) == 0;
     torch_.forget(made);
     if (!object) throw py::error_already_set();
     if (!is_read) throw py::value_error("this PyTorch cannot be read from C++");
-    data = static_cast<float*>(place);
+    data = static_cast<char*>(place);
     return object;
   }
 
@@ -84,6 +94,7 @@ class PlainTensors {
   const TorchFunctions& torch_ = TorchFunctions::loaded();
   PyTypeObject* type_;
   size_t offset_;
+  kernels::Element element_ = kernels::Element::kFloat32;
 };
 
 }  // namespace rlopt

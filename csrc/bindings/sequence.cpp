@@ -25,7 +25,7 @@ class KernelSequence {
   py::object call(const py::args& inputs) {
     const size_t count = inputs.size();
     std::vector<kernels::Shape> shapes;
-    std::vector<float*> memory;
+    std::vector<char*> memory;
     shapes.reserve(count);
     memory.reserve(count + sequence_.num_outputs() + 1);
     for (size_t i = 0; i < count; ++i) {
@@ -46,11 +46,11 @@ class KernelSequence {
     if (schedule == nullptr) return py::none();
     py::tuple outputs(schedule->outputs().size());
     for (size_t i = 0; i < schedule->outputs().size(); ++i) {
-      float* data = nullptr;
+      char* data = nullptr;
       outputs[i] = tensors_.make(schedule->outputs()[i], data);
       memory.push_back(data);
     }
-    float* arena = nullptr;
+    char* arena = nullptr;
     const py::object held = tensors_.make(kernels::contiguous({schedule->arena()}), arena);
     memory.push_back(arena);
     {

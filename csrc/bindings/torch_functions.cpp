@@ -22,6 +22,7 @@ const TorchFunctions& TorchFunctions::loaded() {
     void* python = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
     find(torch, "_ZNK2at10TensorBase8_versionEv", found.version);
     find(torch, "aoti_torch_get_data_ptr", found.data_ptr);
+    find(torch, "aoti_torch_get_dtype", found.dtype);
     find(torch, "aoti_torch_get_dim", found.dim);
     find(torch, "aoti_torch_get_sizes", found.sizes);
     find(torch, "aoti_torch_get_strides", found.strides);
@@ -29,6 +30,7 @@ const TorchFunctions& TorchFunctions::loaded() {
     find(torch, "aoti_torch_empty_strided", found.empty);
     find(torch, "aoti_torch_delete_tensor_object", found.forget);
     find(torch, "aoti_torch_dtype_float32", found.float32);
+    find(torch, "aoti_torch_dtype_bfloat16", found.bfloat16);
     find(torch, "_ZN2at15get_num_threadsEv", found.num_threads);
     find(torch, "_ZN2at18in_parallel_regionEv", found.is_in_parallel);
     find(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", found.wrap);

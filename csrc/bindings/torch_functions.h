@@ -18,6 +18,7 @@ struct TorchFunctions {
 
   int64_t (*version)(const void*) = nullptr;  // at::TensorBase::_version() const, since PyTorch 1.6
   Read* data_ptr = nullptr;
+  Read* dtype = nullptr;  // of Reads an int32_t, as the next
   Read* dim = nullptr;
   Read* sizes = nullptr;
   Read* strides = nullptr;
@@ -28,6 +29,7 @@ struct TorchFunctions {
   int32_t (*forget)(void*) = nullptr;        // deletes it
   PyObject* (*wrap)(const void*) = nullptr;  // THPVariable_Wrap(const at::TensorBase&)
   int32_t (*float32)() = nullptr;
+  int32_t (*bfloat16)() = nullptr;
   int (*num_threads)() = nullptr;      // at::get_num_threads()
   bool (*is_in_parallel)() = nullptr;  // at::in_parallel_region()
 
@@ -37,7 +39,8 @@ struct TorchFunctions {
   bool has_facts() const { return has_layout() && requires_grad != nullptr; }
   bool has_new() const {
     return data_ptr != nullptr && has_layout() && empty != nullptr && forget != nullptr && wrap != nullptr &&
-           float32 != nullptr && num_threads != nullptr && is_in_parallel != nullptr;
+           dtype != nullptr && float32 != nullptr && bfloat16 != nullptr && num_threads != nullptr &&
+           is_in_parallel != nullptr;
   }
 };
 

@@ -42,10 +42,11 @@ int64_t num_blocks(const Attention& given) { return (given.queries + kAttentionR
 
 }  // namespace
 
-bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size) {
+bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size, Element element) {
   constexpr int64_t kManyQueries = 64, kFewQueries = 8;
-  return kernels() != nullptr && kernels()->attention != nullptr && size > 0 && queries >= kFewQueries &&
-         (queries >= kManyQueries || 2 * queries >= keys) &&
+  const Kernels* const ours = kernels(element);
+  return ours != nullptr && ours->attention != nullptr && size > 0 && size % terms_of(element) == 0 &&
+         queries >= kFewQueries && (queries >= kManyQueries || 2 * queries >= keys) &&
          scratch_of_thread(keys, size, value_size) <= kMostAttentionScratch;
 }
 
@@ -61,12 +62,13 @@ std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const 
       given.heads % given.key_heads != 0)
     throw std::invalid_argument("queries, keys and values do not fit together");
   if (q.is_empty() || k.is_empty() || v.is_empty() ||
-      !takes_attention(given.queries, given.keys, given.size, given.value_size))
+      !takes_attention(given.queries, given.keys, given.size, given.value_size, q.element))
     return std::nullopt;
   if (!has_rows(q) || !has_rows(k) || !has_rows(v)) return std::nullopt;
   given.q = operand(q), given.k = operand(k), given.v = operand(v);
   given.is_causal = is_causal;
   given.scale = scale;
+  given.element = q.element;
   if (mask != nullptr) {
     const int64_t wanted[] = {given.batches, given.heads, given.queries, given.keys};
     int64_t strides[4] = {};
@@ -81,6 +83,7 @@ std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const 
     given.of_mask_column = strides[3];
   }
   call.result.rank = 4;
+  call.result.element = q.element;
   call.result.sizes = {given.batches, given.heads, given.queries, given.value_size};
   given.of_out_head = is_by_heads ? given.queries * given.value_size : given.value_size;
   given.of_out_row = is_by_heads ? given.value_size : given.heads * given.value_size;
@@ -112,8 +115,8 @@ void attend(const Attention& given, int num_threads) {
       [](void* data, int thread, int) {
         Shared& each = *static_cast<Shared*>(data);
         const AttentionUnits units{each.heads, each.parts, num_blocks(each.given)};
-        kernels()->attention(each.given, units, each.next,
-                             each.scratch.get() + thread * each.scratch_of_thread);
+        kernels(each.given.element)
+            ->attention(each.given, units, each.next, each.scratch.get() + thread * each.scratch_of_thread);
       },
       &shared);
 }

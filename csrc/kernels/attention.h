@@ -1,4 +1,5 @@
-// Attention of float32: softmax(q k^T * scale + mask) v of each head, in blocks of queries.
+// Attention: softmax(q k^T * scale + mask) v of each head, in blocks of queries. Of bfloat16 weights are
+// rounded to it before they are multiplied by values, as ATen does it; all else is float32.
 //
 // A block's scores stay in a core's caches from the first product to the second, so no matrix of all of them
 // is written; as in Rabe and Staats 2021 (arXiv:2112.05682), but whole rows, as they fit.
@@ -12,7 +13,7 @@ namespace rlopt::kernels {
 
 /// Strides are in elements. What follows on each other are the numbers of a row.
 struct AttentionOperand {
-  const float* data;
+  const void* data;
   int64_t of_batch, of_head, of_row;
 };
 
@@ -22,18 +23,20 @@ struct Attention {
   AttentionOperand q, k, v;
   AttentionOperand mask;   // added to scores; data is null where there is none
   int64_t of_mask_column;  // 1, or 0 where all keys have the same
-  float* out;
+  void* out;
   int64_t of_out_head, of_out_row;  // strides of the result; its batches follow on each other
   bool is_causal;                   // a query sees the keys up to its own place
   float scale;
+  Element element;
 };
 
 /// Queries that are computed at a time.
 constexpr int64_t kAttentionRows = 28;
 
 /// Whether the kernel is quicker than ATen's for a head of such sizes: keys and values are packed first,
-/// which takes as long as what is computed with them for some dozens of queries. With AVX2 there is none.
-bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size);
+/// which takes as long as what is computed with them for some dozens of queries. With AVX2 there is none. Of
+/// bfloat16 the size of a head has to be even.
+bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size, Element element);
 
 struct AttentionCall {
   Attention given;

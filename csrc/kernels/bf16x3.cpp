@@ -68,14 +68,14 @@ void split_numbers(const float* from, int64_t stride, int64_t count, double powe
 
 }  // namespace
 
-bool takes_bf16x3(int64_t groups, int64_t channels) {
-  return has_matrix_unit() && groups == 1 && channels >= kFewChannels;
+bool takes_bf16x3(int64_t groups, int64_t channels, Element element) {
+  return has_matrix_unit() && element == Element::kFloat32 && groups == 1 && channels >= kFewChannels;
 }
 
-void check_bf16x3(int64_t groups, int64_t channels) {
+void check_bf16x3(int64_t groups, int64_t channels, Element element) {
   if (!has_matrix_unit()) throw std::invalid_argument("this processor has no matrix unit");
-  if (!takes_bf16x3(groups, channels))
-    throw std::invalid_argument("the matrix unit takes one group of at least " +
+  if (!takes_bf16x3(groups, channels, element))
+    throw std::invalid_argument("the matrix unit takes float32 in one group of at least " +
                                 std::to_string(kFewChannels) + " channels");
 }
 

@@ -91,10 +91,10 @@ struct Bf16x3Grid {
 
 /// Whether this machine and a convolution are such that it can be computed so. With a few channels it could,
 /// but they need not lie next to each other then.
-bool takes_bf16x3(int64_t groups, int64_t channels);
+bool takes_bf16x3(int64_t groups, int64_t channels, Element element);
 
 /// Throws std::invalid_argument where it cannot.
-void check_bf16x3(int64_t groups, int64_t channels);
+void check_bf16x3(int64_t groups, int64_t channels, Element element);
 
 /// Floats of a split weight, with its bias and powers of two.
 int64_t bf16x3_size(int64_t out_channels, int64_t in_channels, int64_t num_taps);

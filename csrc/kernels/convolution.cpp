@@ -14,7 +14,7 @@ namespace rlopt::kernels {
 
 namespace {
 
-alignas(64) float zeros[kMaxChannels];
+alignas(64) const float zeros[kMaxChannels] = {};
 
 /// Below this many multiplications for each thread, waking it takes longer than its part.
 constexpr double kLeastOfThread = 5e4;
@@ -34,22 +34,42 @@ bool has_matrix_unit() { return kernels() != nullptr && kernels()->bf16x3 != nul
 
 bool has_kernels() { return kernels() != nullptr && has_openmp(); }
 
-bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups) {
-  if (kernels() == nullptr || groups < 1 || out_channels % groups != 0 || in_channels % groups != 0)
+bool has_kernels_of(Element element) { return kernels(element) != nullptr && has_openmp(); }
+
+bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Element element) {
+  if (kernels(element) == nullptr || groups < 1 || out_channels % groups != 0 || in_channels % groups != 0)
     return false;
   if (groups == 1) return true;
-  if (is_by_lanes(out_channels, in_channels, groups)) return out_channels >= kMinChannels;
+  if (is_by_lanes(out_channels, in_channels, groups)) return out_channels >= least_channels(element);
   // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
-  return out_channels / groups > kernels()->vector_size;
+  return out_channels / groups > kernels(element)->vector_size;
 }
 
 namespace {
 
 /// Of one group.
-int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps) {
-  const Kernels& ours = *kernels();
+int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps, Element element) {
+  const Kernels& ours = *kernels(element);
   return Panels(outputs, ours.vector_size, ours.widest_panel)
-      .packed_size(num_taps * inputs, ours.vector_size);
+      .packed_size(num_steps(num_taps, inputs, element), ours.vector_size);
+}
+
+/// To the nearest, where two are as near to the even one; NaN stays NaN.
+Bfloat16 rounded(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (value != value) return {0x7fc0};
+  return {static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16)};
+}
+
+/// Writes a number as an element of memory that is asked for as floats.
+void write_number(float value, Element element, float* memory, int64_t at) {
+  if (element == Element::kFloat32) {
+    memory[at] = value;
+    return;
+  }
+  const Bfloat16 number = rounded(value);
+  std::memcpy(reinterpret_cast<char*>(memory) + at * bytes_of(element), &number, sizeof(number));
 }
 
 /// Of all groups: [out], then [tap, in, out]. `inputs` are those of a group.
@@ -63,22 +83,43 @@ void pack_by_lanes(const float* weight, const float* bias, int64_t outputs, int6
         to[(tap * inputs + in) * outputs + out] = weight[(out * inputs + in) * num_taps + tap];
 }
 
+/// Of all channels, in the order of paired_taps.inc: for each block of them the biases, and then, for each
+/// pair of taps, their weights next to each other.
+void pack_paired_taps(const float* weight, const float* bias, int64_t channels, int64_t num_taps,
+                      float* packed) {
+  constexpr int64_t kTurn = 4, kHalf = kPairedChannels / 2;
+  const int64_t pairs = (num_taps + 1) / 2;
+  for (int64_t block = 0; block < channels; block += kPairedChannels) {
+    float* const to = packed + block * (1 + pairs);
+    for (int64_t i = 0; i < kPairedChannels; ++i) {
+      const int64_t channel = paired_begin(block, channels) + i;
+      const int64_t place = i / kTurn % 2 * kHalf + i / (2 * kTurn) * kTurn + i % kTurn;
+      if (bias != nullptr) to[place] = bias[channel];
+      for (int64_t tap = 0; tap < num_taps; ++tap)
+        write_number(weight[channel * num_taps + tap], Element::kBfloat16,
+                     to + (1 + tap / 2) * kPairedChannels + place, tap % 2);
+    }
+  }
+}
+
 /// Of one group.
 void pack_dense(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
-                int64_t num_taps, float* packed) {
+                int64_t num_taps, Element element, float* packed) {
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
-  const Kernels& ours = *kernels();
+  const Kernels& ours = *kernels(element);
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
+  const int64_t terms = terms_of(element), steps = num_steps(1, in_channels, element);
   float* const weights = packed + panels.vectors * ours.vector_size;
   for (int64_t panel = 0; panel < panels.count; ++panel) {
     const int64_t width = panels.width(panel) * ours.vector_size,
                   begin = panels.begin(panel) * ours.vector_size;
-    float* const to = weights + begin * num_taps * in_channels;
+    float* const to = weights + begin * num_taps * steps;
     for (int64_t out = begin; out < std::min(begin + width, out_channels); ++out) {
       const float* const from = weight + out * in_channels * num_taps;
       for (int64_t in = 0; in < in_channels; ++in)
         for (int64_t tap = 0; tap < num_taps; ++tap)
-          to[(tap * in_channels + in) * width + out - begin] = from[in * num_taps + tap];
+          write_number(from[in * num_taps + tap], element, to,
+                       ((tap * steps + in / terms) * width + out - begin) * terms + in % terms);
     }
   }
 }
@@ -86,34 +127,39 @@ void pack_dense(const float* weight, const float* bias, int64_t out_channels, in
 }  // namespace
 
 size_t packed_size(const WeightLayout& layout) {
-  const auto& [outputs, inputs, num_taps, groups, method] = layout;
-  if (!takes_groups(outputs, inputs, groups)) throw std::invalid_argument("no such groups of channels");
+  const auto& [outputs, inputs, num_taps, groups, method, element] = layout;
+  if (!takes_groups(outputs, inputs, groups, element))
+    throw std::invalid_argument("no such groups of channels");
   if (has_tiles(method) && !(num_taps == 9 && groups == 1 && inputs >= kFewChannels))
     throw std::invalid_argument("no such tiles");
   if (method == Method::kBf16x3) {
-    check_bf16x3(groups, inputs);
+    check_bf16x3(groups, inputs, element);
     return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
   }
+  if (has_paired_taps(layout))
+    return static_cast<size_t>((outputs + kPairedChannels - 1) / kPairedChannels * kPairedChannels *
+                               (1 + (num_taps + 1) / 2));
   if (is_by_lanes(outputs, inputs, groups))
     return static_cast<size_t>(outputs * (1 + num_taps * inputs / groups));
-  return static_cast<size_t>(groups * dense_size(outputs / groups, inputs / groups, num_taps) +
+  return static_cast<size_t>(groups * dense_size(outputs / groups, inputs / groups, num_taps, element) +
                              winograd_size(outputs, inputs, method));
 }
 
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
-  const auto& [out_channels, in_channels, num_taps, groups, method] = layout;
+  const auto& [out_channels, in_channels, num_taps, groups, method, element] = layout;
   std::memset(packed, 0, packed_size(layout) * sizeof(float));
   const int64_t inputs = in_channels / groups, outputs = out_channels / groups;
+  if (has_paired_taps(layout)) return pack_paired_taps(weight, bias, out_channels, num_taps, packed);
   if (is_by_lanes(out_channels, in_channels, groups))
     return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
   if (method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
   if (has_tiles(method))
-    pack_winograd(weight, outputs, inputs, method, packed + dense_size(outputs, inputs, num_taps));
+    pack_winograd(weight, outputs, inputs, method, packed + dense_size(outputs, inputs, num_taps, element));
   for (int64_t group = 0; group < groups; ++group) {
-    pack_dense(weight, bias, outputs, inputs, num_taps, packed);
+    pack_dense(weight, bias, outputs, inputs, num_taps, element, packed);
     weight += outputs * inputs * num_taps;
     if (bias != nullptr) bias += outputs;
-    packed += dense_size(outputs, inputs, num_taps);
+    packed += dense_size(outputs, inputs, num_taps, element);
   }
 }
 
@@ -163,7 +209,8 @@ bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0;
 Work convolution_work(const Convolution& given, int num_threads) {
   if (has_tiles(given.method)) return winograd_work(given, num_threads);
   if (given.method == Method::kBf16x3) return bf16x3_work(of_one_row(given), num_threads);
-  const Kernels& ours = *(is_by_lanes(given) ? kernels_of(given.out_channels) : kernels());
+  const Kernels& ours =
+      *(is_by_lanes(given) ? kernels_of(given.element, given.out_channels) : kernels(given.element));
   const double outputs = outputs_of(given, given.out_channels);
   Work work;
   work.given = of_one_row(given);
@@ -174,7 +221,7 @@ Work convolution_work(const Convolution& given, int num_threads) {
     return work;
   }
   work.kernel = ours.dense;
-  share_out(work, outputs * static_cast<double>(terms), num_threads);
+  share_out(work, outputs * static_cast<double>(num_steps(given)), num_threads);
   const int64_t pieces = given.images *
                          Panels(given.out_channels, ours.vector_size, ours.widest_panel).count *
                          std::max<int64_t>(given.out_height * given.out_width / kPixelsOfPart, 1);
@@ -182,9 +229,12 @@ Work convolution_work(const Convolution& given, int num_threads) {
   work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
   if (takes_any_strides(given)) {
     work.kernel = ours.few_channels;
-    const int64_t columns =
-        (ours.most_pixels - 1) * given.stride_x + (given.kernel_width - 1) * given.dilation_x + 1;
-    work.scratch_of_thread = columns * given.channels;
+    constexpr int64_t kLine = 16;  // floats, to where one begins
+    const bool are_floats = given.element == Element::kFloat32;
+    const int64_t rows = are_floats ? 1 : given.kernel_height;
+    const int64_t pixel = are_floats ? given.channels : num_steps(1, given.channels, given.element);
+    work.scratch_of_thread =
+        rows * copied_columns(given, are_floats ? ours.most_pixels : ours.unit) * pixel + kLine;
   }
   return work;
 }
@@ -193,7 +243,7 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads) {
   Work work;
   work.given = given;
   work.given.out_channels = given.channels;
-  work.kernel = kernels_of(given.channels)->pool;
+  work.kernel = kernels_of(given.element, given.channels)->pool;
   work.pool = kind;
   const double outputs = outputs_of(given, given.channels);
   share_out(work, outputs * static_cast<double>(given.num_taps()) * 4.0, num_threads);
@@ -216,13 +266,13 @@ Work of_elements(const Convolution& given, void (*kernel)(const Job&, int, int),
 }  // namespace
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
-  Work work = of_elements(given, kernels()->pointwise, num_threads);
+  Work work = of_elements(given, kernels(given.element)->pointwise, num_threads);
   work.pointwise = kind;
   return work;
 }
 
 Work shuffle_work(const Convolution& given, int num_threads) {
-  return of_elements(given, kernels()->shuffle, num_threads);
+  return of_elements(given, kernels(given.element)->shuffle, num_threads);
 }
 
 void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns) {
@@ -260,19 +310,20 @@ constexpr double kClearly = 0.95;
 
 Method best_method(const Convolution& given, int num_threads) {
   Method best = Method::kSums;
-  if (kernels() == nullptr || given.groups != 1) return best;
+  if (kernels(given.element) == nullptr || given.groups != 1) return best;
   const auto pixels = static_cast<double>(given.images * given.out_height * given.out_width);
-  double least =
-      (pixels + kReadOfWeight) * static_cast<double>(given.num_taps() * given.channels * given.out_channels);
+  double least = (pixels + kReadOfWeight) * static_cast<double>(num_steps(given) * given.out_channels);
   const auto consider = [&](Method method, double time) {
     if (time >= kClearly * least) return;
     least = time;
     best = method;
   };
-  if (takes_bf16x3(1, given.channels)) consider(Method::kBf16x3, time_of_bf16x3(given, num_threads));
+  if (takes_bf16x3(1, given.channels, given.element))
+    consider(Method::kBf16x3, time_of_bf16x3(given, num_threads));
   if (can_have_tiles(given))
     for (const Method method : {Method::kTiles2, Method::kTiles4})
-      consider(method, time_of_tiles(given, static_cast<int64_t>(method)));
+      consider(method, static_cast<double>(terms_of(given.element)) *
+                           time_of_tiles(given, static_cast<int64_t>(method)));
   return best;
 }
 

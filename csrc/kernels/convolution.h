@@ -1,5 +1,5 @@
 // Convolutions, products, pools, channel shuffles and what is pointwise, of images in channels_last, in
-// float32.
+// float32, or of bfloat16 with sums in float32.
 //
 // A dense one is a product whose left operand is never written down: the pixels under the kernel are read
 // where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also be computed
@@ -11,11 +11,31 @@
 // infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace rlopt::kernels {
+
+/// What numbers of images are. All that is computed of them is float32.
+enum class Element : int {
+  kFloat32 = 0,
+  kBfloat16 = 1,
+};
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+constexpr int64_t bytes_of(Element element) {
+  return element == Element::kBfloat16 ? sizeof(Bfloat16) : sizeof(float);
+}
+
+/// So many terms of a dense sum one lane of a vector adds up at a time: they lie where one float32 would.
+constexpr int64_t terms_of(Element element) {
+  return static_cast<int64_t>(sizeof(float)) / bytes_of(element);
+}
 
 /// What follows a sum. NaN stays NaN, and infinities give what ATen gives.
 enum class Activation : int {
@@ -57,6 +77,7 @@ struct Convolution {
   Method method;
   Activation activation;
   float low, high;
+  Element element;  // of input, summand and output
 
   int64_t num_taps() const { return kernel_height * kernel_width; }
 };
@@ -82,34 +103,53 @@ bool has_matrix_unit();
 /// The kernels must not be called where this is false.
 bool has_kernels();
 
-/// Depthwise convolutions and pools compute so many channels at least.
-constexpr int64_t kMinChannels = 8;
+/// The same for images of such numbers. Of bfloat16 the kernels need AVX-512 with its products of bfloat16,
+/// and leave processors with a matrix unit to oneDNN, which uses it.
+bool has_kernels_of(Element element);
+
+/// Depthwise convolutions and pools compute so many channels at least, a vector of them.
+constexpr int64_t least_channels(Element element) { return element == Element::kBfloat16 ? 16 : 8; }
 
 /// More channels than this have no kernel: a pixel of zeros stands for what lies outside of the image.
 constexpr int64_t kMaxChannels = 1 << 14;
 
 /// Whether there is a kernel for so many groups of channels.
-bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups);
+bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Element element);
 
 /// Sizes of a weight[out, in / groups, tap], and how it is packed. The numbers of channels are those of all
 /// groups.
 struct WeightLayout {
   int64_t out_channels, in_channels, num_taps, groups;
   Method method;
+  Element element;  // of the images
 };
 
 inline WeightLayout weight_layout(const Convolution& of) {
-  return {of.out_channels, of.channels, of.num_taps(), of.groups, of.method};
+  return {of.out_channels, of.channels, of.num_taps(), of.groups, of.method, of.element};
 }
 
-/// Number of floats of a packed weight; the same for every input. Throws std::invalid_argument for groups
-/// that have no kernel, and for what cannot be computed by such a method.
+/// So many channels of a depthwise convolution are computed together where two taps are at a time.
+constexpr int64_t kPairedChannels = 32;
+
+/// Whether they are: of bfloat16, and not where there is one tap.
+inline bool has_paired_taps(const WeightLayout& of) {
+  return of.element == Element::kBfloat16 && of.groups == of.out_channels && of.groups == of.in_channels &&
+         of.groups >= kPairedChannels && of.num_taps > 1;
+}
+
+/// Where those begin that would begin at `channel`: the last ones lie over some before them.
+inline int64_t paired_begin(int64_t channel, int64_t channels) {
+  return std::min(channel, channels - kPairedChannels);
+}
+
+/// Number of floats of a packed weight, or of as much memory; the same for every input. Throws
+/// std::invalid_argument for groups that have no kernel, and for what cannot be computed by such a method.
 size_t packed_size(const WeightLayout& layout);
 
 /// The method by which a convolution takes so many threads the least time, whatever the one is that it has.
 Method best_method(const Convolution& given, int num_threads);
 
-/// Packs a weight, and bias[out], which may be null.
+/// Packs a weight, and bias[out], which may be null. For images of bfloat16 a dense weight is rounded to it.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
@@ -156,10 +196,10 @@ struct Work {
 
 /// Where the operands of a call begin; null where there is none.
 struct Operands {
-  const float* in = nullptr;
+  const void* in = nullptr;
   const float* packed = nullptr;
-  const float* other = nullptr;  // added to a convolution, or the second operand of what is pointwise
-  float* out = nullptr;
+  const void* other = nullptr;  // added to a convolution, or the second operand of what is pointwise
+  void* out = nullptr;
   float* scratch = nullptr;  // `scratch_of_thread` for each thread
 };
 

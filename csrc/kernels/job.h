@@ -14,11 +14,11 @@ constexpr double kReadOfWeight = 16;
 
 struct Job {
   const Convolution* given;
-  const float* in;
+  const void* in;
   const float* packed;
-  const float* summand;
-  float* out;
-  const float* zeros;  // kMaxChannels of them
+  const void* summand;
+  void* out;
+  const void* zeros;  // kMaxChannels of them
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
   float* scratch = nullptr;     // of this thread, as much as its Work asks for
@@ -54,21 +54,36 @@ struct Panels {
   int64_t begin(int64_t panel) const { return vectors * panel / count; }
   int64_t width(int64_t panel) const { return begin(panel + 1) - begin(panel); }
 
-  /// Floats of a bias and a weight of so many terms, in vectors of this size.
-  int64_t packed_size(int64_t terms, int64_t vector_size) const {
-    return vectors * vector_size * (1 + terms);
+  /// Floats of a bias and a weight of so many steps, in vectors of this size.
+  int64_t packed_size(int64_t steps, int64_t vector_size) const {
+    return vectors * vector_size * (1 + steps);
   }
 };
 
+/// Steps of a dense sum over so many taps and channels: the last one of a tap may have fewer terms.
+constexpr int64_t num_steps(int64_t num_taps, int64_t channels, Element element) {
+  return num_taps * ((channels + terms_of(element) - 1) / terms_of(element));
+}
+
+/// Those of each output.
+inline int64_t num_steps(const Convolution& given) {
+  return num_steps(given.num_taps(), given.channels / given.groups, given.element);
+}
+
 /// Shares out so many multiplications: in how many threads and parts.
 void share_out(Work& work, double multiplications, int num_threads);
+
+/// Columns of an image that so many output pixels of a row see.
+inline int64_t copied_columns(const Convolution& given, int64_t pixels) {
+  return (pixels - 1) * given.stride_x + (given.kernel_width - 1) * given.dilation_x + 1;
+}
 
 /// How attention is shared out: each head's blocks of queries are cut into so many parts.
 struct AttentionUnits {
   int64_t heads, parts, blocks;  // heads of all batches; blocks of each head
 };
 
-/// The kernels of one instruction set.
+/// The kernels of one instruction set, for images of one kind of number.
 struct Kernels {
   const char* name;
   int64_t vector_size;   // floats
@@ -89,10 +104,10 @@ struct Kernels {
 };
 
 /// Those that this machine has; null where it has none.
-const Kernels* kernels();
+const Kernels* kernels(Element element = Element::kFloat32);
 
-/// Those for depthwise convolutions and pools of so many channels, at least kMinChannels: a kernel computes a
-/// whole vector of them.
-const Kernels* kernels_of(int64_t channels);
+/// Those for depthwise convolutions and pools of so many channels, at least `least_channels`: a kernel
+/// computes a whole vector of them.
+const Kernels* kernels_of(Element element, int64_t channels);
 
 }  // namespace rlopt::kernels

@@ -47,7 +47,8 @@ class Scheduler {
       : instructions_(instructions),
         outputs_(outputs),
         num_inputs_(static_cast<int>(inputs.size())),
-        num_threads_(num_threads) {
+        num_threads_(num_threads),
+        element_(inputs.empty() ? Element::kFloat32 : inputs.front().element) {
     for (const Shape& shape : inputs) {
       values_.push_back({shape, static_cast<int>(storages_.size()), 0});
       storages_.push_back({0, static_cast<int>(storages_.size())});
@@ -66,7 +67,7 @@ class Scheduler {
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const Value& value = values_[static_cast<size_t>(outputs_[i])];
       Storage& storage = storages_[static_cast<size_t>(value.storage)];
-      if (storage.memory >= 0 || value.offset != 0 || value.shape.size() != storage.size)
+      if (storage.memory >= 0 || value.offset != 0 || value.shape.num_floats() != storage.size)
         throw std::invalid_argument("outputs of a sequence have memory of their own");
       storage.memory = num_inputs_ + static_cast<int>(i);
       schedule_->outputs_.push_back(value.shape);
@@ -79,7 +80,7 @@ class Scheduler {
   struct Value {
     Shape shape;
     int storage;
-    int64_t offset;  // where it begins there
+    int64_t offset;  // where it begins there, in elements
   };
   /// Where something is made: channels of a room; -1: in memory of its own.
   struct Part {
@@ -87,7 +88,7 @@ class Scheduler {
     int64_t first_channel = 0;
   };
   struct Storage {
-    int64_t size;
+    int64_t size;    // floats
     int memory;      // of the caller; -1: of the arena
     int64_t at = 0;  // where in the arena
     int last = -1;   // task that uses it
@@ -99,7 +100,7 @@ class Scheduler {
   Schedule::Place place(int value, int64_t further = 0) const {
     if (value < 0) return {};
     const Value& of = values_[static_cast<size_t>(value)];
-    return {of.storage, of.offset + further};
+    return {of.storage, (of.offset + further) * bytes_of(of.shape.element)};
   }
 
   Value& result(size_t instruction) { return values_[static_cast<size_t>(num_inputs_) + instruction]; }
@@ -152,7 +153,7 @@ class Scheduler {
     const std::vector<int64_t>& sizes = instructions_[instruction].sizes;
     if (result(instruction).shape.rank > 0) return;
     if (sizes.size() != kImageRank) throw std::invalid_argument("a room is an image");
-    Shape shape = channels_last(sizes[0], sizes[1], sizes[2], sizes[3]);
+    Shape shape = channels_last(sizes[0], sizes[1], sizes[2], sizes[3], element_);
     const Part part = parts_[instruction];
     if (part.room < 0) {
       fresh(instruction, shape);
@@ -171,7 +172,7 @@ class Scheduler {
 
   void fresh(size_t instruction, const Shape& shape) {
     result(instruction) = {shape, static_cast<int>(storages_.size()), 0};
-    storages_.push_back({shape.size(), -1});
+    storages_.push_back({shape.num_floats(), -1});
   }
 
   /// Adds the task of an instruction, and its result. False where an operand does not lie as it is read.
@@ -267,6 +268,7 @@ class Scheduler {
   bool view(const Instruction& given, Value& seen) {
     const Shape& from = shape(given.in);
     Shape to;
+    to.element = from.element;
     to.rank = given.sizes.size();
     if (to.rank > kMostAxes) return false;
     int64_t known = 1, stride = 1;
@@ -309,7 +311,7 @@ class Scheduler {
           storage.at = arena.take(storage.size);
         }
         each->memory = arena_memory;
-        each->offset += storage.at;
+        each->offset += storage.at * static_cast<int64_t>(sizeof(float));
         if (storage.last == static_cast<int>(i)) over.push_back(number);
       }
       // Given back when all operands have their place: no result lies over what it is computed from.
@@ -330,6 +332,7 @@ class Scheduler {
   const std::vector<Instruction>& instructions_;
   const std::vector<int>& outputs_;
   int num_inputs_, num_threads_;
+  Element element_;  // of all images
   std::vector<Value> values_;
   std::vector<Part> parts_;          // of each instruction
   std::vector<bool> is_copy_saved_;  // whether an instruction copies what is there already
@@ -337,30 +340,31 @@ class Scheduler {
   std::shared_ptr<Schedule> schedule_ = std::make_shared<Schedule>();
 };
 
-void Schedule::run(float* const* memory) const {
+void Schedule::run(char* const* memory) const {
   if (tasks_.empty()) return;
   // Tasks in several parts take turns with two rows of counters: while one is used, nobody uses the other.
   struct Shared {
     const std::vector<Task>& tasks;
-    float* const* memory;
+    char* const* memory;
     std::unique_ptr<Turn[]> turns;
   } shared{tasks_, memory, std::make_unique<Turn[]>(static_cast<size_t>(2 * num_threads_))};
   in_parallel(
       num_threads_,
       [](void* data, int thread, int count) {
         const Shared& each = *static_cast<const Shared*>(data);
-        const auto find = [&each](const Place& place) -> float* {
+        const auto find = [&each](const Place& place) -> void* {
           return place.memory < 0 ? nullptr : each.memory[place.memory] + place.offset;
         };
+        const auto find_floats = [&find](const Place& place) { return static_cast<float*>(find(place)); };
         Turn *turns = each.turns.get(), *others = turns + count;
         for (const Task& task : each.tasks) {
           if (task.waits && count > 1) barrier();
           const int share = std::min(count, task.work.num_threads);
           if (thread < share)
-            run_share(
-                task.work,
-                {find(task.in), find(task.packed), find(task.other), find(task.out), find(task.scratch)},
-                thread, share, turns);
+            run_share(task.work,
+                      {find(task.in), find_floats(task.packed), find(task.other), find(task.out),
+                       find_floats(task.scratch)},
+                      thread, share, turns);
           if (task.work.parts_of_thread == 1) continue;
           others[thread].next.store(0, std::memory_order_relaxed);  // read behind the next barrier at last
           std::swap(turns, others);

@@ -49,13 +49,13 @@ class Schedule {
 
   /// Computes it. `memory` has the first element of each input, of each output, and of the arena. Its first
   /// and last cache line are left alone, which it may share with memory that other threads write.
-  void run(float* const* memory) const;
+  void run(char* const* memory) const;
 
  private:
   friend class Scheduler;
   struct Place {
-    int memory = -1;  // -1: there is none
-    int64_t offset = 0;
+    int memory = -1;     // -1: there is none
+    int64_t offset = 0;  // in bytes
   };
   struct Task {
     Work work;

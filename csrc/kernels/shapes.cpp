@@ -26,8 +26,11 @@ bool Shape::is_contiguous() const {
   return true;
 }
 
+int64_t Shape::num_floats() const { return (size() + terms_of(element) - 1) / terms_of(element); }
+
 bool Shape::operator==(const Shape& other) const {
-  return rank == other.rank && std::equal(sizes.begin(), sizes.begin() + rank, other.sizes.begin()) &&
+  return rank == other.rank && element == other.element &&
+         std::equal(sizes.begin(), sizes.begin() + rank, other.sizes.begin()) &&
          std::equal(strides.begin(), strides.begin() + rank, other.strides.begin());
 }
 
@@ -43,8 +46,9 @@ Shape contiguous(std::initializer_list<int64_t> sizes) {
   return made;
 }
 
-Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t width) {
+Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t width, Element element) {
   Shape made;
+  made.element = element;
   made.rank = kImageRank;
   made.sizes = {images, channels, height, width};
   made.strides = {channels * height * width, 1, width * channels, channels};
@@ -92,6 +96,7 @@ int64_t windows_of(int64_t size, int64_t padding, int64_t behind, int64_t dilati
 /// The input of a call.
 Convolution read(const Shape& in) {
   Convolution given{};
+  given.element = in.element;
   given.groups = 1;
   given.images = in.sizes[0];
   given.channels = in.sizes[1];
@@ -140,7 +145,8 @@ Convolution pixel_by_pixel(const Shape& in) {
 /// The call, and its result as an image of its own.
 Call with_image(Convolution given) {
   given.out_pixel_stride = given.out_channels;
-  return {given, channels_last(given.images, given.out_channels, given.out_height, given.out_width)};
+  return {given,
+          channels_last(given.images, given.out_channels, given.out_height, given.out_width, given.element)};
 }
 
 void apply(Convolution& given, const Epilogue& epilogue) {
@@ -155,12 +161,12 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
                                    int64_t groups, Method method, const Epilogue& epilogue) {
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = geometry(in, window, false);
-  if (!takes_groups(given.out_channels, given.channels, groups))
+  if (!takes_groups(given.out_channels, given.channels, groups, given.element))
     throw std::invalid_argument("no such groups of channels");
   given.groups = groups;
   given.method = method;
   if (has_tiles(method) && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
-  if (method == Method::kBf16x3) check_bf16x3(groups, given.channels);
+  if (method == Method::kBf16x3) check_bf16x3(groups, given.channels, given.element);
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
   Call call = with_image(given);
@@ -172,7 +178,7 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = geometry(in, window, is_ceiled);
   given.out_channels = given.channels;
-  if (given.channels < kMinChannels) throw std::invalid_argument("too few channels");
+  if (given.channels < least_channels(given.element)) throw std::invalid_argument("too few channels");
   if (std::min(window.pad_y, window.pad_x) < 0 || window.pad_below != window.pad_y ||
       window.pad_behind != window.pad_x)
     throw std::invalid_argument("no such pool");
@@ -187,6 +193,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
   if (in.sizes[last] > 1 && in.strides[last] != 1 && !in.is_empty()) return std::nullopt;
   Call call{};
   call.result.rank = in.rank;
+  call.result.element = in.element;
   call.result.sizes[last] = outputs;
   call.result.strides[last] = 1;
   int64_t rows = 1, step = in.sizes[last], stride = outputs;  // from each row of the input to the next
@@ -200,13 +207,14 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
     rows *= in.sizes[i];
   }
   Convolution& given = call.given;
+  given.element = in.element;
   given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
   given.groups = 1;
   given.method = method;
   given.width = given.out_width = rows;
   given.channels = in.sizes[last];
-  if (method == Method::kBf16x3) check_bf16x3(1, given.channels);
+  if (method == Method::kBf16x3) check_bf16x3(1, given.channels, given.element);
   given.pixel_stride = step;
   given.out_channels = given.out_pixel_stride = outputs;
   apply(given, epilogue);

@@ -13,10 +13,11 @@ constexpr size_t kImageRank = 4;
 constexpr size_t kMostAxes = 8;
 using Axes = std::array<int64_t, kMostAxes>;
 
-/// Sizes and strides of a tensor of float32, in elements.
+/// Sizes and strides of a tensor, in elements.
 struct Shape {
   size_t rank = 0;
   Axes sizes{}, strides{};
+  Element element = Element::kFloat32;
 
   /// Number of elements.
   int64_t size() const;
@@ -27,14 +28,18 @@ struct Shape {
   /// Whether its elements follow on each other, the last axis the quickest.
   bool is_contiguous() const;
 
+  /// Floats that have as much memory as all elements.
+  int64_t num_floats() const;
+
   bool operator==(const Shape& other) const;
 };
 
-/// Contiguous, with these sizes.
+/// Contiguous, with these sizes, of float32.
 Shape contiguous(std::initializer_list<int64_t> sizes);
 
 /// An image in channels_last.
-Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t width);
+Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t width,
+                    Element element = Element::kFloat32);
 
 /// An activation with two numbers that it may have.
 struct Epilogue {

@@ -59,7 +59,7 @@ double time_of_tiles(const Convolution& given, int64_t tile) {
 }
 
 Work winograd_work(const Convolution& given, int num_threads) {
-  const Kernels& ours = *kernels();
+  const Kernels& ours = *kernels(given.element);
   const WinogradGrid grid(given);
   const Panels panels(given.out_channels, ours.vector_size, ours.widest_panel);
   Work work;

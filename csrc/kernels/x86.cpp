@@ -1,10 +1,12 @@
-// The kernels of AVX-512 and of AVX2, of which the processor chooses when the package runs.
+// The kernels of AVX-512, for float32 and bfloat16, and of AVX2, of which the processor chooses when the
+// package runs.
 //
 // Each set is compiled under a target of its own, behind all headers: what is inline in a header must not be
 // compiled for a processor that this one may not be.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <string_view>
 #include <type_traits>
@@ -31,11 +33,12 @@
 template <int kNumber>
 using Constant = std::integral_constant<int, kNumber>;
 
+#define RLOPT_VECTOR 16
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
 namespace rlopt::kernels {
 namespace avx512 {
-#define RLOPT_VECTOR 16
+#define RLOPT_BFLOAT16 0
 #define RLOPT_PIXELS 14, 14, 8, 7
 #define RLOPT_UNIT 56
 #define RLOPT_BY_WIDTH(width, function)        \
@@ -68,7 +71,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/bf16x3.inc"
 #endif
 // clang-format on
-#undef RLOPT_VECTOR
+#undef RLOPT_BFLOAT16
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
 #undef RLOPT_BY_WIDTH
@@ -77,10 +80,55 @@ constexpr int64_t kWidestPanel = 4;
 #pragma GCC pop_options
 
 #pragma GCC push_options
+#pragma GCC target("avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
+namespace rlopt::kernels {
+namespace avx512bf16 {
+#define RLOPT_BFLOAT16 1
+// A register less than of float32 is for sums: pairs of terms have one.
+#define RLOPT_PIXELS 12, 12, 8, 6
+#define RLOPT_UNIT 48
+#define RLOPT_BY_WIDTH(width, function)        \
+  switch (width) {                             \
+    case 4:                                    \
+      function(Constant<6>{}, Constant<4>{});  \
+      break;                                   \
+    case 3:                                    \
+      function(Constant<8>{}, Constant<3>{});  \
+      break;                                   \
+    case 2:                                    \
+      function(Constant<12>{}, Constant<2>{}); \
+      break;                                   \
+    default:                                   \
+      function(Constant<12>{}, Constant<1>{}); \
+  }
+constexpr int64_t kWidestPanel = 4;
+// clang-format off: each builds on those before it
+#include "kernels/vectors.inc"
+#include "kernels/dense.inc"
+#include "kernels/winograd.inc"
+#include "kernels/copied_rows.inc"
+#include "kernels/depthwise.inc"
+#include "kernels/paired_taps.inc"
+#include "kernels/pool.inc"
+#include "kernels/pointwise.inc"
+#include "kernels/shuffle.inc"
+#include "kernels/attention.inc"
+// clang-format on
+#undef RLOPT_BFLOAT16
+#undef RLOPT_PIXELS
+#undef RLOPT_UNIT
+#undef RLOPT_BY_WIDTH
+}  // namespace avx512bf16
+}  // namespace rlopt::kernels
+#pragma GCC pop_options
+#undef RLOPT_VECTOR
+
+#pragma GCC push_options
 #pragma GCC target("avx2,fma")
 namespace rlopt::kernels {
 namespace avx2 {
 #define RLOPT_VECTOR 8
+#define RLOPT_BFLOAT16 0
 #define RLOPT_PIXELS 12, 6
 #define RLOPT_UNIT 48
 #define RLOPT_BY_WIDTH(width, function)     \
@@ -100,6 +148,7 @@ constexpr int64_t kWidestPanel = 2;
 #include "kernels/shuffle.inc"
 // clang-format on
 #undef RLOPT_VECTOR
+#undef RLOPT_BFLOAT16
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
 #undef RLOPT_BY_WIDTH
@@ -146,6 +195,21 @@ constexpr Kernels kAvx512{"avx512",
                           avx512::shuffle,
                           avx512::attention,
                           avx512::is_finite};
+constexpr Kernels kBfloat16{"avx512",
+                            avx512bf16::kVector,
+                            avx512bf16::kWidestPanel,
+                            avx512bf16::kMostPixels,
+                            avx512bf16::kUnit,
+                            avx512bf16::dense,
+                            avx512bf16::winograd,
+                            nullptr,
+                            avx512bf16::copied_rows,
+                            avx512bf16::depthwise_or_paired,
+                            avx512bf16::pool,
+                            avx512bf16::pointwise,
+                            avx512bf16::shuffle,
+                            avx512bf16::attention,
+                            avx512bf16::is_finite};
 constexpr Kernels kAvx2{
     "avx2",         avx2::kVector, avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
     avx2::winograd, nullptr,       avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
@@ -161,7 +225,7 @@ constexpr Kernels kAmxInSoftware = with_bf16x3(kAvx512, "amx-in-software", kBf16
 
 }  // namespace
 
-const Kernels* kernels() {
+const Kernels* kernels(Element element) {
   static const Kernels* const chosen = []() -> const Kernels* {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
@@ -174,11 +238,14 @@ const Kernels* kernels() {
     if (limit == "amx-in-software") return &kAmxInSoftware;  // for tests
     return limit != "avx512" && may_use_amx() ? &kAmx : &kAvx512;
   }();
-  return chosen;
+  if (element == Element::kFloat32) return chosen;
+  static const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
+  return chosen == &kAvx512 && has_bfloat16 ? &kBfloat16 : nullptr;
 }
 
-const Kernels* kernels_of(int64_t channels) {
-  return kernels() != nullptr && channels < kernels()->vector_size ? &kAvx2 : kernels();
+const Kernels* kernels_of(Element element, int64_t channels) {
+  const Kernels* const found = kernels(element);
+  return found != nullptr && channels < found->vector_size ? &kAvx2 : found;
 }
 
 }  // namespace rlopt::kernels
@@ -187,8 +254,8 @@ const Kernels* kernels_of(int64_t channels) {
 
 namespace rlopt::kernels {
 
-const Kernels* kernels() { return nullptr; }
-const Kernels* kernels_of(int64_t) { return nullptr; }
+const Kernels* kernels(Element) { return nullptr; }
+const Kernels* kernels_of(Element, int64_t) { return nullptr; }
 
 }  // namespace rlopt::kernels
 

@@ -159,7 +159,7 @@ def test_it_takes_the_place_of_atens(kind: str) -> None:
         given = [q, rand(2, 2, 30, 32), rand(2, 2, 30, 32)]
         function = lambda q, k, v: sdpa(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))  # noqa: E731
     if kind == "half":
-        given = [each.bfloat16() for each in given]
+        given = [each.half() for each in given]
     prepared = check(function, given, static=[])
     counted = inventory(prepared.split.main.graph)
     assert counted.packed.get("attention", 0) == (kind not in ("few", "half"))

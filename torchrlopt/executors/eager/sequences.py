@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import operator
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -80,14 +81,16 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         module: the part of a graph that runs at every call, with `meta["val"]` and ATen's overloads.
     """
     graph = module.graph
-    taken = {node for node in graph.nodes if node.target in _KERNELS | _ROOMS}
-    num_kernels = sum(node.target in _KERNELS for node in taken)
+    dtypes = Counter(node.meta["val"].dtype for node in graph.nodes if node.target in _KERNELS)
+    # A sequence is of one type of numbers, and a graph's sequences of the one that most of its calls have.
+    dtype, num_kernels = dtypes.most_common(1)[0] if dtypes else (torch.float32, 0)
+    taken = {node for node in graph.nodes if node.target in _KERNELS | _ROOMS and _is_of(node, dtype)}
     if num_kernels < _LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
         return None
     peak = peak_bytes(graph)
     if peak >= WORTH_KEEPING:  # malloc keeps blocks of the size of an image, and not one of all of them
         return None
-    between = _between(graph)
+    between = _between(graph, dtype)
     taken |= between.keys()
     # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
     most = max(peak, WORTH_KEEPING // 2)
@@ -122,12 +125,14 @@ def _gathered(
     return made
 
 
-def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
+def _is_of(node: fx.Node, dtype: torch.dtype) -> bool:
+    return indirect.are_for(tensor_of(node), dtype)
+
+
+def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | None]:
     """What is pointwise on images in channels_last; and, with None, views and splits of what kernels make."""
-    images = {
-        node for node in graph.nodes if node.target in _MAKE_IMAGES and indirect.are_for(tensor_of(node))
-    }
-    known = images | {node for node in graph.nodes if node.target is indirect.linear}
+    images = {node for node in graph.nodes if node.target in _MAKE_IMAGES and _is_of(node, dtype)}
+    known = images | {node for node in graph.nodes if node.target is indirect.linear and _is_of(node, dtype)}
     found: dict[fx.Node, _Pointwise | None] = {}
     for node in graph.nodes:
         if node.op != "call_function":
@@ -142,7 +147,7 @@ def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
             images |= parts.keys()
             known |= parts.keys()
             continue
-        pointwise = _pointwise(node, images, known)
+        pointwise = _pointwise(node, images, known) if _is_of(node, dtype) else None
         if pointwise is not None:
             found[node] = pointwise
             images.add(node)
@@ -184,7 +189,7 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
         known: nodes that our kernels make, and what was found so far.
     """
     shape = shape_key(node)
-    if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
+    if shape is None or len(shape) != 4:
         return None
     if node.target in (aten.add.Tensor, aten.mul.Tensor):
         left, right = cast("tuple[Any, Any]", node.args[:2])
@@ -300,7 +305,7 @@ def _gather(
     outputs = [node for node in group if node not in given and not members.issuperset(node.users)]
     number = {node: at for at, node in enumerate((*inputs, *group))}
     instructions = [_instruction(node, number, between.get(node)) for node in group]
-    ours = indirect.kernels()
+    ours = indirect.kernels(next(tensor_of(node).dtype for node in group if node.target in _KERNELS))  # type: ignore[union-attr]
     assert ours is not None  # or there would be no call of one
     sequence = _C.KernelSequence(ours, len(inputs), instructions, [number[node] for node in outputs])
     # What comes from elsewhere may be a view that negates. Packed weights are not.

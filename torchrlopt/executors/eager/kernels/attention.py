@@ -1,4 +1,4 @@
-"""Attention of float32 on the CPU by a kernel of our own (csrc/kernels/attention.h)."""
+"""Attention on the CPU by a kernel of our own (csrc/kernels/attention.h)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def attend(
     """`softmax(q @ k.mT * scale + mask) @ v` of each head.
 
     Args:
-        q: [batch, heads, queries, size], float32, on the CPU.
+        q: [batch, heads, queries, size], float32 or bfloat16, on the CPU.
         k: [batch, key heads, keys, size]; each of them is of as many heads that follow on each other.
         v: [batch, key heads, keys, value size].
         mask: added to the scores, broadcast to [batch, heads, queries, keys]; -inf where a key is not seen. A
@@ -107,13 +107,14 @@ def _is_taken(node: fx.Node) -> bool:
     named = arguments(node)
     mask = named["attn_mask"]
     operands = [named["query"], named["key"], named["value"], *([] if mask is None else [mask])]
-    if named["dropout_p"] or not all(indirect.are_for(tensor_of(each)) for each in operands):
+    dtype = operands[0].meta["val"].dtype
+    if named["dropout_p"] or not all(indirect.are_for(tensor_of(each), dtype) for each in operands):
         return False
     queries, keys, values = (shape_key(each) or () for each in operands[:3])
     if len(queries) != 4 or not isinstance(queries[3], int) or not isinstance(values[3], int):
         return False
     if isinstance(queries[2], int) and isinstance(keys[2], int):
-        return _C.kernel_takes_attention(queries[2], keys[2], queries[3], values[3])
+        return _C.kernel_takes_attention(queries[2], keys[2], queries[3], values[3], dtype is torch.bfloat16)
     return True
 
 

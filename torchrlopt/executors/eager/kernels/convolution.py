@@ -76,8 +76,9 @@ def _method(x: fx.Node, numbers: tuple[float, ...]) -> int:
     images, channels, height, width = shape_key(x) or (1, None, None, None)
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
         return indirect.SUMS
+    is_bfloat16 = x.meta["val"].dtype is torch.bfloat16
     images = images if isinstance(images, int) else 1
-    return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads())
+    return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads(), is_bfloat16)
 
 
 def _pays(site: Site) -> bool:

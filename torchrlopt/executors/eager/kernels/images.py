@@ -1,4 +1,4 @@
-"""Pools, means over pixels, norms and joined channels of images in channels_last on the CPU, in float32.
+"""Pools, means over pixels, norms and joined channels of images in channels_last on the CPU.
 
 A pool becomes a call of our kernel. Where images are joined along their channels, those that our kernels make
 are written where they belong, so that nothing is copied.
@@ -57,7 +57,8 @@ def _is_wide(node: Any) -> bool:
     shape = static_shape(node)
     if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
         return False
-    return bool(_C.LEAST_KERNEL_CHANNELS <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
+    least = _C.least_kernel_channels(tensor_of(node).dtype is torch.bfloat16)  # type: ignore[union-attr]
+    return bool(least <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
 
 
 def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
@@ -75,7 +76,9 @@ def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     elif node.target is aten.mean.dim:
         last, named = node, arguments(node)
         axes = sorted(axis % 4 for axis in named["dim"] or ())
-        if axes == [2, 3] and named["keepdim"] and named["dtype"] in (None, torch.float32):
+        given = tensor_of(node.args[0])
+        is_same = given is not None and named["dtype"] in (None, given.dtype)
+        if axes == [2, 3] and named["keepdim"] and is_same:
             numbers = _whole_image(node)
     if numbers is None or last is None:
         return
@@ -117,8 +120,8 @@ def pack_norm(
         var: [channels].
         eps: added to the variance.
     """
-    # As ATen computes it: a product and a sum for each element.
-    scale = torch.rsqrt(var + eps)
+    # As ATen computes it, in float32: a product and a sum for each element.
+    scale = torch.rsqrt(var.float() + eps)
     scale = scale if weight is None else scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale
     return indirect.pack(scale.view(-1, 1, 1, 1), shift, scale.numel())
@@ -161,14 +164,15 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
         return
     if len(set(parts)) < len(parts) or not images.issuperset(parts):
         return
-    if not all(indirect.are_for(tensor_of(part)) for part in parts):
+    dtype = node.meta["val"].dtype
+    if not all(indirect.are_for(tensor_of(part), dtype) for part in parts):
         return
     writers = [part for part in parts if _can_write(part, node)]
     if not writers:
         return
     first = next(each for each in graph.nodes if each in set(writers))
     with graph.inserting_before(first):
-        room = graph.call_function(indirect.room_for, (shape,))
+        room = graph.call_function(indirect.room_for, (shape, dtype))
     room.meta["val"] = node.meta["val"]
     channel = 0
     written = []

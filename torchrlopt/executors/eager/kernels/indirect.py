@@ -1,4 +1,4 @@
-"""Convolutions, products and pools in float32 on the CPU by the kernels of `csrc/kernels`.
+"""Convolutions, products and pools in float32 and bfloat16 on the CPU by the kernels of `csrc/kernels`.
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
 cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution
@@ -89,18 +89,24 @@ class Window:
 
 
 @functools.cache
-def kernels() -> _C.ImageKernels | None:
-    """The kernels; None where the processor, the compiler or this PyTorch gives none."""
-    if not _C.kernel_instructions():
+def kernels(dtype: torch.dtype = torch.float32) -> _C.ImageKernels | None:
+    """The kernels for such images; None where the processor, the compiler or this PyTorch gives none."""
+    if dtype not in (torch.float32, torch.bfloat16):
         return None
-    example = torch.empty(1, device="cpu")
+    example = torch.empty(1, dtype=dtype, device="cpu")
     try:
         return _C.ImageKernels(example, example._cdata)
     except ValueError:
         return None
 
 
-def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int, method: int = SUMS) -> torch.Tensor:
+def pack(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    groups: int,
+    method: int = SUMS,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
     """Bias and weight as the kernels read them.
 
     Args:
@@ -108,10 +114,11 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None, groups: int, method: i
         bias: [out]; None for zeros.
         groups: of channels, such as `_C.kernel_takes_groups` takes.
         method: how it is computed: SUMS; BF16X3, in the matrix unit; or of TILES, outputs along their sides.
+        dtype: of the images; None for the weight's.
     """
-    ours = _present()
-    weight = _plain(weight).contiguous()
-    bias = None if bias is None else _plain(bias).contiguous()
+    ours = _present(dtype or weight.dtype)
+    weight = _plain(weight).float().contiguous()
+    bias = None if bias is None else _plain(bias).float().contiguous()
     outputs, inputs, *window = weight.shape  # the product of nothing is one
     sizes = (outputs, inputs * groups, math.prod(window), groups, method)
     packed = torch.empty(ours.packed_size(*sizes), dtype=torch.float32, device="cpu")
@@ -140,7 +147,7 @@ def convolve(
         room: an image into some of whose channels the result is written; it is what is returned then.
         first_channel: of these.
     """
-    ours = _present()
+    ours = _present(x.dtype)
     result = _run(ours.convolve, _resolved(x), packed, summand, numbers, room, first_channel)
     if result is None:
         summand = None if summand is None else _image(summand)
@@ -159,7 +166,7 @@ def pool(
         room: as for `convolve`.
         first_channel: as for `convolve`.
     """
-    ours = _present()
+    ours = _present(x.dtype)
     result = _run(ours.pool, _resolved(x), numbers, room, first_channel)
     if result is None:
         result = _run(ours.pool, _image(x), numbers, room, first_channel)
@@ -174,7 +181,7 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
         packed: what `pack` gave.
         numbers: what `numbers_of_product` gives.
     """
-    ours = _present()
+    ours = _present(x.dtype)
     result = _run(ours.linear, _resolved(x), packed, numbers)
     if result is None:  # also where there are more axes than the kernel takes
         rows = _plain(x).reshape(-1, x.shape[-1]).contiguous()
@@ -189,7 +196,7 @@ def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
         x: as for `convolve`.
         groups: of channels, all of one size.
     """
-    ours = _present()
+    ours = _present(x.dtype)
     result = _run(ours.shuffle, _resolved(x), groups)
     if result is None:
         result = _run(ours.shuffle, _image(x), groups)
@@ -201,13 +208,13 @@ def attend(
 ) -> torch.Tensor | None:
     """See `attention.attend`; None where the kernel does not read its operands as they lie."""
     mask = None if mask is None else _plain(mask)
-    return _run(_present().attend, _plain(q), _plain(k), _plain(v), mask, *numbers)
+    return _run(_present(q.dtype).attend, _plain(q), _plain(k), _plain(v), mask, *numbers)
 
 
-def room_for(sizes: tuple[int, int, int, int]) -> torch.Tensor:
+def room_for(sizes: tuple[int, int, int, int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """An image in channels_last for results that others write."""
     # Whatever the user's defaults are.
-    return torch.empty(sizes, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
+    return torch.empty(sizes, dtype=dtype, device="cpu", memory_format=torch.channels_last)
 
 
 def fill(x: torch.Tensor, room: torch.Tensor, first_channel: int) -> torch.Tensor:
@@ -237,14 +244,15 @@ def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
 
 
 # See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
-convolve.gives_new_memory = pool.gives_new_memory = linear.gives_new_memory = True  # type: ignore[attr-defined]
-shuffle.gives_new_memory = True  # type: ignore[attr-defined]
+for _call in (convolve, pool, linear, shuffle):
+    _call.gives_new_memory = True  # type: ignore[union-attr]
 
 
-def _present() -> _C.ImageKernels:
-    ours = kernels()
+def _present(dtype: torch.dtype) -> _C.ImageKernels:
+    ours = kernels(dtype)
     if ours is None:
-        raise LoweringError("there are no kernels for images here", got=_C.kernel_instructions() or "none")
+        got = f"{dtype}, {_C.kernel_instructions() or 'no instructions'}"
+        raise LoweringError("there are no kernels for images here", got=got)
     return ours
 
 
@@ -277,10 +285,11 @@ def _image(x: torch.Tensor) -> torch.Tensor:
     return _plain(x).contiguous(memory_format=torch.channels_last)
 
 
-def are_for(value: torch.Tensor | None) -> bool:
-    """Whether there are kernels for the dtype and device of a tensor."""
-    is_plain = value is not None and value.dtype is torch.float32 and value.device.type == "cpu"
-    return is_plain and kernels() is not None
+def are_for(value: torch.Tensor | None, dtype: torch.dtype | None = None) -> bool:
+    """Whether there are kernels for a tensor's device and dtype, which may have to be a certain one."""
+    if value is None or value.device.type != "cpu" or dtype not in (None, value.dtype):
+        return False
+    return kernels(value.dtype) is not None
 
 
 def are_for_or_packed(value: torch.Tensor | None) -> bool:
@@ -299,13 +308,14 @@ def takes(site: Site) -> bool:
     ):
         return False
     outputs, inputs = shape[0], shape[1] * site.groups
+    is_bfloat16 = site.node.meta["val"].dtype is torch.bfloat16
     if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS:
         return False
     if site.groups > 1:
-        return _C.kernel_takes_groups(outputs, inputs, site.groups)
+        return _C.kernel_takes_groups(outputs, inputs, site.groups, is_bfloat16)
     # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
     is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
-    return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
+    return is_read_well and outputs >= _C.least_kernel_channels(is_bfloat16)
 
 
 def needs_channels_last(call: fx.Node) -> bool:

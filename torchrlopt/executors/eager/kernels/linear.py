@@ -197,7 +197,10 @@ def _method(site: Site, static: Collection[fx.Node], is_real: bool) -> int | Non
         return None
     if not indirect.are_for(tensor_of(site.first)):
         return None
-    return quickest(*_sizes(site), is_real)
+    sizes = _sizes(site)
+    if site.first.meta["val"].dtype is torch.bfloat16:
+        return indirect.SUMS if sizes[1] <= _C.MOST_KERNEL_CHANNELS else None
+    return quickest(*sizes, is_real)
 
 
 def quickest(rows: int | None, in_features: int, out_features: int, is_real: bool = True) -> int | None:

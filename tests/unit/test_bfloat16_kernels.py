@@ -1,0 +1,386 @@
+"""Our kernels for images of bfloat16: sums in float32, each result rounded once."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import torchrlopt
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import check, prepare, threads
+from tests.unit.network_cases import random_net
+from tests.unit.test_indirect import ACTIVATIONS
+from tests.unit.test_sequences import BLOCK, block, sequences
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not _C.kernel_has_bfloat16(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
+)
+
+HALF = torch.bfloat16
+
+
+def half(*given: Tensor) -> list[Tensor]:
+    return [each.to(HALF) for each in given]
+
+
+def is_rounded_once(got: Tensor, exact: Tensor, terms: Tensor | float = 0.0) -> bool:
+    """Whether results are the exact ones, rounded to the nearest but for what float32 rounds of terms."""
+    error = (got.double() - exact).abs()
+    return bool((error <= exact.abs() * (2**-8 + 2**-16) + 2**-20 * terms + 1e-37).all())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_window(seed: int) -> None:
+    draw = random.Random(seed)
+    groups = draw.choice(
+        [1, 1, 1, *([draw.choice([16, 17, 31, 32, 33, 40, 72, 96])] * 2), draw.randint(2, 5)]
+    )
+    if groups == 1:
+        channels, outputs = (
+            draw.choice([1, 2, 3, 4, 7, 8, 13, 40]),
+            draw.choice([16, 17, 24, 33, 64, 72, 130]),
+        )
+    elif groups > 5:
+        channels = outputs = groups
+    else:
+        channels, outputs = groups * draw.choice([1, 3, 4, 8, 12]), groups * draw.choice([17, 32, 40])
+    kernel, stride, dilation = ([draw.randint(1, most), draw.randint(1, most)] for most in (5, 3, 2))
+    if groups == 1 and channels < 8:
+        kernel[0] = max(kernel[0], 2)
+    padding = [draw.randint(0, 2), draw.randint(0, 2)]
+    size = [
+        d * (k - 1) + 1 + draw.randint(0, 40 if channels < 8 else 12)
+        for k, d in zip(kernel, dilation, strict=True)
+    ]
+    name = draw.choice(["none", "relu", "relu6", "hardswish", "leaky_relu"])
+    has_summand, is_planar = draw.random() < 0.4, draw.random() < 0.5
+    x, w, b = half(
+        rand(draw.randint(1, 3), channels, *size), weight(outputs, channels // groups, *kernel), rand(outputs)
+    )
+    if not is_planar:
+        x = x.contiguous(memory_format=torch.channels_last)
+    sums = F.conv2d(x.double(), w.double(), b.double(), stride, padding, dilation, groups)
+    terms = F.conv2d(x.double().abs(), w.double().abs(), b.double().abs(), stride, padding, dilation, groups)
+    other = half(rand(*sums.shape, seed=1))[0].contiguous(memory_format=torch.channels_last)
+    window = indirect.Window(outputs, kernel, stride, padding, dilation)
+    epilogue = Epilogue(
+        *{"relu6": ("hardtanh", (0.0, 6.0)), "leaky_relu": ("leaky_relu", (0.2,))}.get(name, (name,))
+    )
+    numbers = window.of_convolution(groups, epilogue)
+    with threads(draw.randint(1, 3)):
+        got = indirect.convolve(x, indirect.pack(w, b, groups), other if has_summand else None, numbers)
+    assert got.dtype is HALF
+    assert is_rounded_once(
+        got, ACTIVATIONS[name](sums + other.double() if has_summand else sums), terms + other.abs()
+    )
+
+
+@pytest.mark.parametrize("tile", indirect.TILES)
+@pytest.mark.parametrize("channels", [8, 17, 64])
+def test_tiles_are_computed_in_float32(channels: int, tile: int) -> None:
+    x, w, b = half(rand(2, channels, 13, 18), weight(40, channels, 3, 3), rand(40))
+    window = indirect.Window(40, (3, 3), (1, 1), (1, 1), (1, 1))
+    packed = indirect.pack(w, b, 1, tile)
+    got = indirect.convolve(x, packed, None, window.of_convolution(1, NONE, tile))
+    terms = F.conv2d(x.double().abs(), w.double().abs(), padding=1).amax()  # a tile rounds by its largest
+    assert is_rounded_once(got, F.conv2d(x.double(), w.double(), b.double(), padding=1), 4 * terms)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("groups", [1, 16, 40])
+def test_an_activation_is_right_for_every_operand(name: str, groups: int) -> None:
+    channels = max(groups, 16)
+    kernel = 3 if groups == 40 else 1
+    unit = torch.eye(16)[:, :, None, None] if groups == 1 else torch.ones(channels, 1, kernel, kernel)
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return ACTIVATIONS[name](F.conv2d(x, w, groups=groups))
+
+    x = torch.cat([torch.linspace(-110, 110, channels * 900), rand(channels * 900)]).reshape(
+        2, channels, 30, 30
+    )
+    x[0, :, 5, 5], x[0, :, 9, 9], x[0, :, 20, 20] = torch.nan, torch.inf, -torch.inf
+    x, unit = half(x, unit)
+    prepared = prepare(function, [x, unit], static=[1])
+    assert prepared.count("convolve") == 1
+    got, exact = prepared.run(x, unit)[0], function(x.double(), unit.double())
+    if groups > 1:  # else others see a NaN through every product with zero
+        assert torch.equal(got.isnan(), exact.isnan())
+        assert torch.equal(got.isinf(), exact.isinf())
+    finite = got.isfinite() & exact.isfinite()
+    assert finite.float().mean() > 0.9
+    assert is_rounded_once(got[finite], exact[finite], 1000.0)
+
+
+@pytest.mark.parametrize("outputs", [17, 18, 20, 23, 24, 31, 33, 40, 47, 72])
+@pytest.mark.parametrize("kind", ["dense", "depthwise", "pool"])
+def test_nothing_is_written_beside_a_part(kind: str, outputs: int) -> None:
+    room = torch.full((2, outputs + 9, 6, 7), 7.0, dtype=HALF).contiguous(memory_format=torch.channels_last)
+    channels = 24 if kind == "dense" else outputs
+    x = half(rand(2, channels, 6, 7))[0].contiguous(memory_format=torch.channels_last)
+    groups = 1 if kind == "dense" else outputs
+    w = half(weight(outputs, channels // groups, 3, 3))[0]
+    window = indirect.Window(outputs, (3, 3), (1, 1), (1, 1), (1, 1))
+    if kind == "pool":
+        indirect.pool(x, window.of_pool("max"), room, 4)
+        exact = F.max_pool2d(x, 3, 1, 1).double()
+    else:
+        indirect.convolve(
+            x, indirect.pack(w, None, groups), None, window.of_convolution(groups, NONE), room, 4
+        )
+        exact = F.conv2d(x.double(), w.double(), padding=1, groups=groups)
+    assert is_rounded_once(room[:, 4 : 4 + outputs], exact, 10.0)
+    assert (room[:, :4] == 7).all()
+    assert (room[:, 4 + outputs :] == 7).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 33])
+@pytest.mark.parametrize("inputs", [1, 8, 31, 64])
+def test_products(rows: int, inputs: int) -> None:
+    x, w, b = half(rand(rows, inputs), rand(48, inputs), rand(48))
+    numbers = indirect.numbers_of_product(48, NONE)
+    got = indirect.linear(x, indirect.pack(w, b, 1), numbers)
+    terms = x.double().abs() @ w.double().abs().t()
+    assert is_rounded_once(got, x.double() @ w.double().t() + b.double(), terms)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_attention(seed: int) -> None:
+    draw = random.Random(seed)
+    batch, key_heads, groups = draw.randint(1, 2), draw.randint(1, 2), draw.choice([1, 1, 2])
+    queries, keys = draw.randint(8, 150), draw.randint(1, 200)
+    queries = max(queries, (keys + 1) // 2)
+    size, value_size, is_causal = 2 * draw.randint(1, 70), draw.randint(1, 70), draw.random() < 0.3
+    q, k, v = half(
+        rand(batch, key_heads * groups, queries, size),
+        rand(batch, key_heads, keys, size),
+        rand(batch, key_heads, keys, value_size),
+    )
+    shape = [draw.choice([1, each]) for each in (batch, key_heads * groups, queries, keys)]
+    mask = None if is_causal or draw.random() < 0.4 else half(rand(*shape))[0]
+    k, v = (each.repeat_interleave(groups, 1) if groups > 1 else each for each in (k, v))
+    with threads(draw.randint(1, 3)):
+        got = indirect.attend(q, k, v, mask, is_causal, size**-0.5, draw.random() < 0.5)
+    assert got is not None
+    exact = F.scaled_dot_product_attention(
+        *(each.double() for each in (q, k, v)),
+        None if mask is None else mask.double().expand(*shape[:2], queries, keys),
+        is_causal=is_causal,
+    )
+    weights = F.scaled_dot_product_attention(
+        *(each.double() for each in (q, k, v.abs())),
+        None if mask is None else mask.double().expand(*shape[:2], queries, keys),
+        is_causal=is_causal,
+    )
+    # A weight is rounded before it is multiplied, and so is the result.
+    assert ((got.double() - exact).abs() <= 2**-8 * (weights + exact.abs()) + 1e-5).all()
+
+
+def test_copies_and_the_greatest_keep_every_bit() -> None:
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(HALF)
+    bits = bits[bits.isfinite() & ((bits == 0) | (bits.abs() >= 2.0**-126))]  # smaller ones may become zero
+    x = bits[: 64 * 31 * 31].reshape(1, 64, 31, 31).contiguous(memory_format=torch.channels_last)
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(HALF).reshape(1, 64, 32, 32)
+    image = every.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(
+        indirect.shuffle(image, 2).view(torch.int16), F.channel_shuffle(image, 2).view(torch.int16)
+    )
+    window = indirect.Window(64, (3, 3), (2, 2), (1, 1), (1, 1))
+    assert torch.equal(indirect.pool(x, window.of_pool("max")), F.max_pool2d(x, 3, 2, 1))
+
+
+@pytest.mark.parametrize("is_affine", [True, False])
+def test_a_norm_is_computed_in_float32(is_affine: bool) -> None:
+    def function(x: Tensor, w: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        facts = (scale, shift) if is_affine else (None, None)
+        y = F.max_pool2d(F.conv2d(x, w), 3, 1, 1)
+        norm = torch.ops.aten._native_batch_norm_legit_no_training.default
+        return norm(y, *facts, mean, var, 0.1, 1e-3)[0]
+
+    # Of integers all but the norm is exact.
+    x, w = (torch.arange(2 * 16 * 81) % 5 - 2.0).reshape(2, 16, 9, 9), torch.eye(24)[:, :16, None, None]
+    args = half(x, w, rand(24), rand(24).abs() + 0.1, rand(24, seed=2), rand(24, seed=3))
+    prepared = prepare(function, args, static=range(1, 6))
+    assert prepared.count("batch_norm") == 0
+    assert is_rounded_once(prepared.run(*args)[0], function(*[each.double() for each in args]), 20.0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_networks(seed: int) -> None:
+    function, args = random_net(random.Random(seed))
+    args = half(*args)
+    prepared = prepare(function, args, static=range(1, len(args)), is_real=seed % 2 == 1)
+    with torch.no_grad():
+        exact = function(*[each.double() for each in args])
+        theirs = function(*args)
+    for got, other, reference in zip(prepared.run(*args), *map(_all, (theirs, exact)), strict=True):
+        assert got.dtype is HALF
+        assert got.stride() == other.stride()
+        error, known = ((each.double() - reference).abs().mean() for each in (got, other))
+        assert error <= 1.5 * known + 1e-3
+
+
+def _all(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_a_block_is_one_call() -> None:
+    wide = [
+        weight(*(48 if size == 24 else 16 if size == 8 else size for size in each.shape)) for each in BLOCK
+    ]
+    prepared = check(block, half(rand(2, 16, 30, 30), *wide), static=[1, 2, 3, 4, 5])
+    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+
+
+def test_views_inside_of_a_sequence() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        pooled = F.relu(F.conv2d(x, w)).mean((2, 3), keepdim=True)
+        return F.linear(torch.flatten(pooled, 1), v)
+
+    prepared = check(function, half(rand(1, 16, 8, 8), weight(32, 16, 1, 1), rand(64, 32)), static=[1, 2])
+    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+
+
+def test_two_types_of_numbers_are_no_sequence_together() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(F.relu(F.conv2d(x, w)), v))
+        return F.conv2d(y.to(u.dtype), u) + F.conv2d(x, w).to(u.dtype)
+
+    args = [*half(rand(1, 16, 9, 9), weight(16, 16, 1, 1), weight(16, 16, 1, 1)), weight(16, 16, 1, 1)]
+    prepared = prepare(function, args, static=[1, 2, 3])
+    assert prepared.count("convolve") == 4
+    assert prepared.gathered is not None
+    got = prepared.run(*args)[0]
+    assert got.dtype is torch.float32
+    exact = function(*[each.double() for each in args])
+    torch.testing.assert_close(got.double(), exact, rtol=3e-2, atol=3e-2)
+
+
+class Autocast(torch.nn.Module):
+    """Convolutions in bfloat16, and a norm in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 32, 3), torch.nn.Conv2d(32, 32, 3)
+        self.norm, self.last = torch.nn.GroupNorm(4, 32), torch.nn.Conv2d(32, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=HALF):
+            return self.last(self.norm(self.second(F.relu(self.first(x)))))
+
+
+def test_autocast() -> None:
+    model, x = Autocast().eval(), rand(1, 3, 20, 20)
+    with torch.no_grad():
+        fast = torchrlopt.optimise(model, (x,), executor="eager", searcher="greedy", measure=False)
+        assert fast.report.kept == "rewritten"
+        torch.testing.assert_close(fast(x), model(x), rtol=3e-2, atol=3e-2)
+
+
+# The memory behind an image cannot be read: a kernel that does so ends the process.
+_AT_THE_END_OF_MEMORY = """
+import ctypes, mmap, torch
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import Epilogue
+
+page = mmap.PAGESIZE
+held = []
+
+def at_an_end(x):
+    size = x.numel() * x.element_size()
+    pages = -(-size // page)
+    memory = mmap.mmap(-1, (pages + 2) * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for guard in (start, start + (pages + 1) * page):
+        assert protect(guard, page, 0) == 0
+    offset = page if {first} else (pages + 1) * page - size
+    flat = torch.frombuffer(memory, dtype=x.dtype, count=x.numel(), offset=offset)
+    held.append(memory)
+    return flat.as_strided(x.shape, x.stride()).copy_(x)
+
+def half(*sizes):
+    return torch.randn(*sizes).bfloat16()
+
+torch.set_num_threads(1)
+for channels in (1, 2, 3, 5, 8, 17, 32, 40):
+    for width in (1, 3, 14, 29):
+        for stride in (1, 2, 3):
+            for padding in (0, 1):
+                for layout in (torch.contiguous_format, torch.channels_last):
+                    if layout is torch.contiguous_format and channels >= 8:
+                        continue
+                    x = at_an_end(half(1, channels, 5, width + 2).contiguous(memory_format=layout))
+                    window = indirect.Window(24, *((n, n) for n in (3, stride, padding, 1)))
+                    packed = at_an_end(indirect.pack(half(24, channels, 3, 3), None, 1))
+                    indirect.convolve(x, packed, None, window.of_convolution(1, Epilogue()))
+                    if channels >= 16:
+                        own = indirect.Window(channels, *((n, n) for n in (3, stride, padding, 1)))
+                        taps = at_an_end(indirect.pack(half(channels, 1, 3, 3), None, channels))
+                        y = indirect.convolve(x, taps, None, own.of_convolution(channels, Epilogue()))
+                        indirect.convolve(x, taps, at_an_end(y), own.of_convolution(channels, Epilogue()))
+                        indirect.pool(x, own.of_pool("max"))
+for rows in (8, 29, 64):
+    for size in (2, 6, 64):
+        q, v = (at_an_end(half(1, 2, rows, size + more)) for more in (0, 3))
+        mask = at_an_end(half(1, 1, rows, rows))
+        assert indirect.attend(q, q, v, mask, False, 1.0, True) is not None
+        packed = at_an_end(indirect.pack(half(33, size), None, 1))
+        indirect.linear(q, packed, indirect.numbers_of_product(33, Epilogue()))
+print("read nothing else")
+"""
+
+
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_nothing_beside_an_operand_is_read(side: str) -> None:
+    program = _AT_THE_END_OF_MEMORY.replace("{first}", str(side == "before"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout.strip() == "read nothing else", (done.returncode, done.stderr[-2000:])
+
+
+@pytest.mark.parametrize("instructions", ["none", "avx2", "avx512", "amx-in-software"])
+def test_other_instructions_have_none(instructions: str) -> None:
+    code = (
+        "import torch; from torchrlopt import _C; from torchrlopt.executors.eager.kernels import indirect;"
+        "print(_C.kernel_has_bfloat16(), indirect.are_for(torch.ones(1, dtype=torch.bfloat16)))"
+    )
+    environment = {"TORCHRLOPT_INSTRUCTIONS": instructions, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(instructions == "avx512")] * 2
+
+
+def test_what_there_is_no_kernel_for_is_left_to_others() -> None:
+    assert not _C.kernel_takes_groups(15, 15, 15, is_bfloat16=True)
+    assert _C.kernel_takes_groups(15, 15, 15)
+    assert _C.least_kernel_channels(is_bfloat16=True) == 16
+    ours = indirect.kernels(HALF)
+    assert ours is not None
+    assert _C.kernel_takes_attention(64, 64, 33, 33)
+    odd = half(rand(1, 2, 64, 33))[0]
+    assert ours.attend(odd, odd, odd, None, False, 1.0, True) is None
+    assert ours.is_finite(torch.ones(4, dtype=HALF)) is None
+    window, narrow = indirect.Window(8, (2, 2), (2, 2), (0, 0), (1, 1)), half(rand(1, 8, 4, 4))[0]
+    with pytest.raises(ValueError, match="too few channels"):
+        indirect.pool(narrow, window.of_pool("max"))
+    for dtype in (torch.float16, torch.float64):
+        assert indirect.kernels(dtype) is None
+        example = torch.empty(1, dtype=dtype)
+        with pytest.raises(ValueError, match="no kernels for such numbers"):
+            _C.ImageKernels(example, example._cdata)
