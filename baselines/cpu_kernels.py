@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
 import torch
@@ -51,6 +52,20 @@ PRODUCTS: dict[str, tuple[int, int, int]] = {
     "128 x 768 x 768": (128, 768, 768),
 }
 """Rows, features in and out."""
+
+PRODUCTS_IN_TURNS: dict[str, tuple[int, int, int]] = {
+    "8 x 768 x 768, weights in turns": (8, 768, 768),
+    "32 x 512 x 512, weights in turns": (32, 512, 512),
+    "32 x 768 x 3072, weights in turns": (32, 768, 3072),
+    "128 x 768 x 768, weights in turns": (128, 768, 768),
+    "128 x 768 x 3072, weights in turns": (128, 768, 3072),
+    "197 x 384 x 1536, weights in turns": (197, 384, 1536),
+}
+"""The same with so many weights that each comes from memory, as in a network."""
+
+BYTES_IN_TURNS = 60_000_000
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 METHOD_CONVOLUTIONS: dict[str, tuple[int, int, int, int, int]] = {
     "32 to 32, 3 x 3, 112 x 112": (1, 32, 32, 112, 3),
@@ -107,17 +122,21 @@ def main(
             "--methods", help="By sums, in a matrix unit, and by tiles, and which of them is chosen."
         ),
     ] = False,
+    dtype: Annotated[str, typer.Option(help="Of images and weights: float32, bfloat16.")] = "float32",
     csv: CsvFile = None,
 ) -> None:
-    """Time float32 convolutions with bias and relu, products with bias, max pools and attention, one image.
+    """Time convolutions with bias and relu, products with bias, max pools and attention, one image.
 
     Microseconds for a call, the least of all, in turns. Images are in channels_last, weights packed before.
 
     Example: python -m baselines.cpu_kernels --threads 1 --csv kernels.csv
     """
-    if indirect.kernels() is None:
-        raise typer.BadParameter("there are no kernels for this processor")
+    if dtype not in DTYPES:
+        raise typer.BadParameter(f"{dtype} is none of {', '.join(DTYPES)}", param_hint="--dtype")
+    if indirect.kernels(DTYPES[dtype]) is None:
+        raise typer.BadParameter(f"there are no kernels for {dtype} on this processor")
     torch.set_num_threads(threads)
+    torch.set_default_dtype(DTYPES[dtype])  # of all operands
     columns = METHOD_COLUMNS if methods else CSV_COLUMNS
     rows = []
     with torch.no_grad():
@@ -128,7 +147,7 @@ def main(
     for row in rows:
         table.add_row(*row)
     console = terminal.console()
-    console.print(f"{terminal.machine()}; {_C.kernel_instructions()}", highlight=False)
+    console.print(f"{terminal.machine()}; {_C.kernel_instructions()}, {dtype}", highlight=False)
     console.print(table)
     if csv is not None:
         csv_files.write(csv, columns, rows)
@@ -140,10 +159,12 @@ def cases() -> Iterator[tuple[str, list[Call | None]]]:
         yield what, convolution(*shape)
     for what, (rows, inside, outside) in PRODUCTS.items():
         yield what, product(rows, inside, outside)
+    for what, (rows, inside, outside) in PRODUCTS_IN_TURNS.items():
+        yield what, product(rows, inside, outside, is_in_turns=True)
     for what, (channels, size) in POOLS.items():
         yield f"max pool, {what}", max_pool(channels, size)
     for what, given in ATTENTIONS.items():
-        if _C.kernel_takes_attention(given[1], given[1], given[2], given[2]):
+        if _C.kernel_takes_attention(given[1], given[1], given[2], given[2], is_bfloat16()):
             yield what, attend(*given)
 
 
@@ -155,22 +176,27 @@ def method_cases() -> Iterator[tuple[str, list[Call | None]]]:
         yield what, product(rows, inside, outside, METHOD_NUMBERS)[1:]
 
 
+def is_bfloat16() -> bool:
+    """Whether operands are."""
+    return torch.get_default_dtype() is torch.bfloat16
+
+
 def chosen(what: str) -> str:
     """What the executor takes."""
     if what in METHOD_PRODUCTS:
-        method = linear.quickest(*METHOD_PRODUCTS[what])
+        method = indirect.SUMS if is_bfloat16() else linear.quickest(*METHOD_PRODUCTS[what])
         return "onednn" if method is None else METHODS[METHOD_NUMBERS.index(method)]
     images, inside, outside, size, kernel = METHOD_CONVOLUTIONS[what]
     numbers = window(outside, kernel, 1).of_convolution(1, NONE)
-    return METHODS[
-        METHOD_NUMBERS.index(_C.kernel_method(images, inside, size, size, numbers, torch.get_num_threads()))
-    ]
+    sizes = (images, inside, size, size)
+    method = _C.kernel_method(*sizes, numbers, torch.get_num_threads(), is_bfloat16())
+    return METHODS[METHOD_NUMBERS.index(method)]
 
 
 def has_method(method: int, kernel: int) -> bool:
     """Whether there is such a method for a window of this size."""
     if method == indirect.BF16X3:
-        return _C.kernel_has_matrix_unit()
+        return _C.kernel_has_matrix_unit() and not is_bfloat16()
     return method == indirect.SUMS or kernel == 3
 
 
@@ -206,7 +232,7 @@ def convolution(
         given = window(outside, kernel, stride).of_convolution(groups, Epilogue("relu"), method)
         return lambda: indirect.convolve(x, packed, None, given)
 
-    is_taken = _C.kernel_takes_groups(outside, inside, groups)
+    is_taken = _C.kernel_takes_groups(outside, inside, groups, is_bfloat16())
     return [
         lambda: F.conv2d(x, weight, bias, stride, pad, 1, groups).relu_(),
         None if theirs is None else onednn,
@@ -215,27 +241,33 @@ def convolution(
 
 
 def product(
-    rows: int, inside: int, outside: int, methods: Sequence[int] = (indirect.SUMS,)
+    rows: int,
+    inside: int,
+    outside: int,
+    methods: Sequence[int] = (indirect.SUMS,),
+    is_in_turns: bool = False,
 ) -> list[Call | None]:
-    """With bias; by our kernels with each of the methods."""
-    x, weight, bias = (
-        torch.randn(rows, inside),
-        torch.randn(outside, inside) / math.sqrt(inside),
-        torch.randn(outside),
-    )
-    theirs = packing.PACK_LINEAR(weight, rows) if packing.can_pack(x) else None
+    """With bias; by our kernels with each of the methods; with one weight, or a number of them in turns."""
+    x, bias = torch.randn(rows, inside), torch.randn(outside)
+    count = math.ceil(BYTES_IN_TURNS / (x.itemsize * inside * outside)) if is_in_turns else 1
+    weights = [torch.randn(outside, inside) / math.sqrt(inside) for _ in range(count)]
 
-    def onednn() -> torch.Tensor:
-        result: torch.Tensor = packing.LINEAR(x, theirs, bias, "none", [], "")
+    def in_turns(call: Callable[[torch.Tensor], torch.Tensor], given: Iterable[torch.Tensor]) -> Call:
+        each = itertools.cycle(list(given))
+        return lambda: call(next(each))
+
+    def onednn(packed: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = packing.LINEAR(x, packed, bias, "none", [], "")
         return result
 
     def ours(method: int) -> Call:
-        packed = indirect.pack(weight, bias, 1, method)
-        return lambda: indirect.linear(x, packed, indirect.numbers_of_product(outside, NONE, method))
+        numbers = indirect.numbers_of_product(outside, NONE, method)
+        packed = (indirect.pack(weight, bias, 1, method) for weight in weights)
+        return in_turns(lambda each: indirect.linear(x, each, numbers), packed)
 
     return [
-        lambda: F.linear(x, weight, bias),
-        None if theirs is None else onednn,
+        in_turns(lambda weight: F.linear(x, weight, bias), weights),
+        in_turns(onednn, (packing.PACK_LINEAR(each) for each in weights)) if packing.can_pack(x) else None,
         *(ours(method) if has_method(method, 1) else None for method in methods),
     ]
 

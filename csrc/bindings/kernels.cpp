@@ -162,7 +162,7 @@ void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
         "\"amx\", \"avx512\" or \"avx2\": the most that the kernels use here; \"\" where there are none.");
   m.def(
-      "kernel_has_bfloat16", [] { return kernels::has_kernels_of(kernels::Element::kBfloat16); },
+      "kernel_has_bfloat16", [] { return kernels::has_kernels(kernels::Element::kBfloat16); },
       "Whether there are kernels for images of bfloat16.");
   m.def(
       "kernel_takes_groups",
@@ -207,7 +207,9 @@ void bind_kernels(py::module_& m) {
                 {out_channels, in_channels, num_taps, groups, kernels::method_of(method), tensors.element()});
           },
           py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("groups"),
-          py::arg("method"), "Number of floats of a packed weight, which is of float32 in any case.")
+          py::arg("method"),
+          "Number of floats of a packed weight, whose type is float32 in any case: of bfloat16 pairs lie in "
+          "it.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,

@@ -18,7 +18,7 @@ class KernelSequence {
   /// Instructions are tuples; see torchrlopt/executors/eager/sequences.py.
   KernelSequence(const PlainTensors& tensors, int num_inputs, const py::list& instructions,
                  std::vector<int> outputs)
-      : tensors_(tensors), sequence_(num_inputs, read(instructions), std::move(outputs)) {}
+      : KernelSequence(tensors, num_inputs, read(instructions), std::move(outputs)) {}
 
   /// The outputs, one tensor where there is one; None where an input does not lie as it is read, or is no
   /// plain tensor.
@@ -29,8 +29,10 @@ class KernelSequence {
     shapes.reserve(count);
     memory.reserve(count + sequence_.num_outputs() + 1);
     for (size_t i = 0; i < count; ++i) {
-      const std::optional<View> view =
-          tensors_.view(PyTuple_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i)));
+      PyObject* const input = PyTuple_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i));
+      const std::optional<View> view = i < is_packed_.size() && is_packed_[i]
+                                           ? tensors_.view(input, kernels::Element::kFloat32)
+                                           : tensors_.view(input);
       if (!view) return py::none();
       shapes.push_back(view->shape);
       memory.push_back(view->data);
@@ -61,6 +63,14 @@ class KernelSequence {
   }
 
  private:
+  KernelSequence(const PlainTensors& tensors, int num_inputs, std::vector<kernels::Instruction> instructions,
+                 std::vector<int> outputs)
+      : tensors_(tensors), is_packed_(static_cast<size_t>(std::max(num_inputs, 0)), false) {
+    for (const kernels::Instruction& each : instructions)
+      if (each.packed >= 0 && each.packed < num_inputs) is_packed_[static_cast<size_t>(each.packed)] = true;
+    sequence_ = kernels::Sequence(num_inputs, tensors.element(), std::move(instructions), std::move(outputs));
+  }
+
   /// Of `Instruction` in torchrlopt/executors/eager/sequences.py.
   static std::vector<kernels::Instruction> read(const py::list& instructions) {
     std::vector<kernels::Instruction> found;
@@ -127,6 +137,7 @@ class KernelSequence {
   }
 
   PlainTensors tensors_;
+  std::vector<bool> is_packed_;  // of each input
   kernels::Sequence sequence_;
   std::vector<kernels::Shape> shapes_;
   int num_threads_ = 0;

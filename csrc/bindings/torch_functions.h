@@ -18,7 +18,7 @@ struct TorchFunctions {
 
   int64_t (*version)(const void*) = nullptr;  // at::TensorBase::_version() const, since PyTorch 1.6
   Read* data_ptr = nullptr;
-  Read* dtype = nullptr;  // of Reads an int32_t, as the next
+  Read* dtype = nullptr;  // an int32_t
   Read* dim = nullptr;
   Read* sizes = nullptr;
   Read* strides = nullptr;

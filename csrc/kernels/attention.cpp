@@ -27,15 +27,16 @@ AttentionOperand operand(const Shape& shape) {
   return {nullptr, shape.strides[0], shape.strides[1], shape.strides[2]};
 }
 
-int64_t padded(int64_t count) {
-  const int64_t vector = kernels()->vector_size;
+int64_t padded(int64_t count, Element element) {
+  const int64_t vector = kernels(element)->vector_size;
   return (count + vector - 1) / vector * vector;
 }
 
-/// Floats of scratch of a thread.
-int64_t scratch_of_thread(int64_t keys, int64_t size, int64_t value_size) {
+/// Floats of scratch of a thread. Of bfloat16 packed keys and values take half of it.
+int64_t scratch_of_thread(int64_t keys, int64_t size, int64_t value_size, Element element) {
   constexpr int64_t kSlack = 16;  // up to where a cache line begins
-  return padded(keys) * (size + kAttentionRows) + keys * padded(value_size) + kSlack;
+  const int64_t steps = num_steps(1, keys, element), width = num_steps(1, size, element);
+  return padded(keys, element) * (width + kAttentionRows) + steps * padded(value_size, element) + kSlack;
 }
 
 int64_t num_blocks(const Attention& given) { return (given.queries + kAttentionRows - 1) / kAttentionRows; }
@@ -47,7 +48,7 @@ bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_
   const Kernels* const ours = kernels(element);
   return ours != nullptr && ours->attention != nullptr && size > 0 && size % terms_of(element) == 0 &&
          queries >= kFewQueries && (queries >= kManyQueries || 2 * queries >= keys) &&
-         scratch_of_thread(keys, size, value_size) <= kMostAttentionScratch;
+         scratch_of_thread(keys, size, value_size, element) <= kMostAttentionScratch;
 }
 
 std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
@@ -108,7 +109,8 @@ void attend(const Attention& given, int num_threads) {
     int64_t heads, parts, scratch_of_thread;
     std::unique_ptr<float[]> scratch;
     std::atomic<int64_t> next{0};
-  } shared{given, heads, parts, scratch_of_thread(given.keys, given.size, given.value_size), nullptr};
+  } shared{given, heads, parts, scratch_of_thread(given.keys, given.size, given.value_size, given.element),
+           nullptr};
   shared.scratch.reset(new float[static_cast<size_t>(shared.scratch_of_thread * threads)]);
   in_parallel(
       threads,

@@ -144,7 +144,7 @@ double time_of_bf16x3(const Convolution& given, int num_threads) {
 Work bf16x3_work(const Convolution& given, int num_threads) {
   Work work;
   work.given = given;
-  work.kernel = kernels()->bf16x3;
+  work.kernel = kernels(Element::kFloat32)->bf16x3;
   share_out(work, time_of_bf16x3(given, num_threads), num_threads);
   const Bf16x3Grid grid(given, work.num_threads);
   const int64_t columns = grid.is_split_once ? kFewColumnsOfPart : kColumnsOfPart;

@@ -28,19 +28,27 @@ constexpr int64_t kPixelsOfPart = 96;
 
 }  // namespace
 
-const char* instructions() { return kernels() == nullptr ? "" : kernels()->name; }
+const char* instructions() {
+  const Kernels* const found = kernels(Element::kFloat32);
+  return found == nullptr ? "" : found->name;
+}
 
-bool has_matrix_unit() { return kernels() != nullptr && kernels()->bf16x3 != nullptr; }
+bool has_matrix_unit() {
+  return kernels(Element::kFloat32) != nullptr && kernels(Element::kFloat32)->bf16x3 != nullptr;
+}
 
-bool has_kernels() { return kernels() != nullptr && has_openmp(); }
-
-bool has_kernels_of(Element element) { return kernels(element) != nullptr && has_openmp(); }
+bool has_kernels(Element element) { return kernels(element) != nullptr && has_openmp(); }
 
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Element element) {
   if (kernels(element) == nullptr || groups < 1 || out_channels % groups != 0 || in_channels % groups != 0)
     return false;
   if (groups == 1) return true;
-  if (is_by_lanes(out_channels, in_channels, groups)) return out_channels >= least_channels(element);
+  if (is_by_lanes(out_channels, in_channels, groups)) {
+    // Of bfloat16 oneDNN is quicker where each output has as many terms as this.
+    constexpr int64_t kManyInputs = 8;
+    const bool is_slow = element == Element::kBfloat16 && in_channels / groups >= kManyInputs;
+    return out_channels >= least_channels(element) && !is_slow;
+  }
   // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
   return out_channels / groups > kernels(element)->vector_size;
 }
@@ -54,7 +62,8 @@ int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps, Element el
       .packed_size(num_steps(num_taps, inputs, element), ours.vector_size);
 }
 
-/// To the nearest, where two are as near to the even one; NaN stays NaN.
+/// To the nearest, where two are as near to the even one; NaN stays NaN. Other than in the kernels, numbers
+/// below 2^-126 stay what they are.
 Bfloat16 rounded(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -62,7 +71,7 @@ Bfloat16 rounded(float value) {
   return {static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16)};
 }
 
-/// Writes a number as an element of memory that is asked for as floats.
+/// Writes `value` as element number `at` of some memory.
 void write_number(float value, Element element, float* memory, int64_t at) {
   if (element == Element::kFloat32) {
     memory[at] = value;
@@ -87,10 +96,9 @@ void pack_by_lanes(const float* weight, const float* bias, int64_t outputs, int6
 /// pair of taps, their weights next to each other.
 void pack_paired_taps(const float* weight, const float* bias, int64_t channels, int64_t num_taps,
                       float* packed) {
-  constexpr int64_t kTurn = 4, kHalf = kPairedChannels / 2;
-  const int64_t pairs = (num_taps + 1) / 2;
+  constexpr int64_t kTurn = 4, kHalf = kPairedChannels / 2;  // 4 pairs are 128 bits
   for (int64_t block = 0; block < channels; block += kPairedChannels) {
-    float* const to = packed + block * (1 + pairs);
+    float* const to = packed + paired_floats(block, num_taps);
     for (int64_t i = 0; i < kPairedChannels; ++i) {
       const int64_t channel = paired_begin(block, channels) + i;
       const int64_t place = i / kTurn % 2 * kHalf + i / (2 * kTurn) * kTurn + i % kTurn;
@@ -136,13 +144,14 @@ size_t packed_size(const WeightLayout& layout) {
     check_bf16x3(groups, inputs, element);
     return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
   }
-  if (has_paired_taps(layout))
-    return static_cast<size_t>((outputs + kPairedChannels - 1) / kPairedChannels * kPairedChannels *
-                               (1 + (num_taps + 1) / 2));
+  if (has_paired_taps(layout)) {
+    const int64_t blocks = (outputs + kPairedChannels - 1) / kPairedChannels;
+    return static_cast<size_t>(paired_floats(blocks * kPairedChannels, num_taps));
+  }
   if (is_by_lanes(outputs, inputs, groups))
     return static_cast<size_t>(outputs * (1 + num_taps * inputs / groups));
   return static_cast<size_t>(groups * dense_size(outputs / groups, inputs / groups, num_taps, element) +
-                             winograd_size(outputs, inputs, method));
+                             winograd_size(outputs, inputs, method, element));
 }
 
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
@@ -154,7 +163,8 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, fl
     return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
   if (method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
   if (has_tiles(method))
-    pack_winograd(weight, outputs, inputs, method, packed + dense_size(outputs, inputs, num_taps, element));
+    pack_winograd(weight, outputs, inputs, method, element,
+                  packed + dense_size(outputs, inputs, num_taps, element));
   for (int64_t group = 0; group < groups; ++group) {
     pack_dense(weight, bias, outputs, inputs, num_taps, element, packed);
     weight += outputs * inputs * num_taps;
@@ -229,12 +239,7 @@ Work convolution_work(const Convolution& given, int num_threads) {
   work.parts_of_thread = static_cast<int>(std::min<int64_t>(work.parts_of_thread, most));
   if (takes_any_strides(given)) {
     work.kernel = ours.few_channels;
-    constexpr int64_t kLine = 16;  // floats, to where one begins
-    const bool are_floats = given.element == Element::kFloat32;
-    const int64_t rows = are_floats ? 1 : given.kernel_height;
-    const int64_t pixel = are_floats ? given.channels : num_steps(1, given.channels, given.element);
-    work.scratch_of_thread =
-        rows * copied_columns(given, are_floats ? ours.most_pixels : ours.unit) * pixel + kLine;
+    work.scratch_of_thread = ours.few_channels_scratch(given);
   }
   return work;
 }
@@ -322,12 +327,13 @@ Method best_method(const Convolution& given, int num_threads) {
     consider(Method::kBf16x3, time_of_bf16x3(given, num_threads));
   if (can_have_tiles(given))
     for (const Method method : {Method::kTiles2, Method::kTiles4})
-      consider(method, static_cast<double>(terms_of(given.element)) *
-                           time_of_tiles(given, static_cast<int64_t>(method)));
+      consider(method, time_of_tiles(given, static_cast<int64_t>(method)));
   return best;
 }
 
-bool is_finite(const float* from, int64_t count) { return kernels()->is_finite(from, count); }
+bool is_finite(const float* from, int64_t count) {
+  return kernels(Element::kFloat32)->is_finite(from, count);
+}
 
 void run(const Work& work, Operands operands) {
   if (work.is_empty()) return;

@@ -18,7 +18,7 @@
 
 namespace rlopt::kernels {
 
-/// What numbers of images are. All that is computed of them is float32.
+/// What the numbers of images are. Sums and activations are float32 in any case.
 enum class Element : int {
   kFloat32 = 0,
   kBfloat16 = 1,
@@ -100,12 +100,10 @@ const char* instructions();
 /// Whether there are kernels for a matrix unit too.
 bool has_matrix_unit();
 
-/// The kernels must not be called where this is false.
-bool has_kernels();
-
-/// The same for images of such numbers. Of bfloat16 the kernels need AVX-512 with its products of bfloat16,
-/// and leave processors with a matrix unit to oneDNN, which uses it.
-bool has_kernels_of(Element element);
+/// The kernels must not be called for such images where this is false. Those for bfloat16 need AVX-512 with
+/// its products of bfloat16; where a matrix unit is used for float32 they leave bfloat16 to oneDNN, which
+/// uses it too.
+bool has_kernels(Element element);
 
 /// Depthwise convolutions and pools compute so many channels at least, a vector of them.
 constexpr int64_t least_channels(Element element) { return element == Element::kBfloat16 ? 16 : 8; }
@@ -131,13 +129,20 @@ inline WeightLayout weight_layout(const Convolution& of) {
 /// So many channels of a depthwise convolution are computed together where two taps are at a time.
 constexpr int64_t kPairedChannels = 32;
 
-/// Whether they are: of bfloat16, and not where there is one tap.
+/// Whether they are: of bfloat16, and not where there is one tap, which a norm is, whose factors stay
+/// float32.
 inline bool has_paired_taps(const WeightLayout& of) {
   return of.element == Element::kBfloat16 && of.groups == of.out_channels && of.groups == of.in_channels &&
          of.groups >= kPairedChannels && of.num_taps > 1;
 }
 
-/// Where those begin that would begin at `channel`: the last ones lie over some before them.
+/// Floats of so many channels, whole times kPairedChannels: a bias and a word for each pair of taps.
+inline int64_t paired_floats(int64_t channels, int64_t num_taps) {
+  return channels * (1 + (num_taps + 1) / 2);
+}
+
+/// Where those begin that would begin at `channel`: the last ones lie over some before them, and two threads
+/// may write the same numbers to the same place.
 inline int64_t paired_begin(int64_t channel, int64_t channels) {
   return std::min(channel, channels - kPairedChannels);
 }
@@ -149,7 +154,8 @@ size_t packed_size(const WeightLayout& layout);
 /// The method by which a convolution takes so many threads the least time, whatever the one is that it has.
 Method best_method(const Convolution& given, int num_threads);
 
-/// Packs a weight, and bias[out], which may be null. For images of bfloat16 a dense weight is rounded to it.
+/// Packs a weight, and bias[out], which may be null. For images of bfloat16 dense weights are rounded to it,
+/// and depthwise ones whose taps are paired; others and biases stay float32.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others

@@ -18,7 +18,7 @@ struct Job {
   const float* packed;
   const void* summand;
   void* out;
-  const void* zeros;  // kMaxChannels of them
+  const void* zeros;  // kMaxChannels floats, so at least as many elements
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
   float* scratch = nullptr;     // of this thread, as much as its Work asks for
@@ -73,11 +73,6 @@ inline int64_t num_steps(const Convolution& given) {
 /// Shares out so many multiplications: in how many threads and parts.
 void share_out(Work& work, double multiplications, int num_threads);
 
-/// Columns of an image that so many output pixels of a row see.
-inline int64_t copied_columns(const Convolution& given, int64_t pixels) {
-  return (pixels - 1) * given.stride_x + (given.kernel_width - 1) * given.dilation_x + 1;
-}
-
 /// How attention is shared out: each head's blocks of queries are cut into so many parts.
 struct AttentionUnits {
   int64_t heads, parts, blocks;  // heads of all batches; blocks of each head
@@ -92,19 +87,20 @@ struct Kernels {
   int64_t unit;          // pixels: a whole number of such tiles of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);
-  void (*bf16x3)(const Job&, int thread, int num_threads);  // null where there is no matrix unit
-  void (*few_channels)(const Job&, int thread, int num_threads);
+  void (*bf16x3)(const Job&, int thread, int num_threads);        // null where there is no matrix unit
+  void (*few_channels)(const Job&, int thread, int num_threads);  // copied_rows for bfloat16
+  int64_t (*few_channels_scratch)(const Convolution&);            // floats of each thread
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);
   void (*pointwise)(const Job&, int thread, int num_threads);
   void (*shuffle)(const Job&, int thread, int num_threads);
   /// Null with AVX2, where ATen's is as quick.
   void (*attention)(const Attention&, const AttentionUnits&, std::atomic<int64_t>& next, float* scratch);
-  bool (*is_finite)(const float* from, int64_t count);
+  bool (*is_finite)(const float* from, int64_t count);  // null for bfloat16
 };
 
 /// Those that this machine has; null where it has none.
-const Kernels* kernels(Element element = Element::kFloat32);
+const Kernels* kernels(Element element);
 
 /// Those for depthwise convolutions and pools of so many channels, at least `least_channels`: a kernel
 /// computes a whole vector of them.

@@ -1,54 +1,24 @@
 #include "kernels/sequence.h"
 
 #include <algorithm>
-#include <map>
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/arena.h"
 #include "kernels/openmp.h"
 
 namespace rlopt::kernels {
 
-namespace {
-
-/// Blocks of the arena begin at cache lines, in floats.
-constexpr int64_t kLine = 16;
-
-/// Hands out parts of the arena, the lowest that is free.
-class Arena {
- public:
-  int64_t take(int64_t size) {
-    // What is empty takes a line too: no two blocks begin at the same place.
-    size = (std::max<int64_t>(size, 1) + kLine - 1) / kLine * kLine;
-    int64_t at = kLine;
-    for (const auto& [begin, end] : taken_) {
-      if (begin - at >= size) break;
-      at = end;
-    }
-    taken_[at] = at + size;
-    most_ = std::max(most_, at + size);
-    return at;
-  }
-  void give_back(int64_t at) { taken_.erase(at); }
-  int64_t most() const { return most_ + kLine; }
-
- private:
-  std::map<int64_t, int64_t> taken_;  // from where to where
-  int64_t most_ = 0;
-};
-
-}  // namespace
-
 /// Goes through the instructions of a sequence for inputs of some shapes.
 class Scheduler {
  public:
-  Scheduler(const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
+  Scheduler(Element element, const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
             const std::vector<Shape>& inputs, int num_threads)
       : instructions_(instructions),
         outputs_(outputs),
         num_inputs_(static_cast<int>(inputs.size())),
         num_threads_(num_threads),
-        element_(inputs.empty() ? Element::kFloat32 : inputs.front().element) {
+        element_(element) {
     for (const Shape& shape : inputs) {
       values_.push_back({shape, static_cast<int>(storages_.size()), 0});
       storages_.push_back({0, static_cast<int>(storages_.size())});
@@ -332,7 +302,7 @@ class Scheduler {
   const std::vector<Instruction>& instructions_;
   const std::vector<int>& outputs_;
   int num_inputs_, num_threads_;
-  Element element_;  // of all images
+  Element element_;
   std::vector<Value> values_;
   std::vector<Part> parts_;          // of each instruction
   std::vector<bool> is_copy_saved_;  // whether an instruction copies what is there already
@@ -373,8 +343,12 @@ void Schedule::run(char* const* memory) const {
       &shared);
 }
 
-Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs)
-    : num_inputs_(num_inputs), instructions_(std::move(instructions)), outputs_(std::move(outputs)) {
+Sequence::Sequence(int num_inputs, Element element, std::vector<Instruction> instructions,
+                   std::vector<int> outputs)
+    : num_inputs_(num_inputs),
+      element_(element),
+      instructions_(std::move(instructions)),
+      outputs_(std::move(outputs)) {
   int known = num_inputs;
   const auto check = [&known](int value, bool is_needed) {
     if (value >= known || (is_needed && value < 0))
@@ -394,7 +368,7 @@ Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::v
 std::shared_ptr<const Schedule> Sequence::schedule(const std::vector<Shape>& inputs, int num_threads) const {
   if (static_cast<int>(inputs.size()) != num_inputs_)
     throw std::invalid_argument("a sequence is given another number of inputs");
-  return Scheduler(instructions_, outputs_, inputs, num_threads).schedule();
+  return Scheduler(element_, instructions_, outputs_, inputs, num_threads).schedule();
 }
 
 }  // namespace rlopt::kernels

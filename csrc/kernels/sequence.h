@@ -70,9 +70,11 @@ class Schedule {
 
 class Sequence {
  public:
+  Sequence() = default;
+
   /// Throws std::invalid_argument for numbers of values that are not there, and for outputs that share
   /// memory.
-  Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs);
+  Sequence(int num_inputs, Element element, std::vector<Instruction> instructions, std::vector<int> outputs);
 
   size_t num_outputs() const { return outputs_.size(); }
 
@@ -80,7 +82,8 @@ class Sequence {
   std::shared_ptr<const Schedule> schedule(const std::vector<Shape>& inputs, int num_threads) const;
 
  private:
-  int num_inputs_;
+  int num_inputs_ = 0;
+  Element element_ = Element::kFloat32;  // of all images; packed weights are of floats
   std::vector<Instruction> instructions_;
   std::vector<int> outputs_;
 };

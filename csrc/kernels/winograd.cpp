@@ -82,18 +82,18 @@ Work winograd_work(const Convolution& given, int num_threads) {
   return work;
 }
 
-int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method) {
+int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method, Element element) {
   if (!has_tiles(method)) return 0;
   const auto tile = static_cast<int64_t>(method);
-  const Kernels& ours = *kernels();
+  const Kernels& ours = *kernels(element);
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
   return kWinogradHead + (tile + 2) * (tile + 2) * panels.vectors * ours.vector_size * in_channels;
 }
 
 void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, Method method,
-                   float* packed) {
+                   Element element, float* packed) {
   const auto tile = static_cast<int64_t>(method);
-  const Kernels& ours = *kernels();
+  const Kernels& ours = *kernels(element);
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
   const std::array<Row, kMostInputs> transform = weight_transform(tile);
   const int64_t inputs = tile + 2;

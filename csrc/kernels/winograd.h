@@ -87,12 +87,12 @@ constexpr int64_t most_tiles_of_block(int64_t unit) { return unit * 5 / 4; }
 constexpr int64_t kWinogradHead = 16;
 
 /// Floats of the transformed weight. It lies behind the one that is packed for sums, which some tiles need.
-int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method);
+int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method, Element element);
 
 /// Writes the transformed weight[out, in, 3, 3], in panels: [position, in, out of the panel]. `packed` is
 /// zero.
 void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, Method method,
-                   float* packed);
+                   Element element, float* packed);
 
 /// How long tiles take, in multiplications of sums.
 double time_of_tiles(const Convolution& given, int64_t tile);

@@ -27,9 +27,9 @@
 #else
 #define RLOPT_HAS_AMX 0
 #endif
+// The first that knows of a processor whether it has products of bfloat16.
+#define RLOPT_HAS_BFLOAT16 (__GNUC__ >= 11)
 
-// RLOPT_BY_WIDTH calls a function with the pixels and the vectors of a tile, for panels of so many vectors:
-// as many sums as there are registers, less those of a row of weights.
 template <int kNumber>
 using Constant = std::integral_constant<int, kNumber>;
 
@@ -41,20 +41,6 @@ namespace avx512 {
 #define RLOPT_BFLOAT16 0
 #define RLOPT_PIXELS 14, 14, 8, 7
 #define RLOPT_UNIT 56
-#define RLOPT_BY_WIDTH(width, function)        \
-  switch (width) {                             \
-    case 4:                                    \
-      function(Constant<7>{}, Constant<4>{});  \
-      break;                                   \
-    case 3:                                    \
-      function(Constant<8>{}, Constant<3>{});  \
-      break;                                   \
-    case 2:                                    \
-      function(Constant<14>{}, Constant<2>{}); \
-      break;                                   \
-    default:                                   \
-      function(Constant<14>{}, Constant<1>{}); \
-  }
 constexpr int64_t kWidestPanel = 4;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
@@ -74,33 +60,20 @@ constexpr int64_t kWidestPanel = 4;
 #undef RLOPT_BFLOAT16
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
-#undef RLOPT_BY_WIDTH
 }  // namespace avx512
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
 
+#if RLOPT_HAS_BFLOAT16
 #pragma GCC push_options
 #pragma GCC target("avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
 namespace rlopt::kernels {
 namespace avx512bf16 {
 #define RLOPT_BFLOAT16 1
-// A register less than of float32 is for sums: pairs of terms have one.
+// A pair of terms takes a register, where an instruction reads a float32 from memory: 7 x 4 sums, 4 weights
+// and a pair would be one more than there are.
 #define RLOPT_PIXELS 12, 12, 8, 6
 #define RLOPT_UNIT 48
-#define RLOPT_BY_WIDTH(width, function)        \
-  switch (width) {                             \
-    case 4:                                    \
-      function(Constant<6>{}, Constant<4>{});  \
-      break;                                   \
-    case 3:                                    \
-      function(Constant<8>{}, Constant<3>{});  \
-      break;                                   \
-    case 2:                                    \
-      function(Constant<12>{}, Constant<2>{}); \
-      break;                                   \
-    default:                                   \
-      function(Constant<12>{}, Constant<1>{}); \
-  }
 constexpr int64_t kWidestPanel = 4;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
@@ -117,10 +90,10 @@ constexpr int64_t kWidestPanel = 4;
 #undef RLOPT_BFLOAT16
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
-#undef RLOPT_BY_WIDTH
 }  // namespace avx512bf16
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
+#endif
 #undef RLOPT_VECTOR
 
 #pragma GCC push_options
@@ -131,11 +104,6 @@ namespace avx2 {
 #define RLOPT_BFLOAT16 0
 #define RLOPT_PIXELS 12, 6
 #define RLOPT_UNIT 48
-#define RLOPT_BY_WIDTH(width, function)     \
-  if ((width) == 2)                         \
-    function(Constant<6>{}, Constant<2>{}); \
-  else                                      \
-    function(Constant<12>{}, Constant<1>{});
 constexpr int64_t kWidestPanel = 2;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
@@ -151,7 +119,6 @@ constexpr int64_t kWidestPanel = 2;
 #undef RLOPT_BFLOAT16
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
-#undef RLOPT_BY_WIDTH
 }  // namespace avx2
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
@@ -167,11 +134,11 @@ constexpr auto* kBf16x3InSoftware = avx512::bf16x3_in_software;
 /// Whether the processor has the unit, and Linux lets this process use it: its registers are large, so that
 /// they have to be asked for.
 bool may_use_amx() {
-  constexpr unsigned kBfloat16 = 1U << 22, kTiles = 1U << 24;
+  constexpr unsigned kAmxBf16 = 1U << 22, kTiles = 1U << 24;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // NOLINT(google-runtime-int)
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (edx & kBfloat16) != 0 && (edx & kTiles) != 0 &&
+  return (edx & kAmxBf16) != 0 && (edx & kTiles) != 0 &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #else
@@ -189,31 +156,50 @@ constexpr Kernels kAvx512{"avx512",
                           avx512::winograd,
                           nullptr,
                           avx512::few_channels,
+                          avx512::few_channels_scratch,
                           avx512::depthwise,
                           avx512::pool,
                           avx512::pointwise,
                           avx512::shuffle,
                           avx512::attention,
                           avx512::is_finite};
-constexpr Kernels kBfloat16{"avx512",
-                            avx512bf16::kVector,
-                            avx512bf16::kWidestPanel,
-                            avx512bf16::kMostPixels,
-                            avx512bf16::kUnit,
-                            avx512bf16::dense,
-                            avx512bf16::winograd,
-                            nullptr,
-                            avx512bf16::copied_rows,
-                            avx512bf16::depthwise_or_paired,
-                            avx512bf16::pool,
-                            avx512bf16::pointwise,
-                            avx512bf16::shuffle,
-                            avx512bf16::attention,
-                            avx512bf16::is_finite};
-constexpr Kernels kAvx2{
-    "avx2",         avx2::kVector, avx2::kWidestPanel, avx2::kMostPixels, avx2::kUnit, avx2::dense,
-    avx2::winograd, nullptr,       avx2::few_channels, avx2::depthwise,   avx2::pool,  avx2::pointwise,
-    avx2::shuffle,  nullptr,       avx2::is_finite};
+#if RLOPT_HAS_BFLOAT16
+constexpr Kernels kAvx512Bf16{"avx512",
+                              avx512bf16::kVector,
+                              avx512bf16::kWidestPanel,
+                              avx512bf16::kMostPixels,
+                              avx512bf16::kUnit,
+                              avx512bf16::dense,
+                              avx512bf16::winograd,
+                              nullptr,
+                              avx512bf16::copied_rows,
+                              avx512bf16::copied_rows_scratch,
+                              avx512bf16::depthwise_or_paired,
+                              avx512bf16::pool,
+                              avx512bf16::pointwise,
+                              avx512bf16::shuffle,
+                              avx512bf16::attention,
+                              nullptr};
+static_assert(avx512bf16::kVector == least_channels(Element::kBfloat16), "a kernel computes a whole vector");
+#endif
+constexpr Kernels kAvx2{"avx2",
+                        avx2::kVector,
+                        avx2::kWidestPanel,
+                        avx2::kMostPixels,
+                        avx2::kUnit,
+                        avx2::dense,
+                        avx2::winograd,
+                        nullptr,
+                        avx2::few_channels,
+                        avx2::few_channels_scratch,
+                        avx2::depthwise,
+                        avx2::pool,
+                        avx2::pointwise,
+                        avx2::shuffle,
+                        nullptr,
+                        avx2::is_finite};
+
+static_assert(avx2::kVector == least_channels(Element::kFloat32), "a kernel computes a whole vector");
 
 constexpr Kernels with_bf16x3(Kernels made, const char* name, void (*bf16x3)(const Job&, int, int)) {
   made.name = name;
@@ -239,13 +225,17 @@ const Kernels* kernels(Element element) {
     return limit != "avx512" && may_use_amx() ? &kAmx : &kAvx512;
   }();
   if (element == Element::kFloat32) return chosen;
+#if RLOPT_HAS_BFLOAT16
   static const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
-  return chosen == &kAvx512 && has_bfloat16 ? &kBfloat16 : nullptr;
+  if (chosen == &kAvx512 && has_bfloat16) return &kAvx512Bf16;
+#endif
+  return nullptr;
 }
 
 const Kernels* kernels_of(Element element, int64_t channels) {
   const Kernels* const found = kernels(element);
-  return found != nullptr && channels < found->vector_size ? &kAvx2 : found;
+  if (found == nullptr || channels >= found->vector_size) return found;
+  return element == Element::kFloat32 ? &kAvx2 : nullptr;
 }
 
 }  // namespace rlopt::kernels

@@ -266,7 +266,7 @@ def test_the_method_must_be_one() -> None:
     ours = indirect.kernels()
     assert ours is not None
     for outputs, channels, groups in ((64, 64, 2), (64, 7, 1)):
-        with pytest.raises(ValueError, match="takes one group of at least 8 channels"):
+        with pytest.raises(ValueError, match="in one group of at least 8 channels"):
             ours.packed_size(outputs, channels, 9, groups, indirect.BF16X3)
     with pytest.raises(ValueError, match="no such method"):
         ours.packed_size(64, 64, 1, 1, 5)

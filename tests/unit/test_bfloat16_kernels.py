@@ -12,12 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import torchrlopt
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import check, prepare, threads
-from tests.unit.network_cases import random_net
+from tests.unit.kernel_cases import threads
 from tests.unit.test_indirect import ACTIVATIONS
-from tests.unit.test_sequences import BLOCK, block, sequences
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
@@ -44,9 +41,8 @@ def is_rounded_once(got: Tensor, exact: Tensor, terms: Tensor | float = 0.0) -> 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_window(seed: int) -> None:
     draw = random.Random(seed)
-    groups = draw.choice(
-        [1, 1, 1, *([draw.choice([16, 17, 31, 32, 33, 40, 72, 96])] * 2), draw.randint(2, 5)]
-    )
+    depthwise = draw.choice([16, 17, 31, 32, 33, 40, 72, 96])
+    groups = draw.choice([1, 1, 1, depthwise, depthwise, draw.randint(2, 5), 0])
     if groups == 1:
         channels, outputs = (
             draw.choice([1, 2, 3, 4, 7, 8, 13, 40]),
@@ -54,6 +50,9 @@ def test_any_window(seed: int) -> None:
         )
     elif groups > 5:
         channels = outputs = groups
+    elif groups == 0:
+        groups = draw.choice([8, 9, 20])
+        channels = outputs = groups * draw.choice([2, 4])  # as many outputs as inputs
     else:
         channels, outputs = groups * draw.choice([1, 3, 4, 8, 12]), groups * draw.choice([17, 32, 40])
     kernel, stride, dilation = ([draw.randint(1, most), draw.randint(1, most)] for most in (5, 3, 2))
@@ -98,30 +97,15 @@ def test_tiles_are_computed_in_float32(channels: int, tile: int) -> None:
     assert is_rounded_once(got, F.conv2d(x.double(), w.double(), b.double(), padding=1), 4 * terms)
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-@pytest.mark.parametrize("groups", [1, 16, 40])
-def test_an_activation_is_right_for_every_operand(name: str, groups: int) -> None:
-    channels = max(groups, 16)
-    kernel = 3 if groups == 40 else 1
-    unit = torch.eye(16)[:, :, None, None] if groups == 1 else torch.ones(channels, 1, kernel, kernel)
+def test_tiles_are_chosen_where_they_pay() -> None:
+    def method(channels: int, size: int, is_bfloat16: bool = True) -> int:
+        window = indirect.Window(channels, (3, 3), (1, 1), (1, 1), (1, 1))
+        numbers = window.of_convolution(1, NONE)
+        return _C.kernel_method(1, channels, size, size, numbers, 2, is_bfloat16)
 
-    def function(x: Tensor, w: Tensor) -> Tensor:
-        return ACTIVATIONS[name](F.conv2d(x, w, groups=groups))
-
-    x = torch.cat([torch.linspace(-110, 110, channels * 900), rand(channels * 900)]).reshape(
-        2, channels, 30, 30
-    )
-    x[0, :, 5, 5], x[0, :, 9, 9], x[0, :, 20, 20] = torch.nan, torch.inf, -torch.inf
-    x, unit = half(x, unit)
-    prepared = prepare(function, [x, unit], static=[1])
-    assert prepared.count("convolve") == 1
-    got, exact = prepared.run(x, unit)[0], function(x.double(), unit.double())
-    if groups > 1:  # else others see a NaN through every product with zero
-        assert torch.equal(got.isnan(), exact.isnan())
-        assert torch.equal(got.isinf(), exact.isinf())
-    finite = got.isfinite() & exact.isfinite()
-    assert finite.float().mean() > 0.9
-    assert is_rounded_once(got[finite], exact[finite], 1000.0)
+    assert method(64, 56) == method(128, 28) == 4
+    assert method(256, 14, False) in indirect.TILES
+    assert method(256, 14) == method(16, 14) == indirect.SUMS  # two products a lane
 
 
 @pytest.mark.parametrize("outputs", [17, 18, 20, 23, 24, 31, 33, 40, 47, 72])
@@ -188,9 +172,59 @@ def test_attention(seed: int) -> None:
     assert ((got.double() - exact).abs() <= 2**-8 * (weights + exact.abs()) + 1e-5).all()
 
 
+def test_queries_that_see_no_key_or_one() -> None:
+    q, k, v = half(rand(1, 1, 16, 8), rand(1, 1, 5, 8), rand(1, 1, 5, 9))
+    mask = torch.zeros(16, 5, dtype=HALF)
+    mask[3], mask[4, :4] = -torch.inf, -torch.inf
+    got = indirect.attend(q * 100, k * 100, v, mask, False, 1.0, True)
+    assert got is not None
+    assert (got[0, 0, 3] == 0).all()
+    assert torch.equal(got[0, 0, 4], v[0, 0, 4])
+    assert got.isfinite().all()
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_means(is_inside: bool) -> None:
+    x = half(rand(2, 40, 9, 11))[0].contiguous(memory_format=torch.channels_last)
+    window = indirect.Window(40, (3, 2), (2, 2), (1, 1), (1, 1))
+    got = indirect.pool(x, window.of_pool("mean of inside" if is_inside else "mean"))
+    exact = F.avg_pool2d(x.double(), (3, 2), 2, 1, count_include_pad=not is_inside)
+    assert is_rounded_once(got, exact, 10.0)
+
+
+def test_numbers_below_the_smallest_normal_one_are_zero() -> None:
+    x = torch.full((1, 32, 3, 3), 1e-39, dtype=HALF).contiguous(memory_format=torch.channels_last)
+    assert x.amax() > 0
+    window = indirect.Window(32, (3, 3), (1, 1), (0, 0), (1, 1))
+    assert (indirect.pool(x, window.of_pool("max")) == 0).all()
+    ones = torch.ones(32, 32, 3, 3, dtype=HALF)
+    assert (
+        indirect.convolve(x, indirect.pack(ones, None, 1), None, window.of_convolution(1, NONE)) == 0
+    ).all()
+
+
+def test_operands_of_another_type_are_refused() -> None:
+    image = half(rand(1, 16, 4, 4))[0].contiguous(memory_format=torch.channels_last)
+    packed = indirect.pack(half(weight(16, 16, 1, 1))[0], None, 1)
+    numbers = indirect.Window(16, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
+    ours, wide = indirect.kernels(HALF), indirect.kernels()
+    assert ours is not None
+    assert wide is not None
+    assert ours.convolve(image, packed, image, numbers) is not None
+    assert ours.convolve(image.float(), packed, None, numbers) is None
+    assert ours.convolve(image, packed, image.float(), numbers) is None
+    assert wide.convolve(image, packed, None, numbers) is None
+    for call in (
+        lambda: ours.convolve(image, packed.to(HALF), None, numbers),
+        lambda: ours.convolve(image, packed, None, numbers, indirect.room_for((1, 16, 4, 4)), 0),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"float32 is expected|no image"):
+            call()
+
+
 def test_copies_and_the_greatest_keep_every_bit() -> None:
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(HALF)
-    bits = bits[bits.isfinite() & ((bits == 0) | (bits.abs() >= 2.0**-126))]  # smaller ones may become zero
+    bits = bits[bits.isfinite() & ((bits == 0) | (bits.abs() >= 2.0**-126))]
     x = bits[: 64 * 31 * 31].reshape(1, 64, 31, 31).contiguous(memory_format=torch.channels_last)
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(HALF).reshape(1, 64, 32, 32)
     image = every.contiguous(memory_format=torch.channels_last)
@@ -199,94 +233,6 @@ def test_copies_and_the_greatest_keep_every_bit() -> None:
     )
     window = indirect.Window(64, (3, 3), (2, 2), (1, 1), (1, 1))
     assert torch.equal(indirect.pool(x, window.of_pool("max")), F.max_pool2d(x, 3, 2, 1))
-
-
-@pytest.mark.parametrize("is_affine", [True, False])
-def test_a_norm_is_computed_in_float32(is_affine: bool) -> None:
-    def function(x: Tensor, w: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        facts = (scale, shift) if is_affine else (None, None)
-        y = F.max_pool2d(F.conv2d(x, w), 3, 1, 1)
-        norm = torch.ops.aten._native_batch_norm_legit_no_training.default
-        return norm(y, *facts, mean, var, 0.1, 1e-3)[0]
-
-    # Of integers all but the norm is exact.
-    x, w = (torch.arange(2 * 16 * 81) % 5 - 2.0).reshape(2, 16, 9, 9), torch.eye(24)[:, :16, None, None]
-    args = half(x, w, rand(24), rand(24).abs() + 0.1, rand(24, seed=2), rand(24, seed=3))
-    prepared = prepare(function, args, static=range(1, 6))
-    assert prepared.count("batch_norm") == 0
-    assert is_rounded_once(prepared.run(*args)[0], function(*[each.double() for each in args]), 20.0)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_random_networks(seed: int) -> None:
-    function, args = random_net(random.Random(seed))
-    args = half(*args)
-    prepared = prepare(function, args, static=range(1, len(args)), is_real=seed % 2 == 1)
-    with torch.no_grad():
-        exact = function(*[each.double() for each in args])
-        theirs = function(*args)
-    for got, other, reference in zip(prepared.run(*args), *map(_all, (theirs, exact)), strict=True):
-        assert got.dtype is HALF
-        assert got.stride() == other.stride()
-        error, known = ((each.double() - reference).abs().mean() for each in (got, other))
-        assert error <= 1.5 * known + 1e-3
-
-
-def _all(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
-
-
-def test_a_block_is_one_call() -> None:
-    wide = [
-        weight(*(48 if size == 24 else 16 if size == 8 else size for size in each.shape)) for each in BLOCK
-    ]
-    prepared = check(block, half(rand(2, 16, 30, 30), *wide), static=[1, 2, 3, 4, 5])
-    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
-
-
-def test_views_inside_of_a_sequence() -> None:
-    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-        pooled = F.relu(F.conv2d(x, w)).mean((2, 3), keepdim=True)
-        return F.linear(torch.flatten(pooled, 1), v)
-
-    prepared = check(function, half(rand(1, 16, 8, 8), weight(32, 16, 1, 1), rand(64, 32)), static=[1, 2])
-    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
-
-
-def test_two_types_of_numbers_are_no_sequence_together() -> None:
-    def function(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
-        y = F.relu(F.conv2d(F.relu(F.conv2d(x, w)), v))
-        return F.conv2d(y.to(u.dtype), u) + F.conv2d(x, w).to(u.dtype)
-
-    args = [*half(rand(1, 16, 9, 9), weight(16, 16, 1, 1), weight(16, 16, 1, 1)), weight(16, 16, 1, 1)]
-    prepared = prepare(function, args, static=[1, 2, 3])
-    assert prepared.count("convolve") == 4
-    assert prepared.gathered is not None
-    got = prepared.run(*args)[0]
-    assert got.dtype is torch.float32
-    exact = function(*[each.double() for each in args])
-    torch.testing.assert_close(got.double(), exact, rtol=3e-2, atol=3e-2)
-
-
-class Autocast(torch.nn.Module):
-    """Convolutions in bfloat16, and a norm in float32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = torch.nn.Conv2d(3, 32, 3), torch.nn.Conv2d(32, 32, 3)
-        self.norm, self.last = torch.nn.GroupNorm(4, 32), torch.nn.Conv2d(32, 16, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=HALF):
-            return self.last(self.norm(self.second(F.relu(self.first(x)))))
-
-
-def test_autocast() -> None:
-    model, x = Autocast().eval(), rand(1, 3, 20, 20)
-    with torch.no_grad():
-        fast = torchrlopt.optimise(model, (x,), executor="eager", searcher="greedy", measure=False)
-        assert fast.report.kept == "rewritten"
-        torch.testing.assert_close(fast(x), model(x), rtol=3e-2, atol=3e-2)
 
 
 # The memory behind an image cannot be read: a kernel that does so ends the process.
@@ -351,36 +297,3 @@ def test_nothing_beside_an_operand_is_read(side: str) -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.strip() == "read nothing else", (done.returncode, done.stderr[-2000:])
-
-
-@pytest.mark.parametrize("instructions", ["none", "avx2", "avx512", "amx-in-software"])
-def test_other_instructions_have_none(instructions: str) -> None:
-    code = (
-        "import torch; from torchrlopt import _C; from torchrlopt.executors.eager.kernels import indirect;"
-        "print(_C.kernel_has_bfloat16(), indirect.are_for(torch.ones(1, dtype=torch.bfloat16)))"
-    )
-    environment = {"TORCHRLOPT_INSTRUCTIONS": instructions, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [str(instructions == "avx512")] * 2
-
-
-def test_what_there_is_no_kernel_for_is_left_to_others() -> None:
-    assert not _C.kernel_takes_groups(15, 15, 15, is_bfloat16=True)
-    assert _C.kernel_takes_groups(15, 15, 15)
-    assert _C.least_kernel_channels(is_bfloat16=True) == 16
-    ours = indirect.kernels(HALF)
-    assert ours is not None
-    assert _C.kernel_takes_attention(64, 64, 33, 33)
-    odd = half(rand(1, 2, 64, 33))[0]
-    assert ours.attend(odd, odd, odd, None, False, 1.0, True) is None
-    assert ours.is_finite(torch.ones(4, dtype=HALF)) is None
-    window, narrow = indirect.Window(8, (2, 2), (2, 2), (0, 0), (1, 1)), half(rand(1, 8, 4, 4))[0]
-    with pytest.raises(ValueError, match="too few channels"):
-        indirect.pool(narrow, window.of_pool("max"))
-    for dtype in (torch.float16, torch.float64):
-        assert indirect.kernels(dtype) is None
-        example = torch.empty(1, dtype=dtype)
-        with pytest.raises(ValueError, match="no kernels for such numbers"):
-            _C.ImageKernels(example, example._cdata)

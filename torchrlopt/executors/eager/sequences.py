@@ -8,16 +8,16 @@ comes along.
 
 from __future__ import annotations
 
-import heapq
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
 
 from torchrlopt import _C
+from torchrlopt.executors.eager.grouping import KERNELS, LEAST_KERNELS, SPLITS, incomplete, scheduled
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.kept_heap import WORTH_KEEPING, peak_bytes
@@ -26,16 +26,11 @@ from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
 aten = torch.ops.aten
 
-_KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear, indirect.shuffle})
 _ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
-_SPLITS = frozenset({aten.split_with_sizes.default, aten.split.Tensor})
 
 _PACKED = frozenset({packing.CONVOLUTION, packing.CONVOLUTION_ADD})
-_MAKE_IMAGES = (_KERNELS | _PACKED | {indirect.joined}) - {indirect.linear}
+_MAKE_IMAGES = (KERNELS | _PACKED | {indirect.joined}) - {indirect.linear}
 """Their results lie in channels_last."""
-
-_LEAST_KERNELS = 2
-"""Fewer calls are no sequence."""
 
 
 class Instruction(NamedTuple):
@@ -81,11 +76,15 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         module: the part of a graph that runs at every call, with `meta["val"]` and ATen's overloads.
     """
     graph = module.graph
-    dtypes = Counter(node.meta["val"].dtype for node in graph.nodes if node.target in _KERNELS)
-    # A sequence is of one type of numbers, and a graph's sequences of the one that most of its calls have.
+    dtypes = Counter(node.meta["val"].dtype for node in graph.nodes if node.target in KERNELS)
+    # A sequence is of one type of numbers: of the one that most calls of the graph have.
     dtype, num_kernels = dtypes.most_common(1)[0] if dtypes else (torch.float32, 0)
-    taken = {node for node in graph.nodes if node.target in _KERNELS | _ROOMS and _is_of(node, dtype)}
-    if num_kernels < _LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
+    taken = {
+        node
+        for node in graph.nodes
+        if node.target in KERNELS | _ROOMS and indirect.are_for(tensor_of(node), dtype)
+    }
+    if num_kernels < LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
         return None
     peak = peak_bytes(graph)
     if peak >= WORTH_KEEPING:  # malloc keeps blocks of the size of an image, and not one of all of them
@@ -107,8 +106,8 @@ def _gathered(
     is_early: bool,
 ) -> fx.Graph | None:
     while True:
-        groups = _scheduled(module.graph, taken, is_early)
-        wrong = _incomplete([each for each in groups if each[0] in taken])
+        groups = scheduled(module.graph, taken, is_early)
+        wrong = incomplete([each for each in groups if each[0] in taken])
         if not wrong:
             break
         taken -= wrong
@@ -125,14 +124,18 @@ def _gathered(
     return made
 
 
-def _is_of(node: fx.Node, dtype: torch.dtype) -> bool:
-    return indirect.are_for(tensor_of(node), dtype)
-
-
 def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | None]:
     """What is pointwise on images in channels_last; and, with None, views and splits of what kernels make."""
-    images = {node for node in graph.nodes if node.target in _MAKE_IMAGES and _is_of(node, dtype)}
-    known = images | {node for node in graph.nodes if node.target is indirect.linear and _is_of(node, dtype)}
+    images = {
+        node
+        for node in graph.nodes
+        if node.target in _MAKE_IMAGES and indirect.are_for(tensor_of(node), dtype)
+    }
+    known = images | {
+        node
+        for node in graph.nodes
+        if node.target is indirect.linear and indirect.are_for(tensor_of(node), dtype)
+    }
     found: dict[fx.Node, _Pointwise | None] = {}
     for node in graph.nodes:
         if node.op != "call_function":
@@ -141,13 +144,13 @@ def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | 
             found[node] = None
             known.add(node)
             continue
-        if node.target in _SPLITS and node.args[0] in images and _is_by_channels(node):
+        if node.target in SPLITS and node.args[0] in images and _is_by_channels(node):
             parts = dict.fromkeys((node, *node.users))
             found |= parts
             images |= parts.keys()
             known |= parts.keys()
             continue
-        pointwise = _pointwise(node, images, known) if _is_of(node, dtype) else None
+        pointwise = _pointwise(node, images, known) if indirect.are_for(tensor_of(node), dtype) else None
         if pointwise is not None:
             found[node] = pointwise
             images.add(node)
@@ -211,73 +214,6 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
     return None if epilogue is None else _Pointwise("activate", image, None, epilogue)
 
 
-def _scheduled(graph: fx.Graph, taken: Collection[fx.Node], is_early: bool) -> list[list[fx.Node]]:
-    """The nodes in an order in which they can run: what is taken in groups, each other node by itself.
-
-    A group ends where nothing more can follow. Everything else that is ready comes before it, or with
-    `is_early` as little as there can be.
-    """
-    position = {node: at for at, node in enumerate(graph.nodes)}
-    # A room takes memory from when it is made: that is right before somebody writes into it.
-    late = {node for node in graph.nodes if node.target is indirect.room_for and node not in taken}
-    missing = {node: len(set(node.all_input_nodes) - late) for node in graph.nodes if node not in late}
-    ours: list[tuple[int, fx.Node]] = []
-    others: list[tuple[int, fx.Node]] = []
-
-    def offer(node: fx.Node) -> None:
-        heapq.heappush(ours if node in taken else others, (position[node], node))
-
-    def emit(ready: list[tuple[int, fx.Node]]) -> fx.Node:
-        node = heapq.heappop(ready)[1]
-        for room in late.intersection(node.all_input_nodes):
-            late.remove(room)
-            groups.append([room])
-        for user in node.users:
-            missing[user] -= 1
-            if missing[user] == 0:
-                offer(user)
-        return node
-
-    groups: list[list[fx.Node]] = []
-    for node, count in missing.items():
-        if count == 0:
-            offer(node)
-    while others or ours:
-        if others and not (is_early and ours):
-            node = emit(others)
-            groups.append([node])
-            continue
-        group: list[fx.Node] = []
-        while ours:
-            group.append(emit(ours))
-        groups.append(group)
-    # The output has no users, and what has none either may have been ready after it.
-    return [each for each in groups if each[0].op != "output"] + [[graph.output_node()]]
-
-
-def _incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
-    """Nodes that cannot stay where they are in a group."""
-    wrong: set[fx.Node] = set()
-    for group in groups:
-        members = set(group)
-        if sum(node.target in _KERNELS for node in group) < _LEAST_KERNELS:
-            wrong |= members
-        for node in group:
-            # What shares memory with others is no result of a sequence.
-            if node.target in VIEWS and not members.issuperset(node.users):
-                wrong.add(node)
-            if node.target in _SPLITS:
-                parts = (node, *node.users)
-                if not all(members.issuperset(each.users) for each in parts):
-                    wrong |= set(parts)
-            if node.target is operator.getitem and node.args[0] not in members:
-                wrong.add(node)
-            # Else it is made outside, and the sequence writes into what it is given.
-            if node.target is indirect.room_for and not members.issuperset(node.users):
-                wrong.add(node)
-    return wrong
-
-
 def _room(node: fx.Node) -> fx.Node | None:
     """The room into which a node writes, or others have; None where there is none."""
     if node.target is indirect.joined:
@@ -305,7 +241,8 @@ def _gather(
     outputs = [node for node in group if node not in given and not members.issuperset(node.users)]
     number = {node: at for at, node in enumerate((*inputs, *group))}
     instructions = [_instruction(node, number, between.get(node)) for node in group]
-    ours = indirect.kernels(next(tensor_of(node).dtype for node in group if node.target in _KERNELS))  # type: ignore[union-attr]
+    dtype = next(node.meta["val"].dtype for node in group if node.target in KERNELS)
+    ours = indirect.kernels(dtype)
     assert ours is not None  # or there would be no call of one
     sequence = _C.KernelSequence(ours, len(inputs), instructions, [number[node] for node in outputs])
     # What comes from elsewhere may be a view that negates. Packed weights are not.
@@ -384,7 +321,7 @@ def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Point
         name, given = "shuffle", given._replace(numbers=args[1:])
     elif node.target is indirect.room_for:
         name, x, given = "room", None, given._replace(numbers=args[0])
-    elif node.target is indirect.joined or node.target in _SPLITS:
+    elif node.target is indirect.joined or node.target in SPLITS:
         name = "same"
     elif node.target is operator.getitem:
         widths, which = _widths(x), args[1]

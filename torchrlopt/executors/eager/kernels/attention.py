@@ -113,6 +113,8 @@ def _is_taken(node: fx.Node) -> bool:
     queries, keys, values = (shape_key(each) or () for each in operands[:3])
     if len(queries) != 4 or not isinstance(queries[3], int) or not isinstance(values[3], int):
         return False
+    if dtype is torch.bfloat16 and queries[3] % 2 == 1:
+        return False
     if isinstance(queries[2], int) and isinstance(keys[2], int):
         return _C.kernel_takes_attention(queries[2], keys[2], queries[3], values[3], dtype is torch.bfloat16)
     return True

@@ -97,7 +97,7 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
     if not all(each in static and indirect.are_for(tensor_of(each)) for each in given):
         return
     with graph.inserting_before(node):
-        packed = graph.call_function(pack_norm, (*facts, named["eps"]))
+        packed = graph.call_function(pack_norm, (*facts, named["eps"], named["input"].meta["val"].dtype))
     packed.meta["val"] = given[-1].meta["val"]  # what is packed has no shape to speak of
     packed.meta[ORIGIN] = node.meta.get(ORIGIN, ())
     last, epilogue = indirect.with_epilogue(last)
@@ -109,7 +109,12 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
 
 
 def pack_norm(
-    weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor, var: torch.Tensor, eps: float
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    eps: float,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
     """A batch norm with fixed statistics as a depthwise convolution of one pixel, packed.
 
@@ -119,12 +124,13 @@ def pack_norm(
         mean: [channels].
         var: [channels].
         eps: added to the variance.
+        dtype: of the image.
     """
     # As ATen computes it, in float32: a product and a sum for each element.
     scale = torch.rsqrt(var.float() + eps)
     scale = scale if weight is None else scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale
-    return indirect.pack(scale.view(-1, 1, 1, 1), shift, scale.numel())
+    return indirect.pack(scale.view(-1, 1, 1, 1), shift, scale.numel(), dtype=dtype)
 
 
 pack_norm.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`

@@ -1,4 +1,4 @@
-"""Convolutions, products and pools in float32 and bfloat16 on the CPU by the kernels of `csrc/kernels`.
+"""Calls on float32 and bfloat16 on the CPU by the kernels of `csrc/kernels`: convolutions, products, pools.
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
 cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution
@@ -251,8 +251,8 @@ for _call in (convolve, pool, linear, shuffle):
 def _present(dtype: torch.dtype) -> _C.ImageKernels:
     ours = kernels(dtype)
     if ours is None:
-        got = f"{dtype}, {_C.kernel_instructions() or 'no instructions'}"
-        raise LoweringError("there are no kernels for images here", got=got)
+        got = f"{dtype}, {_C.kernel_instructions() or 'no instructions for them'}"
+        raise LoweringError("there are no kernels of our own for such tensors here", got=got)
     return ours
 
 

@@ -197,10 +197,11 @@ def _method(site: Site, static: Collection[fx.Node], is_real: bool) -> int | Non
         return None
     if not indirect.are_for(tensor_of(site.first)):
         return None
-    sizes = _sizes(site)
+    rows, in_features, out_features = _sizes(site)
     if site.first.meta["val"].dtype is torch.bfloat16:
-        return indirect.SUMS if sizes[1] <= _C.MOST_KERNEL_CHANNELS else None
-    return quickest(*sizes, is_real)
+        # oneDNN was not quicker with any number of rows (`python -m baselines.cpu_kernels --dtype bfloat16`).
+        return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
+    return quickest(rows, in_features, out_features, is_real)
 
 
 def quickest(rows: int | None, in_features: int, out_features: int, is_real: bool = True) -> int | None:

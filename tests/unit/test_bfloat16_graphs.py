@@ -1,0 +1,201 @@
+"""Graphs in bfloat16 on the CPU: what becomes of them where there are kernels of our own."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import torchrlopt
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import check, prepare
+from tests.unit.network_cases import random_net
+from tests.unit.test_bfloat16_kernels import HALF, half, is_rounded_once
+from tests.unit.test_indirect import ACTIVATIONS
+from tests.unit.test_sequences import BLOCK, block, sequences
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.machine.device import describe
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not _C.kernel_has_bfloat16(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
+)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("groups", [1, 16, 40])
+def test_an_activation_is_right_for_every_operand(name: str, groups: int) -> None:
+    channels = max(groups, 16)
+    kernel = 3 if groups == 40 else 1
+    unit = torch.eye(16)[:, :, None, None] if groups == 1 else torch.ones(channels, 1, kernel, kernel)
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return ACTIVATIONS[name](F.conv2d(x, w, groups=groups))
+
+    x = torch.cat([torch.linspace(-110, 110, channels * 900), rand(channels * 900)]).reshape(
+        2, channels, 30, 30
+    )
+    x[0, :, 5, 5], x[0, :, 9, 9], x[0, :, 20, 20] = torch.nan, torch.inf, -torch.inf
+    x, unit = half(x, unit)
+    prepared = prepare(function, [x, unit], static=[1])
+    assert prepared.count("convolve") == 1
+    got, exact = prepared.run(x, unit)[0], function(x.double(), unit.double())
+    if groups > 1:  # else others see a NaN through every product with zero
+        assert torch.equal(got.isnan(), exact.isnan())
+        assert torch.equal(got.isinf(), exact.isinf())
+    finite = got.isfinite() & exact.isfinite()
+    assert finite.float().mean() > 0.9
+    assert is_rounded_once(got[finite], exact[finite], 1000.0)
+
+
+def test_attention_of_a_graph() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    for size, is_ours in ((32, True), (33, False)):
+        args = half(rand(1, 2, 64, size), rand(1, 2, 64, size), rand(1, 2, 64, size))
+        assert check(function, args, static=[]).count("attend") == is_ours
+
+
+def test_parts_of_a_room_that_are_pointwise() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        y, z = F.conv2d(x, w), F.conv2d(x, v)
+        gate = y.mean((2, 3), keepdim=True)
+        return torch.cat([x, y, y + z, y * z, y * gate, F.relu(z)], 1)
+
+    args = half(rand(2, 24, 7, 7), weight(40, 24, 1, 1), weight(40, 24, 1, 1))
+    args[0] = args[0].contiguous(memory_format=torch.channels_last)
+    check(function, args, static=[1, 2])
+
+
+def test_the_machine_says_so() -> None:
+    assert describe(torch.device("cpu"))["kernels"] == "avx512, bfloat16"
+
+
+@pytest.mark.parametrize("is_affine", [True, False])
+def test_a_norm_is_computed_in_float32(is_affine: bool) -> None:
+    def function(x: Tensor, w: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        facts = (scale, shift) if is_affine else (None, None)
+        y = F.max_pool2d(F.conv2d(x, w), 3, 1, 1)
+        norm = torch.ops.aten._native_batch_norm_legit_no_training.default
+        return norm(y, *facts, mean, var, 0.1, 1e-3)[0]
+
+    # Of integers all but the norm is exact.
+    x, w = (torch.arange(2 * 16 * 81) % 5 - 2.0).reshape(2, 16, 9, 9), torch.eye(24)[:, :16, None, None]
+    args = half(x, w, rand(24), rand(24).abs() + 0.1, rand(24, seed=2), rand(24, seed=3))
+    prepared = prepare(function, args, static=range(1, 6))
+    assert prepared.count("batch_norm") == 0
+    assert is_rounded_once(prepared.run(*args)[0], function(*[each.double() for each in args]), 20.0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_networks(seed: int) -> None:
+    function, args = random_net(random.Random(seed))
+    args = half(*args)
+    prepared = prepare(function, args, static=range(1, len(args)), is_real=seed % 2 == 1)
+    with torch.no_grad():
+        exact = function(*[each.double() for each in args])
+        theirs = function(*args)
+    for got, other, reference in zip(prepared.run(*args), *map(_all, (theirs, exact)), strict=True):
+        assert got.dtype is HALF
+        assert got.stride() == other.stride()
+        error, known = ((each.double() - reference).abs().mean() for each in (got, other))
+        assert error <= 1.5 * known + 1e-3
+
+
+def _all(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_a_block_is_one_call() -> None:
+    wide = [
+        weight(*(48 if size == 24 else 16 if size == 8 else size for size in each.shape)) for each in BLOCK
+    ]
+    prepared = check(block, half(rand(2, 16, 30, 30), *wide), static=[1, 2, 3, 4, 5])
+    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+
+
+def test_views_inside_of_a_sequence() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        pooled = F.relu(F.conv2d(x, w)).mean((2, 3), keepdim=True)
+        return F.linear(torch.flatten(pooled, 1), v)
+
+    prepared = check(function, half(rand(1, 16, 8, 8), weight(32, 16, 1, 1), rand(64, 32)), static=[1, 2])
+    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+
+
+def test_two_types_of_numbers_are_no_sequence_together() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(F.relu(F.conv2d(x, w)), v))
+        return F.conv2d(y.to(u.dtype), u) + F.conv2d(x, w).to(u.dtype)
+
+    args = [*half(rand(1, 16, 9, 9), weight(16, 16, 1, 1), weight(16, 16, 1, 1)), weight(16, 16, 1, 1)]
+    prepared = prepare(function, args, static=[1, 2, 3])
+    assert prepared.count("convolve") == 4
+    assert prepared.gathered is not None
+    got = prepared.run(*args)[0]
+    assert got.dtype is torch.float32
+    exact = function(*[each.double() for each in args])
+    torch.testing.assert_close(got.double(), exact, rtol=3e-2, atol=3e-2)
+
+
+class Autocast(torch.nn.Module):
+    """Convolutions in bfloat16, and a norm in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 32, 3), torch.nn.Conv2d(32, 32, 3)
+        self.norm, self.last = torch.nn.GroupNorm(4, 32), torch.nn.Conv2d(32, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=HALF):
+            return self.last(self.norm(self.second(F.relu(self.first(x)))))
+
+
+def test_autocast() -> None:
+    model, x = Autocast().eval(), rand(1, 3, 20, 20)
+    with torch.no_grad():
+        fast = torchrlopt.optimise(model, (x,), executor="eager", searcher="greedy", measure=False)
+        assert fast.report.kept == "rewritten"
+        torch.testing.assert_close(fast(x), model(x), rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("instructions", ["none", "avx2", "avx512", "amx-in-software"])
+def test_other_instructions_have_none(instructions: str) -> None:
+    code = (
+        "import torch; from torchrlopt import _C; from torchrlopt.executors.eager.kernels import indirect;"
+        "print(_C.kernel_has_bfloat16(), indirect.are_for(torch.ones(1, dtype=torch.bfloat16)))"
+    )
+    environment = {"TORCHRLOPT_INSTRUCTIONS": instructions, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(instructions == "avx512")] * 2
+
+
+def test_what_there_is_no_kernel_for_is_left_to_others() -> None:
+    assert not _C.kernel_takes_groups(15, 15, 15, is_bfloat16=True)
+    assert _C.kernel_takes_groups(15, 15, 15)
+    assert _C.least_kernel_channels(is_bfloat16=True) == 16
+    ours = indirect.kernels(HALF)
+    assert ours is not None
+    assert _C.kernel_takes_attention(64, 64, 33, 33)
+    odd = half(rand(1, 2, 64, 33))[0]
+    assert ours.attend(odd, odd, odd, None, False, 1.0, True) is None
+    assert ours.is_finite(torch.ones(4, dtype=HALF)) is None
+    window, narrow = indirect.Window(8, (2, 2), (2, 2), (0, 0), (1, 1)), half(rand(1, 8, 4, 4))[0]
+    with pytest.raises(ValueError, match="too few channels"):
+        indirect.pool(narrow, window.of_pool("max"))
+    for dtype in (torch.float16, torch.float64):
+        assert indirect.kernels(dtype) is None
+        example = torch.empty(1, dtype=dtype)
+        with pytest.raises(ValueError, match="float32 or bfloat16"):
+            _C.ImageKernels(example, example._cdata)
