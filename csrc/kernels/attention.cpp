@@ -27,16 +27,9 @@ AttentionOperand operand(const Shape& shape) {
   return {nullptr, shape.strides[0], shape.strides[1], shape.strides[2]};
 }
 
-int64_t padded(int64_t count, Element element) {
-  const int64_t vector = kernels(element)->vector_size;
-  return (count + vector - 1) / vector * vector;
-}
-
-/// Floats of scratch of a thread. Of bfloat16 packed keys and values take half of it.
+/// Floats of scratch of a thread.
 int64_t scratch_of_thread(int64_t keys, int64_t size, int64_t value_size, Element element) {
-  constexpr int64_t kSlack = 16;  // up to where a cache line begins
-  const int64_t steps = num_steps(1, keys, element), width = num_steps(1, size, element);
-  return padded(keys, element) * (width + kAttentionRows) + steps * padded(value_size, element) + kSlack;
+  return AttentionScratch(keys, size, value_size, element, kernels(element)->vector_size).size;
 }
 
 int64_t num_blocks(const Attention& given) { return (given.queries + kAttentionRows - 1) / kAttentionRows; }

@@ -33,6 +33,24 @@ struct Attention {
 /// Queries that are computed at a time.
 constexpr int64_t kAttentionRows = 28;
 
+/// How a thread's scratch is shared out, in floats, from where a cache line begins: scores of some queries,
+/// packed keys, and packed values.
+struct AttentionScratch {
+  int64_t stride;  // from a row of scores to the next: all keys, in whole vectors
+  int64_t steps;   // over all keys
+  int64_t keys, values, size;
+
+  AttentionScratch(int64_t num_keys, int64_t head, int64_t value_size, Element element, int64_t vector)
+      : stride((num_keys + vector - 1) / vector * vector),
+        steps((num_keys + terms_of(element) - 1) / terms_of(element)),
+        keys(kAttentionRows * stride),
+        values(keys + stride * (head / terms_of(element))),
+        size(values + steps * ((value_size + vector - 1) / vector * vector) + kSlack) {}
+
+ private:
+  static constexpr int64_t kSlack = 16;  // up to where a cache line begins
+};
+
 /// Whether the kernel is quicker than ATen's for a head of such sizes: keys and values are packed first,
 /// which takes as long as what is computed with them for some dozens of queries. With AVX2 there is none. Of
 /// bfloat16 the size of a head has to be even.

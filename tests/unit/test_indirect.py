@@ -337,9 +337,11 @@ def test_the_names_are_as_many_as_the_kernels_have() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "inside", "outside", "is_ours"),
-    [(400, 256, 512, False), (8, 1024, 2048, False), (1, 1024, 2048, True), (32, 384, 1536, True)],
+    [(400, 256, 512, False), (8, 1024, 2048, None), (1, 1024, 2048, True), (32, 384, 1536, True)],
 )
-def test_large_products_stay_with_onednn(rows: int, inside: int, outside: int, is_ours: bool) -> None:
+def test_large_products_stay_with_onednn(rows: int, inside: int, outside: int, is_ours: bool | None) -> None:
+    if is_ours is None:  # where a matrix unit computes the larger ones, other limits were measured
+        is_ours = not _C.kernel_has_matrix_unit()
     given = [rand(rows, inside), rand(outside, inside) / inside**0.5]
     prepared = check(lambda x, w: F.linear(x, w), given, static=[1])
     assert prepared.count("_linear_pointwise") == (not is_ours)

@@ -28,13 +28,17 @@ from torchrlopt.executors.lowering.fx_values import (
 )
 
 aten = torch.ops.aten
-# Beyond this oneDNN's linear is as quick (`python -m baselines.cpu_kernels`: 128 x 768 x 768 is).
+# With so many rows or fewer our sums are quicker than oneDNN, whatever the weight (`python -m
+# baselines.cpu_kernels`, an AMD EPYC of Zen 5: 128 x 768 x 3072 0.98, 32 x 768 x 3072 0.75, 256 rows 1.03).
+_MANY_SUMMED_ROWS = 192
+# With more of them oneDNN's linear is as quick beyond this.
 _MAX_PRODUCT_FLOP = 8.0e7
 # The same where the number of rows is not known before the call.
 _MAX_PRODUCT_WEIGHT = 1 << 17
-# A larger weight comes from memory at each call of a network. With more rows than a few oneDNN is quicker
-# then: on an Intel Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve weights in turns, a script of
-# its own).
+# On processors with a matrix unit other limits were measured, before sums fetched what they need next: a
+# larger weight comes from memory at each call of a network, and with more rows than a few oneDNN was quicker.
+# On an Intel Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve weights in turns, a script of its
+# own).
 _MAX_WEIGHT_IN_CACHE = 5 << 18
 _FEW_ROWS = 2
 # With fewer rows than this, such a weight was not timed in the matrix unit.
@@ -229,6 +233,8 @@ def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> 
         return False
     if rows is None:
         return in_features * out_features < _MAX_PRODUCT_WEIGHT
+    if not _C.kernel_has_matrix_unit() and rows <= _MANY_SUMMED_ROWS:
+        return True
     if rows > _FEW_ROWS and in_features * out_features > _MAX_WEIGHT_IN_CACHE:
         return False
     return 2.0 * rows * in_features * out_features < _MAX_PRODUCT_FLOP
