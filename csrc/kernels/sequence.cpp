@@ -216,10 +216,11 @@ class Scheduler {
       return place(num_inputs_ + static_cast<int>(instruction));
     }
     Value made = values_[static_cast<size_t>(at.room)];  // who writes into a room gives the room
-    const Schedule::Place out = place(at.room, write_into(call, made.shape, at.first_channel));
+    const int64_t first = write_into(call, made.shape, at.first_channel);
+    const Schedule::Place out = place(at.room, first);
     if (is_part) {
       made.shape.sizes[1] = call.result.sizes[1];
-      made.offset = out.offset;
+      made.offset += first;
     }
     result(instruction) = made;
     return out;

@@ -137,6 +137,19 @@ def test_images_that_grow_are_made_where_they_end() -> None:
     assert "run_kernels" in sequences(prepared)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_part_behind_others_is_read_where_it_was_made(dtype: torch.dtype) -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        y, z = F.conv2d(x, a).relu(), F.conv2d(x, b).relu()
+        return F.conv2d(torch.cat([y, z, F.conv2d(z, c).relu()], 1), d) + F.conv2d(z, c)
+
+    sizes = [(24, 16, 1, 1), (32, 16, 1, 1), (16, 32, 1, 1), (16, 72, 1, 1)]
+    args = [rand(2, 16, 9, 9), *(weight(*each) for each in sizes)]
+    prepared = check(function, [each.to(dtype) for each in args], static=range(1, 5))
+    if indirect.kernels(dtype) is not None:
+        assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+
+
 @pytest.mark.parametrize("eps", [1e-5, 0.1])
 @pytest.mark.parametrize("is_affine", [True, False])
 def test_a_norm_that_no_convolution_takes_in(is_affine: bool, eps: float) -> None:
