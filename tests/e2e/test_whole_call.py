@@ -38,7 +38,9 @@ class Clock:
 
     def time_whole(self, before: Callable[..., Any], after: Callable[..., Any], *_: Any, **__: Any) -> Timing:
         with torch.no_grad():
-            assert_close(after(), before(), rtol=1e-4, atol=1e-5)
+            got, wanted = after(), before()
+        digits = 2e-2 if wanted.dtype is torch.bfloat16 else 1e-4
+        assert_close(got, wanted, rtol=digits, atol=digits / 10)
         self.num_asked += 1
         return self.whole
 
