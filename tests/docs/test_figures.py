@@ -121,10 +121,11 @@ FILES = {
     "bfloat16, batch 1": "cpu_batch1_bfloat16",
     "bfloat16, batch 1 (AVX512-BF16)": "cpu_batch1_bfloat16",
     "float32, batch 16": "cpu_batch16_float32",
-    "float32, batch 1, with our kernels": "cpu_batch1_float32_kernels",
     "float32, batch 1, with our kernels, an Intel Xeon": "cpu_batch1_float32_xeon_kernels",
     "float32, batch 1, with tiles, an Intel Xeon": "cpu_batch1_float32_xeon_tiles",
     "float32, batch 1, with tiles and attention, an AMD EPYC": "cpu_batch1_float32_zen5",
+    "bfloat16, batch 1, with our kernels, an AMD EPYC": "cpu_batch1_bfloat16_zen5",
+    "float32, batch 16, with tiles and attention, an AMD EPYC": "cpu_batch16_float32_zen5",
     "float32, batch 1, one thread of an Intel Xeon": "cpu_batch1_float32_xeon",
 }
 
