@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -136,10 +137,9 @@ def main(
     if indirect.kernels(DTYPES[dtype]) is None:
         raise typer.BadParameter(f"there are no kernels for {dtype} on this processor")
     torch.set_num_threads(threads)
-    torch.set_default_dtype(DTYPES[dtype])  # of all operands
     columns = METHOD_COLUMNS if methods else CSV_COLUMNS
     rows = []
-    with torch.no_grad():
+    with torch.no_grad(), default_dtype(DTYPES[dtype]):
         for what, ways in method_cases() if methods else cases():
             times = ["" if us is None else f"{us:.1f}" for us in least(ways, calls)]
             rows.append([what, str(threads), *times, *([chosen(what)] if methods else [])])
@@ -151,6 +151,17 @@ def main(
     console.print(table)
     if csv is not None:
         csv_files.write(csv, columns, rows)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """All operands that are made are of this type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def cases() -> Iterator[tuple[str, list[Call | None]]]:
@@ -184,7 +195,7 @@ def is_bfloat16() -> bool:
 def chosen(what: str) -> str:
     """What the executor takes."""
     if what in METHOD_PRODUCTS:
-        method = indirect.SUMS if is_bfloat16() else linear.quickest(*METHOD_PRODUCTS[what])
+        method = linear.quickest(*METHOD_PRODUCTS[what], dtype=torch.get_default_dtype())
         return "onednn" if method is None else METHODS[METHOD_NUMBERS.index(method)]
     images, inside, outside, size, kernel = METHOD_CONVOLUTIONS[what]
     numbers = window(outside, kernel, 1).of_convolution(1, NONE)

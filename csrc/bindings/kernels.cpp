@@ -193,8 +193,8 @@ void bind_kernels(py::module_& m) {
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
   py::class_<PlainTensors>(m, "ImageKernels",
                            "Kernels for plain tensors on the CPU, of the example's type of numbers: float32 "
-                           "or bfloat16. ValueError "
-                           "where this PyTorch cannot be read, or there are no such kernels.")
+                           "or bfloat16. ValueError where this PyTorch cannot be read, or there are no "
+                           "such kernels.")
       .def(py::init([](const py::object& example, uintptr_t implementation) {
              return PlainTensors(example.ptr(), implementation);
            }),

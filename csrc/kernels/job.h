@@ -83,7 +83,6 @@ struct Kernels {
   const char* name;
   int64_t vector_size;   // floats
   int64_t widest_panel;  // vectors
-  int64_t most_pixels;   // of a tile in registers
   int64_t unit;          // pixels: a whole number of such tiles of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);

@@ -147,27 +147,15 @@ constexpr void (*kBf16x3InSoftware)(const Job&, int, int) = nullptr;
 bool may_use_amx() { return false; }
 #endif
 
-constexpr Kernels kAvx512{"avx512",
-                          avx512::kVector,
-                          avx512::kWidestPanel,
-                          avx512::kMostPixels,
-                          avx512::kUnit,
-                          avx512::dense,
-                          avx512::winograd,
-                          nullptr,
-                          avx512::few_channels,
-                          avx512::few_channels_scratch,
-                          avx512::depthwise,
-                          avx512::pool,
-                          avx512::pointwise,
-                          avx512::shuffle,
-                          avx512::attention,
-                          avx512::is_finite};
+constexpr Kernels kAvx512{"avx512",          avx512::kVector,      avx512::kWidestPanel,
+                          avx512::kUnit,     avx512::dense,        avx512::winograd,
+                          nullptr,           avx512::few_channels, avx512::few_channels_scratch,
+                          avx512::depthwise, avx512::pool,         avx512::pointwise,
+                          avx512::shuffle,   avx512::attention,    avx512::is_finite};
 #if RLOPT_HAS_BFLOAT16
 constexpr Kernels kAvx512Bf16{"avx512",
                               avx512bf16::kVector,
                               avx512bf16::kWidestPanel,
-                              avx512bf16::kMostPixels,
                               avx512bf16::kUnit,
                               avx512bf16::dense,
                               avx512bf16::winograd,
@@ -185,7 +173,6 @@ static_assert(avx512bf16::kVector == least_channels(Element::kBfloat16), "a kern
 constexpr Kernels kAvx2{"avx2",
                         avx2::kVector,
                         avx2::kWidestPanel,
-                        avx2::kMostPixels,
                         avx2::kUnit,
                         avx2::dense,
                         avx2::winograd,

@@ -148,3 +148,11 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def one_by_one(rows: Tensor, weight: Tensor) -> Tensor:
+    """The product rows[r, k] weight[o, k] of float32, whose terms are added up one after the other."""
+    total = torch.zeros(rows.shape[0], weight.shape[0])
+    for left, right in zip(rows.t(), weight.t(), strict=True):
+        total.addcmul_(left[:, None], right[None])
+    return total

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.unit import guarded_memory
 from tests.unit.image_cases import rand, weight
 from tests.unit.kernel_cases import threads
 from tests.unit.test_indirect import ACTIVATIONS
@@ -235,33 +234,10 @@ def test_copies_and_the_greatest_keep_every_bit() -> None:
     assert torch.equal(indirect.pool(x, window.of_pool("max")), F.max_pool2d(x, 3, 2, 1))
 
 
-# The memory behind an image cannot be read: a kernel that does so ends the process.
-_AT_THE_END_OF_MEMORY = """
-import ctypes, mmap, torch
-from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.epilogues import Epilogue
-
-page = mmap.PAGESIZE
-held = []
-
-def at_an_end(x):
-    size = x.numel() * x.element_size()
-    pages = -(-size // page)
-    memory = mmap.mmap(-1, (pages + 2) * page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for guard in (start, start + (pages + 1) * page):
-        assert protect(guard, page, 0) == 0
-    offset = page if {first} else (pages + 1) * page - size
-    flat = torch.frombuffer(memory, dtype=x.dtype, count=x.numel(), offset=offset)
-    held.append(memory)
-    return flat.as_strided(x.shape, x.stride()).copy_(x)
-
+_READS = """
 def half(*sizes):
     return torch.randn(*sizes).bfloat16()
 
-torch.set_num_threads(1)
 for channels in (1, 2, 3, 5, 8, 17, 32, 40):
     for width in (1, 3, 14, 29):
         for stride in (1, 2, 3):
@@ -269,31 +245,26 @@ for channels in (1, 2, 3, 5, 8, 17, 32, 40):
                 for layout in (torch.contiguous_format, torch.channels_last):
                     if layout is torch.contiguous_format and channels >= 8:
                         continue
-                    x = at_an_end(half(1, channels, 5, width + 2).contiguous(memory_format=layout))
+                    x = at_the_end(half(1, channels, 5, width + 2).contiguous(memory_format=layout))
                     window = indirect.Window(24, *((n, n) for n in (3, stride, padding, 1)))
-                    packed = at_an_end(indirect.pack(half(24, channels, 3, 3), None, 1))
+                    packed = at_the_end(indirect.pack(half(24, channels, 3, 3), None, 1))
                     indirect.convolve(x, packed, None, window.of_convolution(1, Epilogue()))
                     if channels >= 16:
                         own = indirect.Window(channels, *((n, n) for n in (3, stride, padding, 1)))
-                        taps = at_an_end(indirect.pack(half(channels, 1, 3, 3), None, channels))
+                        taps = at_the_end(indirect.pack(half(channels, 1, 3, 3), None, channels))
                         y = indirect.convolve(x, taps, None, own.of_convolution(channels, Epilogue()))
-                        indirect.convolve(x, taps, at_an_end(y), own.of_convolution(channels, Epilogue()))
+                        indirect.convolve(x, taps, at_the_end(y), own.of_convolution(channels, Epilogue()))
                         indirect.pool(x, own.of_pool("max"))
 for rows in (8, 29, 64):
     for size in (2, 6, 64):
-        q, v = (at_an_end(half(1, 2, rows, size + more)) for more in (0, 3))
-        mask = at_an_end(half(1, 1, rows, rows))
+        q, v = (at_the_end(half(1, 2, rows, size + more)) for more in (0, 3))
+        mask = at_the_end(half(1, 1, rows, rows))
         assert indirect.attend(q, q, v, mask, False, 1.0, True) is not None
-        packed = at_an_end(indirect.pack(half(33, size), None, 1))
+        packed = at_the_end(indirect.pack(half(33, size), None, 1))
         indirect.linear(q, packed, indirect.numbers_of_product(33, Epilogue()))
-print("read nothing else")
 """
 
 
 @pytest.mark.parametrize("side", ["before", "behind"])
 def test_nothing_beside_an_operand_is_read(side: str) -> None:
-    program = _AT_THE_END_OF_MEMORY.replace("{first}", str(side == "before"))
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout.strip() == "read nothing else", (done.returncode, done.stderr[-2000:])
+    guarded_memory.check(_READS, side)

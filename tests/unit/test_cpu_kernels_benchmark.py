@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 
 from baselines import cpu_kernels
 from torchrlopt import _C
@@ -48,3 +49,29 @@ def test_methods_beside_each_other(tmp_path: Path) -> None:
         assert {"sums", row["chosen"]} <= there
         assert ("bf16x3" in there) == _C.kernel_has_matrix_unit()
         assert ("tiles_of_2" in there) == ("3 x 3" in row["what"])
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    def run() -> None:
+        threads = torch.get_num_threads()
+        cpu_kernels.main(threads, calls=1, methods=True, dtype="bfloat16", csv=tmp_path / "methods.csv")
+
+    if not _C.kernel_has_bfloat16():
+        with pytest.raises(typer.BadParameter, match="no kernels for bfloat16"):
+            run()
+        return
+    run()
+    assert torch.get_default_dtype() is torch.float32
+    with (tmp_path / "methods.csv").open(newline="", encoding="utf-8") as lines:
+        assert {row["chosen"] for row in csv.DictReader(lines)} == {"sums", "tiles_of_4"}
+    with cpu_kernels.default_dtype(torch.bfloat16), torch.no_grad():
+        for what, ways in cpu_kernels.cases():
+            theirs, *others = [way() for way in ways if way is not None]
+            assert theirs.dtype is torch.bfloat16
+            for result in others:
+                torch.testing.assert_close(result, theirs, rtol=3e-2, atol=3e-2, msg=what)
+
+
+def test_another_type_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="float16 is none of"):
+        cpu_kernels.main(dtype="float16")

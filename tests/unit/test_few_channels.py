@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.unit import guarded_memory
 from tests.unit.image_cases import rand, weight
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
@@ -64,31 +63,7 @@ def test_an_image_may_lie_anyhow(channels: int, layout: str) -> None:
         torch.testing.assert_close(got.double(), F.relu(expected), rtol=1e-4, atol=1e-5)
 
 
-# The memory behind the image cannot be read: a kernel that does so ends the process.
-_AT_THE_END_OF_MEMORY = """
-import ctypes, mmap, torch
-from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.epilogues import Epilogue
-
-page = mmap.PAGESIZE
-
-def at_the_end(x):
-    size = x.numel() * 4
-    pages = -(-size // page)
-    memory = mmap.mmap(-1, (pages + 2) * page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for guard in (start, start + (pages + 1) * page):
-        assert protect(guard, page, 0) == 0
-    first = {first}
-    offset = page if first else (pages + 1) * page - size
-    flat = torch.frombuffer(memory, dtype=torch.float32, count=x.numel(), offset=offset)
-    held.append(memory)
-    return flat.as_strided(x.shape, x.stride()).copy_(x)
-
-held = []
-torch.set_num_threads(1)
+_READS = """
 for channels in (1, 3, 8, 17, 40):
     for width in (1, 3, 14, 29):
         for stride in (1, 2, 3):
@@ -108,14 +83,9 @@ for channels in (1, 3, 8, 17, 40):
                     if channels in (8, 40):
                         taps = at_the_end(indirect.pack(torch.randn(channels, 4, 3, 3), None, channels // 4))
                         indirect.convolve(x, taps, None, own.of_convolution(channels // 4, Epilogue()))
-print("read nothing else")
 """
 
 
 @pytest.mark.parametrize("side", ["before", "behind"])
 def test_nothing_beside_an_image_is_read(side: str) -> None:
-    program = _AT_THE_END_OF_MEMORY.replace("{first}", str(side == "before"))
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout.strip() == "read nothing else", (done.returncode, done.stderr[-2000:])
+    guarded_memory.check(_READS, side)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchrlopt
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import threads
+from tests.unit.kernel_cases import one_by_one, threads
 from tests.unit.test_indirect import ACTIVATIONS
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
@@ -85,10 +85,8 @@ def test_rounding_is_that_of_a_sum(channels: int, times: float, tile: int) -> No
     """The error is at most about twice that of a sum of the products one by one, and with many less."""
     x, w = rand(1, channels, 30, 30).relu().contiguous(memory_format=LAST), weight(64, channels, 3, 3)
     expected = F.conv2d(x.double(), w.double(), padding=1)
-    one_by_one = torch.zeros(64, 900)
-    for term, pixels in zip(w.reshape(64, -1).t(), F.unfold(x, 3, padding=1)[0], strict=True):
-        one_by_one.addcmul_(term[:, None], pixels[None])
-    results = (convolve(x, w, tile), one_by_one.reshape(expected.shape))
+    sums = one_by_one(w.reshape(64, -1), F.unfold(x, 3, padding=1)[0].t())
+    results = (convolve(x, w, tile), sums.reshape(expected.shape))
     error, known = ((each - expected).square().mean().sqrt() for each in results)
     assert error < times * known
     assert not torch.equal(convolve(x, w, tile), convolve(x, w, 0))  # it is not sums that were compared

@@ -57,7 +57,7 @@ def _is_wide(node: Any) -> bool:
     shape = static_shape(node)
     if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
         return False
-    least = _C.least_kernel_channels(tensor_of(node).dtype is torch.bfloat16)  # type: ignore[union-attr]
+    least = _C.least_kernel_channels(node.meta["val"].dtype is torch.bfloat16)
     return bool(least <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
 
 

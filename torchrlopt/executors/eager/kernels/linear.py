@@ -28,8 +28,9 @@ from torchrlopt.executors.lowering.fx_values import (
 )
 
 aten = torch.ops.aten
-# With so many rows or fewer our sums are quicker than oneDNN, whatever the weight (`python -m
-# baselines.cpu_kernels`, an AMD EPYC of Zen 5: 128 x 768 x 3072 0.98, 32 x 768 x 3072 0.75, 256 rows 1.03).
+# With so many rows or fewer our sums are as quick as oneDNN or quicker, whatever the weight (`python -m
+# baselines.cpu_kernels`, an AMD EPYC of Zen 5, two threads, weights in turns: 32 x 768 x 3072 take 0.67 times
+# as long, 128 x 768 x 3072 0.96, and 197 x 384 x 1536 1.02).
 _MANY_SUMMED_ROWS = 192
 # With more of them oneDNN's linear is as quick beyond this.
 _MAX_PRODUCT_FLOP = 8.0e7
@@ -201,22 +202,29 @@ def _method(site: Site, static: Collection[fx.Node], is_real: bool) -> int | Non
         return None
     if not indirect.are_for(tensor_of(site.first)):
         return None
-    rows, in_features, out_features = _sizes(site)
-    if site.first.meta["val"].dtype is torch.bfloat16:
-        # oneDNN was not quicker with any number of rows (`python -m baselines.cpu_kernels --dtype bfloat16`).
-        return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
-    return quickest(rows, in_features, out_features, is_real)
+    return quickest(*_sizes(site), is_real, site.first.meta["val"].dtype)
 
 
-def quickest(rows: int | None, in_features: int, out_features: int, is_real: bool = True) -> int | None:
-    """How a kernel of our own computes a product of float32: SUMS, BF16X3, or None, where oneDNN is quicker.
+def quickest(
+    rows: int | None,
+    in_features: int,
+    out_features: int,
+    is_real: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> int | None:
+    """How a kernel of our own computes a product: SUMS, BF16X3, or None, where oneDNN is quicker.
 
     Args:
         rows: None where their number is not known before the call.
         in_features: terms of a sum.
         out_features: of the weight.
         is_real: whether rounding may differ.
+        dtype: float32 or bfloat16.
     """
+    if dtype is torch.bfloat16:
+        # oneDNN was not quicker with up to 197 rows (`python -m baselines.cpu_kernels --dtype bfloat16`).
+        # With 2048 it took 0.92 to 1.03 times as long (a script of its own).
+        return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
     # Where there are more outputs, as of a vocabulary, a copy that is half as large again was not measured.
     may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS
     is_in_cache = in_features * out_features <= _MAX_WEIGHT_IN_CACHE
