@@ -62,6 +62,17 @@ class KernelSequence {
     return outputs.size() == 1 ? py::object(outputs[0]) : py::object(std::move(outputs));
   }
 
+  void take_images(std::vector<int64_t> at_a_time) {
+    sequence_.take_images(std::move(at_a_time));
+    shapes_.clear();
+    num_threads_ = 0;
+  }
+
+  /// Of the schedule that there is.
+  std::vector<int64_t> images_at_a_time() const {
+    return schedule_ == nullptr ? std::vector<int64_t>{} : schedule_->images_at_a_time();
+  }
+
  private:
   KernelSequence(const PlainTensors& tensors, int num_inputs, std::vector<kernels::Instruction> instructions,
                  std::vector<int> outputs)
@@ -160,7 +171,15 @@ void bind_sequence(py::module_& m) {
       .def(py::init<const PlainTensors&, int, const py::list&, std::vector<int>>(), py::arg("kernels"),
            py::arg("num_inputs"), py::arg("instructions"), py::arg("outputs"))
       .def("__call__", &KernelSequence::call,
-           "The outputs, one tensor where there is one; None where an input does not lie as it is read.");
+           "The outputs, one tensor where there is one; None where an input does not lie as it is read.")
+      .def("take_images", &KernelSequence::take_images, py::arg("at_a_time"),
+           "Have each thread take so many images of a batch through the calls, in their order and over and "
+           "over: "
+           "other than what is chosen. 0, and what is no part of a batch: threads share a call.")
+      .def("images_at_a_time", &KernelSequence::images_at_a_time,
+           "How many images of the batch each thread takes through some of the calls at a time, in the order "
+           "of "
+           "the calls; 0 where threads share each call. As it was scheduled last.");
 }
 
 }  // namespace rlopt

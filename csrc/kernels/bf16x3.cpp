@@ -145,6 +145,7 @@ Work bf16x3_work(const Convolution& given, int num_threads) {
   Work work;
   work.given = given;
   work.kernel = kernels(Element::kFloat32)->bf16x3;
+  work.time = time_of_bf16x3(given, 1);
   share_out(work, time_of_bf16x3(given, num_threads), num_threads);
   const Bf16x3Grid grid(given, work.num_threads);
   const int64_t columns = grid.is_split_once ? kFewColumnsOfPart : kColumnsOfPart;

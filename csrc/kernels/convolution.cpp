@@ -174,6 +174,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, fl
 }
 
 void share_out(Work& work, double multiplications, int num_threads) {
+  if (work.time == 0) work.time = multiplications;
   const double most = multiplications / kLeastOfThread;
   work.num_threads = most < num_threads ? std::max(1, static_cast<int>(most)) : num_threads;
   if (work.num_threads == 1) return;
@@ -185,6 +186,12 @@ namespace {
 
 double outputs_of(const Convolution& given, int64_t channels) {
   return static_cast<double>(given.images * given.out_height * given.out_width * channels);
+}
+
+/// In multiplications that take as long, with reading the weights.
+double time_of_sums(const Convolution& given) {
+  const auto pixels = static_cast<double>(given.images * given.out_height * given.out_width);
+  return (pixels + kReadOfWeight) * static_cast<double>(num_steps(given) * given.out_channels);
 }
 
 /// Where each output pixel reads one pixel, and all of them lie in one row: the images as one image.
@@ -231,6 +238,8 @@ Work convolution_work(const Convolution& given, int num_threads) {
     return work;
   }
   work.kernel = ours.dense;
+  work.weights = static_cast<double>(num_steps(given) * given.out_channels);
+  work.time = time_of_sums(given) - kReadOfWeight * work.weights;
   share_out(work, outputs * static_cast<double>(num_steps(given)), num_threads);
   const int64_t pieces = given.images *
                          Panels(given.out_channels, ours.vector_size, ours.widest_panel).count *
@@ -316,8 +325,7 @@ constexpr double kClearly = 0.95;
 Method best_method(const Convolution& given, int num_threads) {
   Method best = Method::kSums;
   if (kernels(given.element) == nullptr || given.groups != 1) return best;
-  const auto pixels = static_cast<double>(given.images * given.out_height * given.out_width);
-  double least = (pixels + kReadOfWeight) * static_cast<double>(num_steps(given) * given.out_channels);
+  double least = time_of_sums(given);
   const auto consider = [&](Method method, double time) {
     if (time >= kClearly * least) return;
     least = time;

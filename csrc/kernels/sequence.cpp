@@ -4,24 +4,22 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/arena.h"
-#include "kernels/openmp.h"
-
 namespace rlopt::kernels {
 
 /// Goes through the instructions of a sequence for inputs of some shapes.
 class Scheduler {
  public:
   Scheduler(Element element, const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
-            const std::vector<Shape>& inputs, int num_threads)
+            const std::vector<Shape>& inputs, int num_threads, std::vector<int64_t> images_at_a_time)
       : instructions_(instructions),
         outputs_(outputs),
         num_inputs_(static_cast<int>(inputs.size())),
-        num_threads_(num_threads),
         element_(element) {
+    steps_.num_threads = num_threads;
+    steps_.images_at_a_time = std::move(images_at_a_time);
     for (const Shape& shape : inputs) {
-      values_.push_back({shape, static_cast<int>(storages_.size()), 0});
-      storages_.push_back({0, static_cast<int>(storages_.size())});
+      values_.push_back({shape, static_cast<int>(steps_.storages.size()), 0});
+      steps_.storages.push_back({0, static_cast<int>(steps_.storages.size())});
     }
     values_.resize(inputs.size() + instructions.size());
     parts_.resize(instructions.size());
@@ -36,14 +34,14 @@ class Scheduler {
       if (!add(i)) return nullptr;
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const Value& value = values_[static_cast<size_t>(outputs_[i])];
-      Storage& storage = storages_[static_cast<size_t>(value.storage)];
+      Storage& storage = steps_.storages[static_cast<size_t>(value.storage)];
       if (storage.memory >= 0 || value.offset != 0 || value.shape.num_floats() != storage.size)
         throw std::invalid_argument("outputs of a sequence have memory of their own");
       storage.memory = num_inputs_ + static_cast<int>(i);
-      schedule_->outputs_.push_back(value.shape);
+      steps_.outputs.push_back(value.shape);
     }
-    share_out();
-    return schedule_;
+    steps_.num_memories = num_inputs_ + static_cast<int>(outputs_.size());
+    return std::make_shared<const Schedule>(steps_);
   }
 
  private:
@@ -57,20 +55,14 @@ class Scheduler {
     int room = -1;
     int64_t first_channel = 0;
   };
-  struct Storage {
-    int64_t size;    // floats
-    int memory;      // of the caller; -1: of the arena
-    int64_t at = 0;  // where in the arena
-    int last = -1;   // task that uses it
-  };
-
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
-  /// A place in a storage, until all are shared out.
-  Schedule::Place place(int value, int64_t further = 0) const {
+  Use use(int value, int64_t further = 0) const {
     if (value < 0) return {};
-    const Value& of = values_[static_cast<size_t>(value)];
-    return {of.storage, (of.offset + further) * bytes_of(of.shape.element)};
+    const auto& [shape, storage, offset] = values_[static_cast<size_t>(value)];
+    const bool is_cut = shape.rank > 1;  // else it is one row
+    const int64_t bytes = bytes_of(shape.element);
+    return {storage, (offset + further) * bytes, is_cut ? shape.sizes[0] : 1, shape.strides[0] * bytes};
   }
 
   Value& result(size_t instruction) { return values_[static_cast<size_t>(num_inputs_) + instruction]; }
@@ -141,8 +133,8 @@ class Scheduler {
   }
 
   void fresh(size_t instruction, const Shape& shape) {
-    result(instruction) = {shape, static_cast<int>(storages_.size()), 0};
-    storages_.push_back({shape.num_floats(), -1});
+    result(instruction) = {shape, static_cast<int>(steps_.storages.size()), 0};
+    steps_.storages.push_back({shape.num_floats(), -1});
   }
 
   /// Adds the task of an instruction, and its result. False where an operand does not lie as it is read.
@@ -150,7 +142,8 @@ class Scheduler {
     const Instruction& given = instructions_[instruction];
     const Shape* const other = given.other < 0 ? nullptr : &shape(given.other);
     std::optional<Call> call;
-    Work work;
+    Step step;
+    step.work = convolution_work;
     switch (given.operation) {
       case Operation::kRoom:
         return true;  // it is there
@@ -165,23 +158,25 @@ class Scheduler {
       case Operation::kConvolve:
         call =
             convolution_of(shape(given.in), other, given.window, given.groups, given.method, given.epilogue);
-        if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kLinear:
         call = linear_of(shape(given.in), given.window.out_channels, given.method, given.epilogue);
-        if (call) work = convolution_work(call->given, num_threads_);
         break;
       case Operation::kPool:
         call = pool_of(shape(given.in), given.window, given.is_ceiled);
-        if (call) work = pool_work(call->given, given.pool, num_threads_);
+        step.work = [kind = given.pool](const Convolution& of, int count) {
+          return pool_work(of, kind, count);
+        };
         break;
       case Operation::kPointwise:
         call = pointwise_of(shape(given.in), other, given.pointwise, given.epilogue);
-        if (call) work = pointwise_work(call->given, given.pointwise, num_threads_);
+        step.work = [kind = given.pointwise](const Convolution& of, int count) {
+          return pointwise_work(of, kind, count);
+        };
         break;
       case Operation::kShuffle:
         call = shuffle_of(shape(given.in), given.groups);
-        if (call) work = shuffle_work(call->given, num_threads_);
+        step.work = shuffle_work;
         break;
     }
     if (!call) return false;
@@ -190,34 +185,29 @@ class Scheduler {
       if (!shape(given.packed).is_contiguous() || shape(given.packed).size() != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }
-    Schedule::Task task;
-    task.out = place_result(instruction, *call);
-    work.given.out_pixel_stride = call->given.out_pixel_stride;
-    if (work.is_empty() || is_copy_saved_[instruction]) return true;
-    task.work = work;
-    task.in = place(given.in);
-    task.packed = place(given.packed);
-    task.other = place(given.other);
-    if (work.scratch_of_thread > 0) {
-      task.scratch = {static_cast<int>(storages_.size()), 0};
-      storages_.push_back({work.scratch_of_thread * work.num_threads, -1});
-    }
-    schedule_->tasks_.push_back(task);
+    step.out = place_result(instruction, *call);
+    step.given = call->given;
+    if (is_copy_saved_[instruction] || step.work(step.given, 1).is_empty()) return true;
+    step.in = use(given.in);
+    step.packed = use(given.packed);
+    step.packed.count = 0;
+    step.other = use(given.other);
+    steps_.all.push_back(std::move(step));
     return true;
   }
 
   /// Gives the result of a call its place, in memory of its own or among the channels of a room.
-  Schedule::Place place_result(size_t instruction, Call& call) {
+  Use place_result(size_t instruction, Call& call) {
     const Instruction& given = instructions_[instruction];
     const bool is_part = given.room < 0 && parts_[instruction].room >= 0;
     const Part at = is_part ? parts_[instruction] : Part{given.room, given.first_channel};
     if (at.room < 0) {
       fresh(instruction, call.result);
-      return place(num_inputs_ + static_cast<int>(instruction));
+      return use(num_inputs_ + static_cast<int>(instruction));
     }
     Value made = values_[static_cast<size_t>(at.room)];  // who writes into a room gives the room
     const int64_t first = write_into(call, made.shape, at.first_channel);
-    const Schedule::Place out = place(at.room, first);
+    const Use out = use(at.room, first);
     if (is_part) {
       made.shape.sizes[1] = call.result.sizes[1];
       made.offset += first;
@@ -256,93 +246,15 @@ class Scheduler {
     return true;
   }
 
-  /// Gives every storage its memory, such that those that live at different times may share it.
-  void share_out() {
-    std::vector<Schedule::Task>& tasks = schedule_->tasks_;
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      Schedule::Task& task = tasks[i];
-      for (const Schedule::Place* each : places(task))
-        if (each->memory >= 0) storages_[static_cast<size_t>(each->memory)].last = static_cast<int>(i);
-    }
-    Arena arena;
-    const int arena_memory = num_inputs_ + static_cast<int>(outputs_.size());
-    std::vector<bool> is_taken(storages_.size(), false);
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      std::vector<int> over;
-      for (Schedule::Place* each : places(tasks[i])) {
-        if (each->memory < 0) continue;
-        const int number = each->memory;
-        Storage& storage = storages_[static_cast<size_t>(number)];
-        if (storage.memory >= 0) {
-          each->memory = storage.memory;
-          continue;
-        }
-        if (!is_taken[static_cast<size_t>(number)]) {
-          is_taken[static_cast<size_t>(number)] = true;
-          storage.at = arena.take(storage.size);
-        }
-        each->memory = arena_memory;
-        each->offset += storage.at * static_cast<int64_t>(sizeof(float));
-        if (storage.last == static_cast<int>(i)) over.push_back(number);
-      }
-      // Given back when all operands have their place: no result lies over what it is computed from.
-      std::sort(over.begin(), over.end());
-      over.erase(std::unique(over.begin(), over.end()), over.end());
-      for (const int number : over) arena.give_back(storages_[static_cast<size_t>(number)].at);
-      const int threads = tasks[i].work.num_threads;
-      tasks[i].waits = i > 0 && (threads > 1 || tasks[i - 1].work.num_threads > 1);
-      schedule_->num_threads_ = std::max(schedule_->num_threads_, threads);
-    }
-    schedule_->arena_ = arena.most();
-  }
-
-  static std::array<Schedule::Place*, 5> places(Schedule::Task& task) {
-    return {&task.in, &task.packed, &task.other, &task.out, &task.scratch};
-  }
-
   const std::vector<Instruction>& instructions_;
   const std::vector<int>& outputs_;
-  int num_inputs_, num_threads_;
+  int num_inputs_;
   Element element_;
   std::vector<Value> values_;
   std::vector<Part> parts_;          // of each instruction
   std::vector<bool> is_copy_saved_;  // whether an instruction copies what is there already
-  std::vector<Storage> storages_;
-  std::shared_ptr<Schedule> schedule_ = std::make_shared<Schedule>();
+  Steps steps_;
 };
-
-void Schedule::run(char* const* memory) const {
-  if (tasks_.empty()) return;
-  // Tasks in several parts take turns with two rows of counters: while one is used, nobody uses the other.
-  struct Shared {
-    const std::vector<Task>& tasks;
-    char* const* memory;
-    std::unique_ptr<Turn[]> turns;
-  } shared{tasks_, memory, std::make_unique<Turn[]>(static_cast<size_t>(2 * num_threads_))};
-  in_parallel(
-      num_threads_,
-      [](void* data, int thread, int count) {
-        const Shared& each = *static_cast<const Shared*>(data);
-        const auto find = [&each](const Place& place) -> void* {
-          return place.memory < 0 ? nullptr : each.memory[place.memory] + place.offset;
-        };
-        const auto find_floats = [&find](const Place& place) { return static_cast<float*>(find(place)); };
-        Turn *turns = each.turns.get(), *others = turns + count;
-        for (const Task& task : each.tasks) {
-          if (task.waits && count > 1) barrier();
-          const int share = std::min(count, task.work.num_threads);
-          if (thread < share)
-            run_share(task.work,
-                      {find(task.in), find_floats(task.packed), find(task.other), find(task.out),
-                       find_floats(task.scratch)},
-                      thread, share, turns);
-          if (task.work.parts_of_thread == 1) continue;
-          others[thread].next.store(0, std::memory_order_relaxed);  // read behind the next barrier at last
-          std::swap(turns, others);
-        }
-      },
-      &shared);
-}
 
 Sequence::Sequence(int num_inputs, Element element, std::vector<Instruction> instructions,
                    std::vector<int> outputs)
@@ -369,7 +281,7 @@ Sequence::Sequence(int num_inputs, Element element, std::vector<Instruction> ins
 std::shared_ptr<const Schedule> Sequence::schedule(const std::vector<Shape>& inputs, int num_threads) const {
   if (static_cast<int>(inputs.size()) != num_inputs_)
     throw std::invalid_argument("a sequence is given another number of inputs");
-  return Scheduler(element_, instructions_, outputs_, inputs, num_threads).schedule();
+  return Scheduler(element_, instructions_, outputs_, inputs, num_threads, images_at_a_time_).schedule();
 }
 
 }  // namespace rlopt::kernels

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/shapes.h"
+#include "kernels/schedule.h"
 
 namespace rlopt::kernels {
 
@@ -38,36 +38,6 @@ struct Instruction {
   std::vector<int64_t> sizes;  // of a room or a view; of a slice the number of channels
 };
 
-/// What a sequence does with inputs of some shapes. It does not change.
-class Schedule {
- public:
-  /// Sizes and strides of the results.
-  const std::vector<Shape>& outputs() const { return outputs_; }
-
-  /// Floats that it needs beside inputs and outputs.
-  int64_t arena() const { return arena_; }
-
-  /// Computes it. `memory` has the first element of each input, of each output, and of the arena. Its first
-  /// and last cache line are left alone, which it may share with memory that other threads write.
-  void run(char* const* memory) const;
-
- private:
-  friend class Scheduler;
-  struct Place {
-    int memory = -1;     // -1: there is none
-    int64_t offset = 0;  // in bytes
-  };
-  struct Task {
-    Work work;
-    Place in, packed, other, out, scratch;
-    bool waits = false;  // for what other threads did before
-  };
-  std::vector<Task> tasks_;
-  std::vector<Shape> outputs_;
-  int64_t arena_ = 0;
-  int num_threads_ = 1;
-};
-
 class Sequence {
  public:
   Sequence() = default;
@@ -75,6 +45,11 @@ class Sequence {
   /// Throws std::invalid_argument for numbers of values that are not there, and for outputs that share
   /// memory.
   Sequence(int num_inputs, Element element, std::vector<Instruction> instructions, std::vector<int> outputs);
+
+  /// Has each thread take so many images of a batch through the calls, in their order and over and over;
+  /// where that is no part of a batch, and for 0, threads share a call. Schedules that were made stay as they
+  /// are.
+  void take_images(std::vector<int64_t> at_a_time) { images_at_a_time_ = std::move(at_a_time); }
 
   size_t num_outputs() const { return outputs_.size(); }
 
@@ -86,6 +61,7 @@ class Sequence {
   Element element_ = Element::kFloat32;  // of all images; packed weights are of floats
   std::vector<Instruction> instructions_;
   std::vector<int> outputs_;
+  std::vector<int64_t> images_at_a_time_;
 };
 
 }  // namespace rlopt::kernels

@@ -65,6 +65,8 @@ Work winograd_work(const Convolution& given, int num_threads) {
   Work work;
   work.given = given;
   work.kernel = ours.winograd;
+  work.weights = static_cast<double>(grid.positions() * given.channels * given.out_channels);
+  work.time = time_of_tiles(given, static_cast<int64_t>(given.method)) - kReadOfWeight * work.weights;
   const double multiplications = static_cast<double>(grid.count() * grid.positions()) *
                                  static_cast<double>(given.channels * given.out_channels);
   share_out(work, multiplications, num_threads);

@@ -94,7 +94,9 @@ def _same(got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
     """Gathered calls give what single ones give, with the same strides."""
     assert len(got) == len(expected)
     for ours, theirs in zip(got, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+        # ATen has some activations of bfloat16 that end on the other side of a rounding.
+        rtol = 2**-7 if ours.dtype is torch.bfloat16 else 1e-5
+        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=1e-6, equal_nan=True)
         assert ours.stride() == theirs.stride()
 
 

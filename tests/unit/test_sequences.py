@@ -242,12 +242,6 @@ def test_sums_that_are_none_of_the_kernels() -> None:
     assert len([name for name in sequences(prepared) if name.startswith("add")]) == 2
 
 
-def test_large_images_are_left_to_single_calls() -> None:
-    args = [rand(1, 8, 500, 700), weight(24, 8, 1, 1), weight(8, 24, 1, 1)]  # of 11 and 34 MB
-    prepared = check(lambda x, a, b: F.conv2d(F.conv2d(x, a), b), args, static=[1, 2])
-    assert prepared.gathered is None
-
-
 def test_a_sequence_does_not_gather_all_that_is_large_before_it() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         total = torch.zeros(())

@@ -86,13 +86,10 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     }
     if num_kernels < LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
         return None
-    peak = peak_bytes(graph)
-    if peak >= WORTH_KEEPING:  # malloc keeps blocks of the size of an image, and not one of all of them
-        return None
     between = _between(graph, dtype)
     taken |= between.keys()
     # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
-    most = max(peak, WORTH_KEEPING // 2)
+    most = max(peak_bytes(graph), WORTH_KEEPING // 2)
     made = _gathered(module, set(taken), between, is_early=False)
     if made is not None and peak_bytes(made) > most:
         made = _gathered(module, set(taken), between, is_early=True)
@@ -280,6 +277,7 @@ def _callable(
         return one_by_one(*operands)  # what does not lie as the kernels read it is copied there
 
     run_kernels.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+    run_kernels.sequence = sequence  # type: ignore[attr-defined]
     return run_kernels
 
 

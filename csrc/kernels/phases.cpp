@@ -1,0 +1,157 @@
+#include "kernels/phases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/job.h"
+
+namespace rlopt::kernels {
+
+namespace {
+
+/// Floats that stay in a core's second cache beside weights, and of all threads in the third.
+constexpr double kStayInSecond = 192 << 10, kStayInThird = 4 << 20;
+
+/// Multiplications of sums that take as long as reading or writing a float that is in the third cache, or in
+/// memory. These were fitted by hand to convolutional networks of batch 16 on an AMD EPYC (Zen 5).
+constexpr double kWaitOfThird = 4, kWaitOfMemory = 12;
+
+/// The same, as reading a float of a weight that was read for other images before.
+constexpr double kReadAgain = 6;
+
+/// The same, as waiting for all threads: between two calls that they share, and where some have taken images
+/// through other calls than the last one.
+constexpr double kBarrier = 5e4, kChange = 3e6;
+
+/// So many times each thread takes images at least: else one whose core is busy would be waited for.
+constexpr int64_t kLeastTurns = 2, kMostTurns = 64;
+
+/// Floats that a call reads and writes for each image of a batch, without weights.
+struct Floats {
+  double in, all;
+};
+
+Floats floats_of(const Step& step, int64_t images) {
+  const Convolution& given = step.given;
+  const double floats =
+      static_cast<double>(bytes_of(given.element)) / sizeof(float) / static_cast<double>(images);
+  const auto in = static_cast<double>(given.images * given.height * given.width * given.channels);
+  const auto out =
+      static_cast<double>(given.images * given.out_height * given.out_width * given.out_channels);
+  return {in * floats, (in + out * (step.other.storage < 0 ? 1 : 2)) * floats};
+}
+
+/// Multiplications for each float of so many that each thread has in turns.
+double wait_of_float(double floats, double threads) {
+  if (floats <= kStayInSecond) return 0;
+  return floats * threads <= kStayInThird ? kWaitOfThird : kWaitOfMemory;
+}
+
+/// Of the images of each step.
+std::vector<Phase> gathered(const std::vector<int64_t>& images) {
+  std::vector<Phase> phases;
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (i == 0 || images[i] != images[i - 1]) phases.push_back({i, i, images[i]});
+    phases.back().last = i + 1;
+  }
+  return phases;
+}
+
+/// Finds the quickest way through all steps.
+class Search {
+ public:
+  Search(const Steps& steps, int64_t images)
+      : steps_(steps.all),
+        images_(images),
+        batch_(static_cast<double>(images)),
+        threads_(static_cast<double>(steps.num_threads)) {
+    const int64_t least = steps.num_threads == 1 ? 1 : kLeastTurns * steps.num_threads;
+    for (int64_t each = 1; each < images; ++each)
+      if (images % each == 0 && images / each <= kMostTurns && images / each >= least)
+        choices_.push_back(each);
+  }
+
+  /// How many images go through each step at a time.
+  std::vector<int64_t> run() const {
+    std::vector<int64_t> chosen(steps_.size(), 0);
+    if (choices_.size() == 1) return chosen;
+    // The least time up to a step for each choice, and the choices before it.
+    std::vector<double> least(choices_.size(), 0.0);
+    std::vector<std::vector<size_t>> before(steps_.size(), std::vector<size_t>(choices_.size()));
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const size_t best = place_of_least(least);
+      const Floats floats = floats_of(steps_[i], images_);
+      const double change = least[best] + (i == 0 ? 0 : time_of_change(floats));
+      for (size_t at = 0; at < choices_.size(); ++at) {
+        before[i][at] = change < least[at] ? best : at;
+        least[at] = std::min(change, least[at]) + time_of(steps_[i], floats, choices_[at]);
+      }
+    }
+    size_t at = place_of_least(least);
+    for (size_t i = steps_.size(); i-- > 0; at = before[i][at]) chosen[i] = choices_[at];
+    return chosen;
+  }
+
+ private:
+  static size_t place_of_least(const std::vector<double>& of) {
+    return static_cast<size_t>(std::min_element(of.begin(), of.end()) - of.begin());
+  }
+
+  /// Before a step: what it reads has to be written and read from further away.
+  double time_of_change(const Floats& floats) const {
+    const double moved = batch_ / threads_ * floats.in;
+    return kChange + 2 * moved * std::max(kWaitOfThird, wait_of_float(moved, threads_));
+  }
+
+  double time_of(const Step& step, const Floats& floats, int64_t at_a_time) const {
+    const double reads = batch_ * floats.all;
+    if (at_a_time == 0) {
+      const Work work = step.work(step.given, 1);
+      const double waits = reads * wait_of_float(reads / threads_, threads_);
+      return (work.time + waits) / threads_ + kReadOfWeight * work.weights + kBarrier;
+    }
+    const auto images = static_cast<double>(at_a_time), chunks = batch_ / images;
+    const Work work = step.work(with_images(step.given, at_a_time, images_), 1);
+    const double waits = reads * wait_of_float(images * floats.all, threads_);
+    const double turns = std::ceil(chunks / threads_);  // of the thread that has most
+    const double again = (turns - 1) * kReadAgain * work.weights;
+    return (chunks * work.time + waits) * turns / chunks + kReadOfWeight * work.weights + again;
+  }
+
+  const std::vector<Step>& steps_;
+  int64_t images_;
+  double batch_, threads_;
+  std::vector<int64_t> choices_{0};
+};
+
+}  // namespace
+
+int64_t images_of(const std::vector<Step>& steps) {
+  int64_t images = 0;
+  for (const Step& step : steps)
+    for (const int64_t count : {step.in.count, step.other.count, step.out.count})
+      images = std::gcd(images, count);
+  return images;
+}
+
+Convolution with_images(Convolution given, int64_t images, int64_t all) {
+  if (given.images % all == 0)
+    given.images = given.images / all * images;
+  else  // of rows
+    given.width = given.out_width = given.width / all * images;
+  return given;
+}
+
+std::vector<Phase> phases_of(const Steps& steps, int64_t images) {
+  const std::vector<int64_t>& wanted = steps.images_at_a_time;
+  if (wanted.empty()) return gathered(Search(steps, images).run());
+  std::vector<int64_t> taken;
+  for (size_t i = 0; i < steps.all.size(); ++i) {
+    const int64_t each = wanted[i % wanted.size()];
+    taken.push_back(each > 0 && images % each == 0 ? each : 0);
+  }
+  return gathered(taken);
+}
+
+}  // namespace rlopt::kernels

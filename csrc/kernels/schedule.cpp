@@ -1,0 +1,229 @@
+#include "kernels/schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/arena.h"
+#include "kernels/openmp.h"
+#include "kernels/phases.h"
+
+namespace rlopt::kernels {
+
+/// Gives each step its work and each storage its memory.
+class Schedule::Placement {
+ public:
+  Placement(const Steps& steps, Schedule& schedule)
+      : steps_(steps), schedule_(schedule), images_(images_of(steps.all)), lives_(steps.storages.size()) {}
+
+  void run() {
+    const std::vector<Phase> phases = phases_of(steps_, images_);
+    for (const Phase& phase : phases)
+      for (size_t i = phase.first; i < phase.last; ++i) use(i, phase);
+    for (const Phase& phase : phases) add(phase);
+    // Behind what all threads use each has its own.
+    const int64_t shared = shared_.most();
+    for (Task& task : schedule_.tasks_)
+      for (Place* each : {&task.in, &task.packed, &task.other, &task.out, &task.scratch})
+        if (each->of_thread > 0) {
+          each->offset += shared * kFloat;
+          each->of_thread = own_ * kFloat;
+        }
+    schedule_.arena_ = shared + own_ * schedule_.num_threads_;
+  }
+
+ private:
+  static constexpr int64_t kFloat = sizeof(float);
+  struct Life {
+    size_t first = 0, last = 0;           // steps that use it
+    bool is_used = false, is_own = true;  // of a thread, for the images that it has
+    bool is_taken = false;
+    int64_t at = 0;  // where in the arena, or in that of a thread
+  };
+
+  std::array<const Use*, 4> uses(size_t step) const {
+    const Step& of = steps_.all[step];
+    return {&of.in, &of.packed, &of.other, &of.out};
+  }
+
+  void use(size_t step, const Phase& phase) {
+    for (const Use* each : uses(step)) {
+      if (each->storage < 0) continue;
+      Life& life = lives_[static_cast<size_t>(each->storage)];
+      if (!life.is_used) life.first = step;
+      life.is_used = true;
+      life.last = step;
+      life.is_own = phase.images > 0 && life.first >= phase.first;
+    }
+  }
+
+  void add(const Phase& phase) {
+    const bool is_shared = phase.images == 0;
+    std::vector<Task>& tasks = schedule_.tasks_;
+    Arena own;
+    Stretch stretch{tasks.size(), tasks.size(), phase.images, is_shared ? 0 : images_ / phase.images};
+    int most = static_cast<int>(std::min<int64_t>(steps_.num_threads, stretch.chunks));
+    for (size_t i = phase.first; i < phase.last; ++i) {
+      const Step& step = steps_.all[i];
+      Task task;
+      task.work = is_shared ? step.work(step.given, steps_.num_threads)
+                            : step.work(with_images(step.given, phase.images, images_), 1);
+      task.in = place(step.in, phase, own);
+      task.packed = place(step.packed, phase, own);
+      task.other = place(step.other, phase, own);
+      task.out = place(step.out, phase, own);
+      const int threads = task.work.num_threads;
+      if (task.work.scratch_of_thread > 0) {
+        Arena& arena = is_shared ? shared_ : own;
+        const int64_t at = arena.take(task.work.scratch_of_thread * threads);
+        task.scratch = {arena_memory(), at * kFloat, 0, is_shared ? 0 : 1};
+        arena.give_back(at);
+      }
+      // Given back when all operands have their place: no result lies over what it is computed from.
+      for (const Use* each : uses(i)) give_back(*each, i + 1, is_shared, own);
+      task.waits = is_shared && i > phase.first && (threads > 1 || tasks.back().work.num_threads > 1);
+      most = std::max(most, threads);
+      tasks.push_back(task);
+    }
+    // What all threads use only now: some are at earlier steps than others.
+    for (size_t i = phase.first; i < phase.last; ++i)
+      for (const Use* each : uses(i)) give_back(*each, phase.last, true, own);
+    stretch.last = tasks.size();
+    schedule_.stretches_.push_back(stretch);
+    schedule_.num_threads_ = std::max(schedule_.num_threads_, most);
+    if (!is_shared) own_ = std::max(own_, own.most() + kLineOfArena);
+  }
+
+  int arena_memory() const { return steps_.num_memories; }
+
+  Place place(const Use& use, const Phase& phase, Arena& own) {
+    if (use.storage < 0) return {};
+    const Storage& storage = steps_.storages[static_cast<size_t>(use.storage)];
+    Life& life = lives_[static_cast<size_t>(use.storage)];
+    Place found{storage.memory, use.offset, 0, 0};
+    if (found.memory < 0) {
+      found.memory = arena_memory();
+      if (!life.is_taken) {
+        life.is_taken = true;
+        life.at = life.is_own ? own.take((storage.size * phase.images + images_ - 1) / images_)
+                              : shared_.take(storage.size);
+      }
+      found.offset += life.at * kFloat;
+      found.of_thread = life.is_own ? 1 : 0;
+    }
+    if (found.of_thread == 0 && phase.images > 0 && use.count > 0)
+      found.of_chunk = use.stride * (use.count / images_) * phase.images;
+    return found;
+  }
+
+  /// What no step from `next` on uses: of this thread, and of all of them where no thread is behind.
+  void give_back(const Use& use, size_t next, bool are_all_there, Arena& own) {
+    if (use.storage < 0) return;
+    Life& life = lives_[static_cast<size_t>(use.storage)];
+    if (!life.is_taken || life.last >= next || !(life.is_own || are_all_there)) return;
+    (life.is_own ? own : shared_).give_back(life.at);
+    life.is_taken = false;
+  }
+
+  const Steps& steps_;
+  Schedule& schedule_;
+  int64_t images_;
+  std::vector<Life> lives_;
+  Arena shared_;
+  int64_t own_ = 0;  // floats of each thread
+};
+
+/// What one thread does.
+class Schedule::Thread {
+ public:
+  /// Counters of parts of tasks, for all threads and twice: while one row is used, nobody uses the other.
+  /// Then one of chunks for each stretch.
+  static size_t num_turns(const Schedule& schedule) {
+    return 2 * static_cast<size_t>(schedule.num_threads_) + schedule.stretches_.size();
+  }
+
+  Thread(const Schedule& schedule, char* const* memory, int thread, int count, Turn* turns)
+      : schedule_(schedule),
+        memory_(memory),
+        thread_(thread),
+        count_(count),
+        turns_(turns),
+        others_(turns + count),
+        chunks_(turns + 2 * count) {}
+
+  void run() {
+    for (const Stretch& stretch : schedule_.stretches_) {
+      if (stretch.first > 0 && count_ > 1) barrier();
+      if (stretch.images == 0)
+        run_shared(stretch);
+      else
+        run_chunks(stretch);
+    }
+  }
+
+ private:
+  void* find(const Place& place, int64_t chunk) const {
+    return place.memory < 0
+               ? nullptr
+               : memory_[place.memory] + place.offset + chunk * place.of_chunk + thread_ * place.of_thread;
+  }
+
+  Operands operands(const Task& task, int64_t chunk) const {
+    return {find(task.in, chunk), static_cast<const float*>(find(task.packed, chunk)),
+            find(task.other, chunk), find(task.out, chunk), static_cast<float*>(find(task.scratch, chunk))};
+  }
+
+  void run_shared(const Stretch& stretch) {
+    for (size_t i = stretch.first; i < stretch.last; ++i) {
+      const Task& task = schedule_.tasks_[i];
+      if (task.waits && count_ > 1) barrier();
+      const int share = std::min(count_, task.work.num_threads);
+      if (thread_ < share) run_share(task.work, operands(task, 0), thread_, share, turns_);
+      if (task.work.parts_of_thread == 1) continue;
+      others_[thread_].next.store(0, std::memory_order_relaxed);  // read behind the next barrier at last
+      std::swap(turns_, others_);
+    }
+  }
+
+  void run_chunks(const Stretch& stretch) {
+    std::atomic<int>& next = chunks_[&stretch - schedule_.stretches_.data()].next;
+    for (;;) {
+      const int chunk = next.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= stretch.chunks) return;
+      for (size_t i = stretch.first; i < stretch.last; ++i) {
+        const Task& task = schedule_.tasks_[i];
+        run_share(task.work, operands(task, chunk), 0, 1, nullptr);
+      }
+    }
+  }
+
+  const Schedule& schedule_;
+  char* const* memory_;
+  int thread_, count_;
+  Turn *turns_, *others_, *chunks_;
+};
+
+Schedule::Schedule(const Steps& steps) : outputs_(steps.outputs) { Placement(steps, *this).run(); }
+
+std::vector<int64_t> Schedule::images_at_a_time() const {
+  std::vector<int64_t> images;
+  for (const Stretch& each : stretches_) images.push_back(each.images);
+  return images;
+}
+
+void Schedule::run(char* const* memory) const {
+  if (tasks_.empty()) return;
+  struct Shared {
+    const Schedule& schedule;
+    char* const* memory;
+    std::unique_ptr<Turn[]> turns;
+  } shared{*this, memory, std::make_unique<Turn[]>(Thread::num_turns(*this))};
+  in_parallel(
+      num_threads_,
+      [](void* data, int thread, int count) {
+        const Shared& each = *static_cast<const Shared*>(data);
+        Thread(each.schedule, each.memory, thread, count, each.turns.get()).run();
+      },
+      &shared);
+}
+
+}  // namespace rlopt::kernels
