@@ -5,6 +5,7 @@
 // compiled for a processor that this one may not be.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
