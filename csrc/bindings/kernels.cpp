@@ -172,10 +172,6 @@ void bind_kernels(py::module_& m) {
       py::arg("out_channels"), py::arg("in_channels"), py::arg("groups"), py::arg("is_bfloat16") = false,
       "Whether there is a kernel for a convolution of so many groups of channels.");
   m.def(
-      "least_kernel_channels",
-      [](bool is_bfloat16) { return kernels::least_channels(element_of(is_bfloat16)); },
-      py::arg("is_bfloat16") = false, "Channels that a depthwise convolution or a pool has to have.");
-  m.def(
       "kernel_takes_attention",
       [](int64_t queries, int64_t keys, int64_t size, int64_t value_size, bool is_bfloat16) {
         return kernels::takes_attention(queries, keys, size, value_size, element_of(is_bfloat16));
@@ -191,6 +187,7 @@ void bind_kernels(py::module_& m) {
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
+  m.attr("LEAST_KERNEL_CHANNELS") = kernels::kLeastChannels;
   py::class_<PlainTensors>(m, "ImageKernels",
                            "Kernels for plain tensors on the CPU, of the example's type of numbers: float32 "
                            "or bfloat16. ValueError where this PyTorch cannot be read, or there are no "

@@ -47,7 +47,7 @@ bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Ele
     // Of bfloat16 oneDNN is quicker where each output has as many terms as this.
     constexpr int64_t kManyInputs = 8;
     const bool is_slow = element == Element::kBfloat16 && in_channels / groups >= kManyInputs;
-    return out_channels >= least_channels(element) && !is_slow;
+    return out_channels >= kLeastChannels && !is_slow;
   }
   // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
   return out_channels / groups > kernels(element)->vector_size;

@@ -106,7 +106,7 @@ bool has_matrix_unit();
 bool has_kernels(Element element);
 
 /// Depthwise convolutions and pools compute so many channels at least, a vector of them.
-constexpr int64_t least_channels(Element element) { return element == Element::kBfloat16 ? 16 : 8; }
+constexpr int64_t kLeastChannels = 8;
 
 /// More channels than this have no kernel: a pixel of zeros stands for what lies outside of the image.
 constexpr int64_t kMaxChannels = 1 << 14;

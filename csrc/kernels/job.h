@@ -101,7 +101,7 @@ struct Kernels {
 /// Those that this machine has; null where it has none.
 const Kernels* kernels(Element element);
 
-/// Those for depthwise convolutions and pools of so many channels, at least `least_channels`: a kernel
+/// Those for depthwise convolutions and pools of so many channels, at least kLeastChannels: a kernel
 /// computes a whole vector of them.
 const Kernels* kernels_of(Element element, int64_t channels);
 

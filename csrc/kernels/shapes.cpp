@@ -178,7 +178,7 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = geometry(in, window, is_ceiled);
   given.out_channels = given.channels;
-  if (given.channels < least_channels(given.element)) throw std::invalid_argument("too few channels");
+  if (given.channels < kLeastChannels) throw std::invalid_argument("too few channels");
   if (std::min(window.pad_y, window.pad_x) < 0 || window.pad_below != window.pad_y ||
       window.pad_behind != window.pad_x)
     throw std::invalid_argument("no such pool");

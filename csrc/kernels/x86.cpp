@@ -92,6 +92,24 @@ constexpr int64_t kWidestPanel = 4;
 #undef RLOPT_PIXELS
 #undef RLOPT_UNIT
 }  // namespace avx512bf16
+#undef RLOPT_VECTOR
+// For fewer channels than those have lanes.
+namespace avx512bf16_of_8 {
+#define RLOPT_VECTOR 8
+#define RLOPT_BFLOAT16 1
+#define RLOPT_PIXELS 4, 4
+#define RLOPT_UNIT 4
+constexpr int64_t kWidestPanel = 2;
+// clang-format off: each builds on those before it
+#include "kernels/vectors.inc"
+#include "kernels/dense.inc"
+#include "kernels/depthwise.inc"
+#include "kernels/pool.inc"
+// clang-format on
+#undef RLOPT_BFLOAT16
+#undef RLOPT_PIXELS
+#undef RLOPT_UNIT
+}  // namespace avx512bf16_of_8
 }  // namespace rlopt::kernels
 #pragma GCC pop_options
 #endif
@@ -169,7 +187,14 @@ constexpr Kernels kAvx512Bf16{"avx512",
                               avx512bf16::shuffle,
                               avx512bf16::attention,
                               nullptr};
-static_assert(avx512bf16::kVector == least_channels(Element::kBfloat16), "a kernel computes a whole vector");
+/// Depthwise convolutions and pools.
+constexpr Kernels of_few(Kernels made) {
+  made.depthwise = avx512bf16_of_8::depthwise;
+  made.pool = avx512bf16_of_8::pool;
+  return made;
+}
+constexpr Kernels kAvx512Bf16Of8 = of_few(kAvx512Bf16);
+static_assert(avx512bf16_of_8::kVector == kLeastChannels, "a kernel computes a whole vector");
 #endif
 constexpr Kernels kAvx2{"avx2",
                         avx2::kVector,
@@ -187,7 +212,7 @@ constexpr Kernels kAvx2{"avx2",
                         nullptr,
                         avx2::is_finite};
 
-static_assert(avx2::kVector == least_channels(Element::kFloat32), "a kernel computes a whole vector");
+static_assert(avx2::kVector == kLeastChannels, "a kernel computes a whole vector");
 
 constexpr Kernels with_bf16x3(Kernels made, const char* name, void (*bf16x3)(const Job&, int, int)) {
   made.name = name;
@@ -223,7 +248,10 @@ const Kernels* kernels(Element element) {
 const Kernels* kernels_of(Element element, int64_t channels) {
   const Kernels* const found = kernels(element);
   if (found == nullptr || channels >= found->vector_size) return found;
-  return element == Element::kFloat32 ? &kAvx2 : nullptr;
+#if RLOPT_HAS_BFLOAT16
+  if (element == Element::kBfloat16) return &kAvx512Bf16Of8;
+#endif
+  return &kAvx2;
 }
 
 }  // namespace rlopt::kernels

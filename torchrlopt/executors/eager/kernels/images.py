@@ -57,8 +57,7 @@ def _is_wide(node: Any) -> bool:
     shape = static_shape(node)
     if shape is None or len(shape) != 4 or not indirect.are_for(tensor_of(node)):
         return False
-    least = _C.least_kernel_channels(node.meta["val"].dtype is torch.bfloat16)
-    return bool(least <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
+    return bool(_C.LEAST_KERNEL_CHANNELS <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
 
 
 def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:

@@ -315,7 +315,7 @@ def takes(site: Site) -> bool:
         return _C.kernel_takes_groups(outputs, inputs, site.groups, is_bfloat16)
     # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
     is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
-    return is_read_well and outputs >= _C.least_kernel_channels(is_bfloat16)
+    return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
 
 
 def needs_channels_last(call: fx.Node) -> bool:
