@@ -1,6 +1,11 @@
 // Sequences of csrc/kernels for tensors: a call takes tensor objects and gives some.
 #include "kernels/sequence.h"
 
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,6 +16,18 @@
 namespace rlopt {
 
 namespace {
+
+/// So many floats malloc takes from the heap, and keeps, in the main thread only: see
+/// torchrlopt/executors/kept_heap.py.
+constexpr int64_t kLargeArena = (32 << 20) / static_cast<int64_t>(sizeof(float));
+
+bool is_main_thread() {
+#ifdef __linux__
+  return syscall(SYS_gettid) == getpid();
+#else
+  return true;
+#endif
+}
 
 /// A sequence with its schedule for the inputs that it had last: others are scheduled anew, also in turns.
 class KernelSequence {
@@ -46,6 +63,9 @@ class KernelSequence {
     // Held here: another thread of Python may come with other inputs meanwhile.
     const std::shared_ptr<const kernels::Schedule> schedule = schedule_;
     if (schedule == nullptr) return py::none();
+    // The blocks of single calls are smaller.
+    const bool is_large = schedule->arena() >= kLargeArena && !schedule->has_chunks();
+    if (is_large && !is_main_thread()) return py::none();
     py::tuple outputs(schedule->outputs().size());
     for (size_t i = 0; i < schedule->outputs().size(); ++i) {
       char* data = nullptr;
@@ -171,7 +191,9 @@ void bind_sequence(py::module_& m) {
       .def(py::init<const PlainTensors&, int, const py::list&, std::vector<int>>(), py::arg("kernels"),
            py::arg("num_inputs"), py::arg("instructions"), py::arg("outputs"))
       .def("__call__", &KernelSequence::call,
-           "The outputs, one tensor where there is one; None where an input does not lie as it is read.")
+           "The outputs, one tensor where there is one; None where an input does not lie as it is read, and "
+           "outside of "
+           "the main thread where so much memory would be asked for anew.")
       .def("take_images", &KernelSequence::take_images, py::arg("at_a_time"),
            "Have each thread take so many images of a batch through the calls, in their order and over and "
            "over: "

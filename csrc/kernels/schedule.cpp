@@ -204,6 +204,11 @@ class Schedule::Thread {
 
 Schedule::Schedule(const Steps& steps) : outputs_(steps.outputs) { Placement(steps, *this).run(); }
 
+bool Schedule::has_chunks() const {
+  return std::any_of(stretches_.begin(), stretches_.end(),
+                     [](const Stretch& each) { return each.images > 0; });
+}
+
 std::vector<int64_t> Schedule::images_at_a_time() const {
   std::vector<int64_t> images;
   for (const Stretch& each : stretches_) images.push_back(each.images);

@@ -55,6 +55,9 @@ class Schedule {
   /// Floats that it needs beside inputs and outputs.
   int64_t arena() const { return arena_; }
 
+  /// Whether threads take images through some of the calls by themselves.
+  bool has_chunks() const;
+
   /// How many images a thread takes at a time, for each stretch of calls; 0 where threads share each call.
   std::vector<int64_t> images_at_a_time() const;
 

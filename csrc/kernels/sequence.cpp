@@ -218,12 +218,14 @@ class Scheduler {
 
   void slice(const Instruction& given, Value& part) {
     part = values_[static_cast<size_t>(given.in)];
+    Shape& shape = part.shape;
     const int64_t count = given.sizes.size() == 1 ? given.sizes[0] : -1;
-    if (part.shape.rank != kImageRank || count < 0 || given.first_channel < 0 ||
-        given.first_channel + count > part.shape.sizes[1])
+    const size_t axis = is_of_rows(shape) ? shape.rank - 1 : 1;
+    if (!(is_of_rows(shape) || shape.rank == kImageRank) || count < 0 || given.first_channel < 0 ||
+        given.first_channel + count > shape.sizes[axis])
       throw std::invalid_argument("an image has no such channels");
-    part.shape.sizes[1] = count;
-    part.offset += given.first_channel * part.shape.strides[1];
+    shape.sizes[axis] = count;
+    part.offset += given.first_channel * shape.strides[axis];
   }
 
   bool view(const Instruction& given, Value& seen) {

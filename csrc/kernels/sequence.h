@@ -17,7 +17,7 @@ enum class Operation : int {
   kRoom = 4,     // an image whose channels others write
   kSame = 5,     // the same value: a room that others have written into, an image that is split
   kView = 6,     // other sizes
-  kSlice = 7,    // so many channels of an image, from `first_channel` on
+  kSlice = 7,    // so many channels of an image, or numbers of rows, from `first_channel` on
   kShuffle = 8,  // of the channels of an image
 };
 constexpr int kNumOperations = 9;

@@ -186,43 +186,92 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
   return with_image(given);
 }
 
+namespace {
+
+/// Rows of the last axis of a tensor.
+struct Rows {
+  int64_t count, step;  // from each to the next
+};
+
+/// Nothing where they are not equally far from each other.
+std::optional<Rows> rows_of(const Shape& in) {
+  const size_t last = in.rank - 1;
+  Rows rows{1, in.sizes[last]};
+  for (size_t i = last; i-- > 0;) {
+    if (in.sizes[i] == 1) continue;
+    if (rows.count == 1) rows.step = in.strides[i];
+    if (in.strides[i] != rows.count * rows.step && !in.is_empty()) return std::nullopt;
+    rows.count *= in.sizes[i];
+  }
+  return rows;
+}
+
+/// As many rows, contiguous, of so many elements.
+Shape rows_like(const Shape& in, int64_t size) {
+  Shape made = in;
+  made.sizes[in.rank - 1] = size;
+  int64_t stride = 1;
+  for (size_t i = in.rank; i-- > 0;) {
+    made.strides[i] = stride;
+    stride *= std::max<int64_t>(made.sizes[i], 1);
+  }
+  return made;
+}
+
+}  // namespace
+
 std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue) {
   if (outputs < 1 || has_tiles(method)) throw std::invalid_argument("no such product");
   if (in.rank < 1) return std::nullopt;
   const size_t last = in.rank - 1;
   if (in.sizes[last] > 1 && in.strides[last] != 1 && !in.is_empty()) return std::nullopt;
+  const std::optional<Rows> rows = rows_of(in);
+  if (!rows) return std::nullopt;
   Call call{};
-  call.result.rank = in.rank;
-  call.result.element = in.element;
-  call.result.sizes[last] = outputs;
-  call.result.strides[last] = 1;
-  int64_t rows = 1, step = in.sizes[last], stride = outputs;  // from each row of the input to the next
-  for (size_t i = last; i-- > 0;) {
-    call.result.sizes[i] = in.sizes[i];
-    call.result.strides[i] = stride;
-    stride *= std::max<int64_t>(in.sizes[i], 1);
-    if (in.sizes[i] == 1) continue;
-    if (rows == 1) step = in.strides[i];
-    if (in.strides[i] != rows * step && !in.is_empty()) return std::nullopt;
-    rows *= in.sizes[i];
-  }
+  call.result = rows_like(in, outputs);
   Convolution& given = call.given;
   given.element = in.element;
   given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
   given.groups = 1;
   given.method = method;
-  given.width = given.out_width = rows;
+  given.width = given.out_width = rows->count;
   given.channels = in.sizes[last];
   if (method == Method::kBf16x3) check_bf16x3(1, given.channels, given.element);
-  given.pixel_stride = step;
+  given.pixel_stride = rows->step;
   given.out_channels = given.out_pixel_stride = outputs;
   apply(given, epilogue);
   return call;
 }
 
+namespace {
+
+/// Rows as images of one pixel.
+std::optional<Shape> images_of_rows(const Shape& in) {
+  const std::optional<Rows> rows = in.rank < 2 ? std::nullopt : rows_of(in);
+  if (!rows) return std::nullopt;
+  const size_t last = in.rank - 1;
+  Shape images = channels_last(rows->count, in.sizes[last], 1, 1, in.element);
+  images.strides = {rows->step, in.strides[last], rows->step, rows->step};
+  return images;
+}
+
+/// `in` and `other` are rows.
+std::optional<Call> pointwise_of_rows(const Shape& in, const Shape* other, Pointwise kind,
+                                      const Epilogue& epilogue) {
+  const std::optional<Shape> images = images_of_rows(in);
+  const std::optional<Shape> others = other == nullptr ? std::nullopt : images_of_rows(*other);
+  if (!images || (other != nullptr && !others)) return std::nullopt;
+  std::optional<Call> call = pointwise_of(*images, other == nullptr ? nullptr : &*others, kind, epilogue);
+  if (call) call->result = rows_like(in, in.sizes[in.rank - 1]);
+  return call;
+}
+
+}  // namespace
+
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
                                  const Epilogue& epilogue) {
+  if (is_of_rows(in)) return pointwise_of_rows(in, other, kind, epilogue);
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = pixel_by_pixel(in);
   apply(given, epilogue);

@@ -13,7 +13,8 @@ constexpr size_t kImageRank = 4;
 constexpr size_t kMostAxes = 8;
 using Axes = std::array<int64_t, kMostAxes>;
 
-/// Sizes and strides of a tensor, in elements.
+/// Sizes and strides of a tensor, in elements. Of rank 4 it is an image, or a room in one; of rank 2 and 3
+/// rows of the last axis. Products take any rank for rows.
 struct Shape {
   size_t rank = 0;
   Axes sizes{}, strides{};
@@ -33,6 +34,9 @@ struct Shape {
 
   bool operator==(const Shape& other) const;
 };
+
+/// Whether what is pointwise takes it for rows.
+inline bool is_of_rows(const Shape& shape) { return shape.rank == 2 || shape.rank == 3; }
 
 /// Contiguous, with these sizes, of float32.
 Shape contiguous(std::initializer_list<int64_t> sizes);
@@ -67,7 +71,7 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
 std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled);
 /// x[..., in] to [..., out].
 std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue);
-/// `other` is null for kActivate.
+/// `other` is null for kActivate. Images, or rows with others of the same sizes.
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
                                  const Epilogue& epilogue);
 

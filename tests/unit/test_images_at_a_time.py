@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check, prepare, threads
+from tests.unit.kernel_cases import Prepared, check, compare, prepare, threads
 from tests.unit.network_cases import random_net
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
@@ -39,7 +40,8 @@ def test_any_number_of_images_at_a_time_gives_the_same(seed: int, dtype: torch.d
     function, args = with_batch(*random_net(draw), batch=draw.choice([2, 3, 4, 6, 12]))
     args = [each.to(dtype) for each in args]
     with threads(draw.randint(1, 3)):
-        prepared = check(function, args, static=range(1, len(args)))
+        has_tiles = dtype is torch.float32 and seed % 2 == 1  # of convolutions
+        prepared = check(function, args, static=range(1, len(args)), is_real=has_tiles)
         got = {}
         for at_a_time in ([0], [draw.randint(0, 4) for _ in range(draw.randint(1, 9))]):
             for each in kernel_sequences(prepared):
@@ -48,10 +50,13 @@ def test_any_number_of_images_at_a_time_gives_the_same(seed: int, dtype: torch.d
     expected, *others = [results for runs in got.values() for results in runs]
     for each in others:
         for ours, theirs in zip(each, expected, strict=True):
-            assert torch.equal(ours, theirs)
+            if has_tiles:  # which of them are summed up depends on those beside them
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+            else:
+                assert torch.equal(ours, theirs)
 
 
-def test_most_of_them_are_cut_differently() -> None:
+def test_some_of_them_have_several_cuts() -> None:
     cuts = set()
     for seed in range(20):
         function, args = with_batch(*random_net(random.Random(seed)), batch=12)
@@ -105,9 +110,32 @@ def test_other_batches_are_cut_anew() -> None:
         torch.testing.assert_close(got, narrow(x, *WEIGHTS), rtol=1e-4, atol=1e-4)
 
 
-def test_inputs_that_repeat_one_image() -> None:
-    args = [rand(1, 8, 64, 64).expand(16, 8, 64, 64), *WEIGHTS]
+@pytest.mark.parametrize("channels", [3, 8])  # of 3 it is read where it lies
+def test_inputs_that_repeat_one_image(channels: int) -> None:
+    args = [rand(1, channels, 64, 64).expand(16, -1, -1, -1), weight(32, channels, 3, 3), *WEIGHTS[1:]]
     check(narrow, args, static=[1, 2, 3])
+
+
+def test_large_memory_outside_of_the_main_thread() -> None:
+    """Nobody keeps it there: calls are single where no few images can be taken at a time."""
+
+    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return F.conv2d(F.relu(F.conv2d(F.relu(F.conv2d(x, a)), a)), b)
+
+    large, small = rand(1, 24, 500, 500), rand(1, 24, 50, 50)  # 24 MB in between, twice
+    weights = [weight(24, 24, 1, 1), weight(8, 24, 1, 1)]
+    prepared = prepare(function, [large, *weights], static=[1, 2], dynamic=True)
+    (sequence,) = kernel_sequences(prepared)
+    packed = [indirect.pack(each, None, 1) for each in weights]
+    images = [each.contiguous(memory_format=torch.channels_last) for each in (large, small)]
+
+    def work() -> list[bool]:
+        return [sequence(each, *packed) is None for each in images]
+
+    assert work() == [False, False]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() == [True, False]
+    compare(function, [large, *weights], prepared)
 
 
 def test_rows_of_a_batch() -> None:

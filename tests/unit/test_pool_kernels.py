@@ -45,6 +45,13 @@ def test_nan_at_each_place_of_a_window(dtype: torch.dtype, channels: int) -> Non
             assert torch.equal(whole.isnan(), F.max_pool2d(x, 3, 1, 1).isnan())
 
 
+def test_the_first_of_zeros() -> None:
+    zeros = torch.tensor([0.0, -0.0, -0.0, 0.0, -0.0]).reshape(1, 1, 1, 5).expand(1, 16, 2, 5)
+    for size in (1, 2):
+        expected = F.max_pool2d(zeros, size, 1)
+        assert torch.equal(largest(zeros, size).signbit(), expected.signbit())
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_windows_of_infinities(dtype: torch.dtype) -> None:
     x = torch.full((2, 16, 4, 5), -torch.inf, dtype=dtype)

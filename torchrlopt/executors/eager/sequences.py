@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -20,7 +20,7 @@ from torchrlopt import _C
 from torchrlopt.executors.eager.grouping import KERNELS, LEAST_KERNELS, SPLITS, incomplete, scheduled
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
-from torchrlopt.executors.kept_heap import WORTH_KEEPING, peak_bytes
+from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import VIEWS, arguments, is_mutable, shape_key, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
@@ -31,6 +31,12 @@ _ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
 _PACKED = frozenset({packing.CONVOLUTION, packing.CONVOLUTION_ADD})
 _MAKE_IMAGES = (KERNELS | _PACKED | {indirect.joined}) - {indirect.linear}
 """Their results lie in channels_last."""
+
+_SMALL_BYTES = 16 << 20
+"""Values that take less memory at a time are not counted."""
+
+_RANKS_OF_ROWS = (2, 3)
+"""As `is_of_rows` of csrc/kernels/shapes.h has it."""
 
 
 class Instruction(NamedTuple):
@@ -89,7 +95,7 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     between = _between(graph, dtype)
     taken |= between.keys()
     # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
-    most = max(peak_bytes(graph), WORTH_KEEPING // 2)
+    most = max(peak_bytes(graph), _SMALL_BYTES)
     made = _gathered(module, set(taken), between, is_early=False)
     if made is not None and peak_bytes(made) > most:
         made = _gathered(module, set(taken), between, is_early=True)
@@ -121,46 +127,77 @@ def _gathered(
     return made
 
 
+class _Found:
+    """What our kernels make and read, as far as a graph has been gone through.
+
+    Attributes:
+        images: lie in channels_last.
+        rows: lie as rows of numbers next to each other, of two axes or three.
+        made: these, and single pixels and numbers of any axes.
+        between: what is pointwise on images and rows; and, with None, views and splits of what kernels make.
+    """
+
+    def __init__(self, graph: fx.Graph, dtype: torch.dtype) -> None:
+        ours = [node for node in graph.nodes if indirect.are_for(tensor_of(node), dtype)]
+        products = {node for node in ours if node.target is indirect.linear}
+        self.images = {node for node in ours if node.target in _MAKE_IMAGES}
+        self.rows = {node for node in products if len(shape_key(node) or ()) in _RANKS_OF_ROWS}
+        self.made = self.images | products
+        self.between: dict[fx.Node, _Pointwise | None] = {}
+        self._dtype = dtype
+
+    def can_be_other(self, node: Any, image: fx.Node) -> bool:
+        """Whether a value can be a second operand of the same sizes: one of others if it is plain rows."""
+        if shape_key(node) != shape_key(image):
+            return False
+        if image in self.images or node in self.made:
+            return node in (self.images if image in self.images else self.rows)
+        value = tensor_of(node)
+        return indirect.are_for(value, self._dtype) and value is not None and value.is_contiguous()
+
+    def lying_as(self, node: fx.Node) -> set[fx.Node] | None:
+        """What lies as this node's result does."""
+        return next((each for each in (self.images, self.rows) if node in each), None)
+
+    def add(self, node: fx.Node, given: _Pointwise | None, lying: set[fx.Node] | None = None) -> None:
+        self.between[node] = given
+        self.made.add(node)
+        if lying is not None:
+            lying.add(node)
+
+
 def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | None]:
-    """What is pointwise on images in channels_last; and, with None, views and splits of what kernels make."""
-    images = {
-        node
-        for node in graph.nodes
-        if node.target in _MAKE_IMAGES and indirect.are_for(tensor_of(node), dtype)
-    }
-    known = images | {
-        node
-        for node in graph.nodes
-        if node.target is indirect.linear and indirect.are_for(tensor_of(node), dtype)
-    }
-    found: dict[fx.Node, _Pointwise | None] = {}
+    """What is pointwise on what kernels make; and, with None, views and splits of it."""
+    found = _Found(graph, dtype)
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if node.target in VIEWS and node.args[0] in known and _can_view(node, images):
-            found[node] = None
-            known.add(node)
+        if node.target in VIEWS and node.args[0] in found.made and _can_view(node, found):
+            found.add(node, None, found.rows if len(_sizes(node) or ()) in _RANKS_OF_ROWS else None)
             continue
-        if node.target in SPLITS and node.args[0] in images and _is_by_channels(node):
-            parts = dict.fromkeys((node, *node.users))
-            found |= parts
-            images |= parts.keys()
-            known |= parts.keys()
+        lying = found.lying_as(node.args[0]) if node.args else None
+        if node.target in SPLITS and lying is not None and _is_by_channels(node):
+            for each in (node, *node.users):
+                found.add(each, None, lying)
             continue
-        pointwise = _pointwise(node, images, known) if indirect.are_for(tensor_of(node), dtype) else None
+        pointwise = _pointwise(node, found) if indirect.are_for(tensor_of(node), dtype) else None
         if pointwise is not None:
-            found[node] = pointwise
-            images.add(node)
-            known.add(node)
-    return found
+            found.add(node, pointwise, found.lying_as(pointwise.image))
+    return found.between
 
 
-def _can_view(view: fx.Node, images: Collection[fx.Node]) -> bool:
+def _can_view(view: fx.Node, found: _Found) -> bool:
     """Whether a view is of a tensor without gaps, in the order of its axes."""
-    base = view.args[0]
-    is_pixel = (shape_key(base) or ())[2:] == (1, 1) and base.target is not operator.getitem  # type: ignore[union-attr]
+    base = cast("fx.Node", view.args[0])
     sizes = _sizes(view)
-    return sizes is not None and len(sizes) <= _C.MOST_KERNEL_AXES and (base not in images or is_pixel)
+    is_plain = base.target is not operator.getitem  # a part has gaps
+    is_pixel = (shape_key(base) or ())[2:] == (1, 1)
+    return (
+        sizes is not None
+        and len(sizes) <= _C.MOST_KERNEL_AXES
+        and is_plain
+        and (base not in found.images or is_pixel)
+    )
 
 
 def _sizes(view: fx.Node) -> tuple[int, ...] | None:
@@ -169,27 +206,31 @@ def _sizes(view: fx.Node) -> tuple[int, ...] | None:
     return tuple(sizes) if is_plain else None  # type: ignore[arg-type]
 
 
+def _channel_axis(image: Any) -> int:
+    """That of channels: of rows the last one."""
+    rank = len(shape_key(image) or ())
+    return 1 if rank == 4 else rank - 1
+
+
 def _is_by_channels(split: fx.Node) -> bool:
-    """Whether a split of an image is by numbers of channels."""
-    is_plain = arguments(split)["dim"] in (1, -3) and all(isinstance(size, int) for size in _widths(split))
+    """Whether a split of an image or of rows is by numbers of channels."""
+    axis = _channel_axis(split.args[0])
+    rank = len(shape_key(split.args[0]) or ())
+    is_plain = arguments(split)["dim"] in (axis, axis - rank)
+    is_plain = is_plain and all(isinstance(size, int) for size in _widths(split))
     return is_plain and all(each.target is operator.getitem for each in split.users)
 
 
 def _widths(split: fx.Node) -> list[Any]:
     """Numbers of channels of the parts."""
-    return [part.shape[1] for part in split.meta["val"]]
+    axis = _channel_axis(split.args[0])
+    return [part.shape[axis] for part in split.meta["val"]]
 
 
-def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.Node]) -> _Pointwise | None:
-    """What is pointwise at a node; None for what is something else.
-
-    Args:
-        node: any call.
-        images: nodes that lie in channels_last.
-        known: nodes that our kernels make, and what was found so far.
-    """
+def _pointwise(node: fx.Node, found: _Found) -> _Pointwise | None:
+    """What is pointwise at a node; None for what is something else."""
     shape = shape_key(node)
-    if shape is None or len(shape) != 4:
+    if shape is None:
         return None
     if node.target in (aten.add.Tensor, aten.mul.Tensor):
         left, right = cast("tuple[Any, Any]", node.args[:2])
@@ -197,15 +238,18 @@ def _pointwise(node: fx.Node, images: Collection[fx.Node], known: Collection[fx.
         if is_sum and arguments(node)["alpha"] != 1:
             return None
         for image, other in ((left, right), (right, left)):
-            if image not in images or other not in known or shape_key(image) != shape:
+            if found.lying_as(image) is None or shape_key(image) != shape:
                 continue
-            if shape_key(other) == shape and other in images:
+            if found.can_be_other(other, image):
                 return _Pointwise("add" if is_sum else "multiply", image, other, NONE)
-            if not is_sum and shape_key(other) == (*shape[:2], 1, 1):
+            is_scale = (
+                image in found.images and other in found.made and shape_key(other) == (*shape[:2], 1, 1)
+            )
+            if is_scale and not is_sum:
                 return _Pointwise("scale", image, other, NONE)
         return None
     image = node.args[0] if node.args else None
-    if not isinstance(image, fx.Node) or image not in images:
+    if not isinstance(image, fx.Node) or found.lying_as(image) is None:
         return None
     epilogue = indirect.activation_at(node)
     return None if epilogue is None else _Pointwise("activate", image, None, epilogue)

@@ -1,0 +1,160 @@
+"""What is done to rows of numbers between products, in sequences of kernels."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.unit.image_cases import rand
+from tests.unit.kernel_cases import Prepared, check, prepare, threads
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.sequences import Instruction
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+DTYPES = [dtype for dtype in (torch.float32, torch.bfloat16) if indirect.kernels(dtype) is not None]
+
+
+def calls(prepared: Prepared) -> list[str]:
+    """Names of what the gathered graph calls."""
+    assert prepared.gathered is not None
+    return [node.name for node in prepared.gathered.graph.nodes if node.op.startswith("call")]
+
+
+def cell(x: Tensor, hidden: Tensor, state: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """An LSTM's, and a product behind it."""
+    gates = F.linear(x, a) + F.linear(hidden, b)
+    taken, kept, fresh, shown = gates.chunk(4, dim=-1)
+    state = F.linear(state, c)
+    state = kept.sigmoid() * state + taken.sigmoid() * fresh.tanh()
+    return F.linear(shown.sigmoid() * state.tanh(), c)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (16,), (5, 7)])
+def test_a_cell_is_one_call(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    inputs = [rand(*shape, 24, seed=seed) for seed in range(3)]
+    weights = [rand(96, 24) / 5, rand(96, 24, seed=1) / 5, rand(24, 24, seed=2) / 5]
+    args = [each.to(dtype) for each in (*inputs, *weights)]
+    prepared = check(cell, args, static=[3, 4, 5])
+    assert [name for name in calls(prepared) if "run_kernels" in name] == ["run_kernels"]
+    assert not any("sigmoid" in name or "mul" in name for name in calls(prepared))
+
+
+def random_rows(draw: random.Random) -> tuple[Callable[..., Any], list[Tensor]]:
+    """A function of rows and weights, most of which are products and what is done to their results."""
+    weights: list[Tensor] = []
+    steps: list[Callable[[list[Tensor], list[Tensor]], Tensor]] = []
+    widths = [draw.choice([16, 24])]
+    for _ in range(draw.randint(5, 20)):
+        at = max(draw.randrange(len(widths)) for _ in range(2))
+        width = widths[at]
+        kind = draw.choice(["linear", "linear", "linear", "split", "act", "pair", "view", "bias", "sort"])
+        if kind == "linear" or at == 0 or width < 2:
+            out, number = draw.choice([16, 24, 33, 48]), len(weights)
+            weights.append(rand(out, width, seed=number) / width**0.5)
+            steps.append(lambda v, w, at=at, n=number: F.linear(v[at], w[n]))
+            width = out
+        elif kind == "split":
+            cut, which = draw.randint(1, width - 1), draw.randrange(2)
+            sizes = (cut, width - cut)
+            steps.append(lambda v, w, at=at, sizes=sizes, n=which: v[at].split(sizes, -1)[n])
+            width = sizes[which]
+        elif kind == "act":
+            act = draw.choice([F.relu, torch.sigmoid, F.silu, F.gelu, torch.tanh, F.hardswish])
+            steps.append(lambda v, w, at=at, act=act: act(v[at]))
+        elif kind == "pair":
+            other = draw.choice([n for n, each in enumerate(widths) if each == width])
+            operation = draw.choice([torch.add, torch.mul])
+            steps.append(lambda v, w, at=at, other=other, f=operation: f(v[at], v[other]))
+        elif kind == "view":  # there and back, so that widths are known
+            steps.append(lambda v, w, at=at: F.relu(v[at].reshape(-1, v[at].shape[-1])).view_as(v[at]))
+        elif kind == "bias":
+            steps.append(lambda v, w, at=at: v[at] + v[at][..., :1])
+        else:
+            steps.append(lambda v, w, at=at: v[at].sort(-1).values)
+        widths.append(width)
+    returned = draw.sample(range(1, len(widths)), k=min(len(widths) - 1, draw.randint(1, 3)))
+
+    def function(x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        values = [x]
+        for step in steps:
+            values.append(step(values, list(given)))
+        return (*(values[at] for at in returned), values[-1])
+
+    shape = draw.choice([(4,), (12,), (2, 6), (4, 3)])
+    return function, [rand(*shape, widths[0]), *weights]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random_rows(seed: int) -> None:
+    draw = random.Random(seed)
+    function, args = random_rows(draw)
+    with threads(draw.randint(1, 3)):
+        prepared = check(function, args, static=range(1, len(args)))
+        nodes = [] if prepared.gathered is None else prepared.gathered.graph.nodes
+        for node in nodes:
+            if hasattr(node.target, "sequence"):
+                node.target.sequence.take_images([draw.randint(0, 3) for _ in range(draw.randint(1, 5))])
+        prepared.run(*args)  # compares with single calls
+
+
+def test_many_random_rows_have_sequences_with_more_than_products() -> None:
+    has_rows = 0
+    for seed in range(20):
+        function, args = random_rows(random.Random(seed))
+        prepared = prepare(function, args, static=range(1, len(args)))
+        if prepared.gathered is not None:
+            count = sum(node.op == "call_function" for node in prepared.split.main.graph.nodes)
+            has_rows += len(calls(prepared)) < count - 2
+    assert has_rows > 5
+
+
+def test_what_does_not_lie_as_rows_is_left_alone() -> None:
+    def function(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        rows = F.relu(F.linear(x, a))
+        wide = rows + F.linear(x, b).mean(0, keepdim=True)  # an other that repeats
+        scaled = torch.add(wide, rows, alpha=2)
+        return F.linear(scaled * y, b) + F.linear(scaled.mT.contiguous().mT, b)
+
+    args = [rand(6, 24), rand(6, 24), rand(24, 24) / 5, rand(24, 24, seed=1) / 5]
+    check(function, args, static=[2, 3])
+
+
+def test_rows_that_are_not_equally_far_apart() -> None:
+    """Parts of three axes whose rows have gaps between them, not all of the same size."""
+
+    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        whole = F.linear(x, a)
+        left, right = whole.split([8, 16], dim=1)
+        return F.linear(F.relu(left), b).sum(1) + F.linear(torch.tanh(right), b).sum(1)
+
+    check(function, [rand(3, 24, 24), rand(24, 24) / 5, rand(16, 24) / 5], static=[1, 2])
+
+
+def test_not_a_number_goes_through() -> None:
+    args = [rand(4, 24, seed=seed) for seed in range(3)] + [
+        rand(96, 24) / 5,
+        rand(96, 24, seed=1) / 5,
+        torch.eye(24),
+    ]
+    args[2][0, 0], args[2][1, 1], args[2][2, 2] = torch.nan, torch.inf, -torch.inf
+    got, expected = prepare(cell, args, static=[3, 4]).run(*args)[0], cell(*args)
+    assert torch.equal(got.isnan(), expected.isnan())
+
+
+def test_parts_that_are_not_there_are_refused() -> None:
+    ours = indirect.kernels()
+    assert ours is not None
+    part = Instruction(_C.KERNEL_OPERATIONS.index("slice"), 0, first_channel=9, numbers=(8,))
+    with pytest.raises(ValueError, match="no such channels"):
+        _C.KernelSequence(ours, 1, [part], [])(rand(4, 16))
+    with pytest.raises(ValueError, match="no such channels"):
+        _C.KernelSequence(ours, 1, [part], [])(rand(16))
