@@ -17,8 +17,8 @@ namespace rlopt {
 
 namespace {
 
-/// So many floats malloc takes from the heap, and keeps, in the main thread only: see
-/// torchrlopt/executors/kept_heap.py.
+/// Blocks of so many floats malloc maps anew at every call, but in the main thread where
+/// torchrlopt/executors/kept_heap.py keeps the heap.
 constexpr int64_t kLargeArena = (32 << 20) / static_cast<int64_t>(sizeof(float));
 
 bool is_main_thread() {
@@ -63,7 +63,7 @@ class KernelSequence {
     // Held here: another thread of Python may come with other inputs meanwhile.
     const std::shared_ptr<const kernels::Schedule> schedule = schedule_;
     if (schedule == nullptr) return py::none();
-    // The blocks of single calls are smaller.
+    // The blocks of single calls are smaller, as a rule.
     const bool is_large = schedule->arena() >= kLargeArena && !schedule->has_chunks();
     if (is_large && !is_main_thread()) return py::none();
     py::tuple outputs(schedule->outputs().size());

@@ -193,8 +193,9 @@ struct Work {
   int parts_of_thread = 1;        // into which its share is cut, so that another thread can do some of it
   int64_t scratch_of_thread = 0;  // floats
   int64_t tiles_of_block = 0;     // that are computed together, by Winograd's method
-  double time = 0;                // of one thread, in multiplications of sums that take as long
-  double weights = 0;             // floats that it reads for the first time, which is not in `time`
+  // For phases.h: of one thread, in multiplications of sums that take as long; and floats of weights, whose
+  // first read is not in it. In a matrix unit it is, and there are none.
+  double time = 0, weights = 0;
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
 

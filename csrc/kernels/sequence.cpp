@@ -223,7 +223,7 @@ class Scheduler {
     const size_t axis = is_of_rows(shape) ? shape.rank - 1 : 1;
     if (!(is_of_rows(shape) || shape.rank == kImageRank) || count < 0 || given.first_channel < 0 ||
         given.first_channel + count > shape.sizes[axis])
-      throw std::invalid_argument("an image has no such channels");
+      throw std::invalid_argument("a value has no such channels");
     shape.sizes[axis] = count;
     part.offset += given.first_channel * shape.strides[axis];
   }

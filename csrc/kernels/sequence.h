@@ -42,8 +42,7 @@ class Sequence {
  public:
   Sequence() = default;
 
-  /// Throws std::invalid_argument for numbers of values that are not there, and for outputs that share
-  /// memory.
+  /// Throws std::invalid_argument for numbers of values that are not there.
   Sequence(int num_inputs, Element element, std::vector<Instruction> instructions, std::vector<int> outputs);
 
   /// Has each thread take so many images of a batch through the calls, in their order and over and over;
@@ -53,7 +52,8 @@ class Sequence {
 
   size_t num_outputs() const { return outputs_.size(); }
 
-  /// Nothing where an input does not lie as it is read. Throws std::invalid_argument for what is no call.
+  /// Nothing where an input does not lie as it is read. Throws std::invalid_argument for what is no call,
+  /// and for outputs that share memory.
   std::shared_ptr<const Schedule> schedule(const std::vector<Shape>& inputs, int num_threads) const;
 
  private:

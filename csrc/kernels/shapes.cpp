@@ -259,6 +259,8 @@ std::optional<Shape> images_of_rows(const Shape& in) {
 /// `in` and `other` are rows.
 std::optional<Call> pointwise_of_rows(const Shape& in, const Shape* other, Pointwise kind,
                                       const Epilogue& epilogue) {
+  const bool are_alike = other == nullptr || (other->rank == in.rank && other->sizes == in.sizes);
+  if (!are_alike || kind == Pointwise::kScale) throw std::invalid_argument("no such operands");
   const std::optional<Shape> images = images_of_rows(in);
   const std::optional<Shape> others = other == nullptr ? std::nullopt : images_of_rows(*other);
   if (!images || (other != nullptr && !others)) return std::nullopt;

@@ -2,8 +2,8 @@
 
 A network of small convolutions spends microseconds between two of them: in Python, in making a tensor, in
 waking up threads. `csrc/kernels/sequence.h` runs many in one parallel region, on memory that was shared out
-before. What lies between them and is pointwise on images, or looks at the same numbers with other sizes,
-comes along.
+before. What lies between them and is pointwise on images or rows, a part of them, or looks at the same
+numbers with other sizes, comes along.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from torchrlopt.executors.eager.grouping import KERNELS, LEAST_KERNELS, SPLITS, 
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.kept_heap import peak_bytes
-from torchrlopt.executors.lowering.fx_values import VIEWS, arguments, is_mutable, shape_key, tensor_of
+from torchrlopt.executors.lowering.fx_values import (
+    VIEWS,
+    arguments,
+    is_contiguous,
+    is_mutable,
+    shape_key,
+    tensor_of,
+)
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 
 aten = torch.ops.aten
@@ -33,7 +40,7 @@ _MAKE_IMAGES = (KERNELS | _PACKED | {indirect.joined}) - {indirect.linear}
 """Their results lie in channels_last."""
 
 _SMALL_BYTES = 16 << 20
-"""Values that take less memory at a time are not counted."""
+"""Where values take less memory at a time, it does not matter when a sequence begins."""
 
 _RANKS_OF_ROWS = (2, 3)
 """As `is_of_rows` of csrc/kernels/shapes.h has it."""
@@ -63,7 +70,7 @@ class Instruction(NamedTuple):
 
 
 class _Pointwise(NamedTuple):
-    """What is done to an image, by its name in `_C.POINTWISE_OPERATIONS`, and what follows it."""
+    """What is done to an image or rows, by its name in `_C.POINTWISE_OPERATIONS`, and what follows it."""
 
     name: str
     image: fx.Node
@@ -140,20 +147,26 @@ class _Found:
     def __init__(self, graph: fx.Graph, dtype: torch.dtype) -> None:
         ours = [node for node in graph.nodes if indirect.are_for(tensor_of(node), dtype)]
         products = {node for node in ours if node.target is indirect.linear}
-        self.images = {node for node in ours if node.target in _MAKE_IMAGES}
+        self.images = {
+            node for node in ours if node.target in _MAKE_IMAGES and len(shape_key(node) or ()) == 4
+        }
         self.rows = {node for node in products if len(shape_key(node) or ()) in _RANKS_OF_ROWS}
         self.made = self.images | products
         self.between: dict[fx.Node, _Pointwise | None] = {}
         self._dtype = dtype
 
     def can_be_other(self, node: Any, image: fx.Node) -> bool:
-        """Whether a value can be a second operand of the same sizes: one of others if it is plain rows."""
+        """Whether a value can be a second operand of the same sizes.
+
+        Rows that others make have to be contiguous, and no inputs of the graph: a kernel reads no
+        parameter.
+        """
         if shape_key(node) != shape_key(image):
             return False
         if image in self.images or node in self.made:
             return node in (self.images if image in self.images else self.rows)
-        value = tensor_of(node)
-        return indirect.are_for(value, self._dtype) and value is not None and value.is_contiguous()
+        is_made = isinstance(node, fx.Node) and node.op == "call_function"
+        return is_made and indirect.are_for(tensor_of(node), self._dtype) and is_contiguous(node)
 
     def lying_as(self, node: fx.Node) -> set[fx.Node] | None:
         """What lies as this node's result does."""
