@@ -3,9 +3,9 @@
 By default glibc asks the operating system for new pages at every allocation of more than 32 MB, and returns
 free pages at the end of the heap beyond twice the largest block that was freed. The operating system clears
 every new page when it is first touched: a ResNet-50 at batch 16 has 63,000 such page faults in each call,
-and spends an eighth of its time on them. As long as a graph lives, this module makes malloc keep the heap large, and take large blocks from it during
-calls. It changes nothing where malloc is not glibc's, or where the user has set malloc up by environment
-variables.
+and spends an eighth of its time on them. As long as a graph lives, this module makes malloc keep the heap
+large, and take large blocks from it during calls. It changes nothing where malloc is not glibc's, or where
+the user has set malloc up by environment variables.
 
 These settings are the process's, so they are made such that other threads do not feel them. The heap proper
 is the main thread's; every other thread has heaps of its own of at most 64 MB each. Those hardly hold the
