@@ -192,16 +192,13 @@ void bind_sequence(py::module_& m) {
            py::arg("num_inputs"), py::arg("instructions"), py::arg("outputs"))
       .def("__call__", &KernelSequence::call,
            "The outputs, one tensor where there is one; None where an input does not lie as it is read, and "
-           "outside of "
-           "the main thread where so much memory would be asked for anew.")
+           "outside of the main thread where a large block of memory would be asked for anew.")
       .def("take_images", &KernelSequence::take_images, py::arg("at_a_time"),
            "Have each thread take so many images of a batch through the calls, in their order and over and "
-           "over: "
-           "other than what is chosen. 0, and what is no part of a batch: threads share a call.")
+           "over, instead of what is chosen. 0, and what is no part of a batch: threads share a call.")
       .def("images_at_a_time", &KernelSequence::images_at_a_time,
            "How many images of the batch each thread takes through some of the calls at a time, in the order "
-           "of "
-           "the calls; 0 where threads share each call. As it was scheduled last.");
+           "of the calls; 0 where threads share each call. As it was scheduled last.");
 }
 
 }  // namespace rlopt

@@ -24,8 +24,9 @@ constexpr double kReadAgain = 6;
 /// through other calls than the last one.
 constexpr double kBarrier = 5e4, kChange = 3e6;
 
-/// So many times each thread takes images at least: else one whose core is busy would be waited for.
-constexpr int64_t kLeastTurns = 2, kMostTurns = 64;
+/// So many times each thread takes images at least: else one whose core is busy would be waited for. More
+/// parts of a batch than the other are not tried.
+constexpr int64_t kLeastTurns = 2, kMostChunks = 64;
 
 /// Floats that a call reads and writes for each image of a batch, without weights.
 struct Floats {
@@ -68,7 +69,7 @@ class Search {
         threads_(static_cast<double>(steps.num_threads)) {
     const int64_t least = steps.num_threads == 1 ? 1 : kLeastTurns * steps.num_threads;
     for (int64_t each = 1; each < images; ++each)
-      if (images % each == 0 && images / each <= kMostTurns && images / each >= least)
+      if (images % each == 0 && images / each <= kMostChunks && images / each >= least)
         choices_.push_back(each);
   }
 

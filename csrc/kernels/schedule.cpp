@@ -1,6 +1,7 @@
 #include "kernels/schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "kernels/arena.h"

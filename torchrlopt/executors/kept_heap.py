@@ -33,8 +33,10 @@ from torchrlopt.executors.lowering.fx_values import tensor_of
 WORTH_KEEPING = 8 << 20
 """A graph whose intermediates take fewer bytes is left alone.
 
-By itself glibc keeps twice the largest block that was freed. That is too little where a graph has several
-such blocks at a time: with 25 MB in blocks of 8 MB there were 3,000 to 5,000 page faults in each call.
+By itself glibc keeps twice the largest block that was freed, which may be too little where a graph has
+several at a time. How much it is depends on what the process freed before: moe_loop at batch 16, with 17 MB
+at a time in blocks of 8 MB, had 3,000 to 16,000 page faults in each call, and a network of the same sizes
+that was made for a test had none.
 """
 
 # Numbers of mallopt's parameters, from malloc.h.

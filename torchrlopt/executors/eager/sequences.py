@@ -334,7 +334,7 @@ def _callable(
         return one_by_one(*operands)  # what does not lie as the kernels read it is copied there
 
     run_kernels.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
-    run_kernels.sequence = sequence  # type: ignore[attr-defined]
+    run_kernels.sequence = sequence  # type: ignore[attr-defined]  # to look at how it is scheduled
     return run_kernels
 
 
