@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import statistics
@@ -57,8 +56,8 @@ def main(
 ) -> None:
     """Time greedy generation, each model and way in a process of its own, taking turns.
 
-    What the prompt takes is subtracted: it is generated for once with one token and once with all. Every way
-    has to give eager PyTorch's tokens.
+    The clock starts when the first token is there: what the prompt takes does not count. Every way has
+    to give eager PyTorch's tokens.
 
     Example: python -m baselines.decode --models llama_30m --rounds 7 --csv decode.csv
     """
@@ -217,40 +216,49 @@ def serve(setting: Setting, tokens: int) -> None:
     how = WAYS[setting.way]
     if how is not None:
         model.forward = torch.compile(model.forward, **how)
-    generate = functools.partial(_generated, model, torch.arange(_PROMPT).reshape(1, -1) * 7 % 1000)
+    prompt = torch.arange(_PROMPT).reshape(1, -1) * 7 % 1000
     for line in sys.stdin:
         try:
             with torch.inference_mode():
-                reply = _answer(json.loads(line)["do"], generate, tokens)
+                reply = _answer(json.loads(line)["do"], lambda: generated(model, prompt, tokens))
         except Exception as error:  # noqa: BLE001  # whatever a compiler raises is its result
             reply = {"error": f"{type(error).__name__}: {error}"[:500]}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 
 
-def _generated(model: Any, prompt: torch.Tensor, count: int) -> list[int]:
-    # The cache has one size in all generations, else a shorter one would compile anew.
+class _Clock:
+    """What `generate` shows each token to, the prompt first."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def put(self, tokens: torch.Tensor) -> None:
+        self.seconds.append(time.perf_counter())
+
+    def end(self) -> None:
+        """Called behind the last token."""
+
+
+def generated(model: Any, prompt: torch.Tensor, count: int) -> tuple[list[int], float]:
+    """`count` tokens behind `prompt` (1 x words), and the milliseconds that each but the first took."""
+    clock = _Clock()
     found = model.generate(
         prompt, max_new_tokens=count, do_sample=False, cache_implementation="static",
-        cache_config={"max_cache_len": 256},
+        cache_config={"max_cache_len": 256}, streamer=clock,
     )  # fmt: skip
-    return [int(token) for token in found[0, prompt.shape[1] :]]
+    first, last = clock.seconds[1], clock.seconds[-1]
+    return [int(token) for token in found[0, prompt.shape[1] :]], (last - first) / (count - 1) * 1e3
 
 
-def _answer(do: str, generate: Callable[[int], list[int]], tokens: int) -> dict[str, Any]:
-    if do == "prepare":
-        start = time.perf_counter()
-        found = generate(tokens)
-        first_s = time.perf_counter() - start
-        generate(1)
-        generate(tokens)
-        return {"tokens": found, "first_s": first_s}
-    seconds = []
-    for count in (1, tokens):
-        start = time.perf_counter()
-        generate(count)
-        seconds.append(time.perf_counter() - start)
-    return {"ms_per_token": (seconds[1] - seconds[0]) / (tokens - 1) * 1e3}
+def _answer(do: str, generate: Callable[[], tuple[list[int], float]]) -> dict[str, Any]:
+    start = time.perf_counter()
+    tokens, ms = generate()
+    if do == "time":
+        return {"ms_per_token": ms}
+    first_s = time.perf_counter() - start
+    generate()
+    return {"tokens": tokens, "first_s": first_s}
 
 
 if __name__ == "__main__":
