@@ -198,31 +198,33 @@ void bind_kernels(py::module_& m) {
            py::arg("example"), py::arg("implementation"))
       .def(
           "packed_size",
-          [](const PlainTensors& tensors, int64_t out_channels, int64_t in_channels, int64_t num_taps,
-             int64_t groups, int64_t method) {
-            return kernels::packed_size(
-                {out_channels, in_channels, num_taps, groups, kernels::method_of(method), tensors.element()});
+          [](const PlainTensors& tensors, int64_t out_channels, int64_t in_channels, int64_t height,
+             int64_t width, int64_t groups, int64_t method) {
+            return kernels::packed_size({out_channels, in_channels, height, width, groups,
+                                         kernels::method_of(method), tensors.element()});
           },
-          py::arg("out_channels"), py::arg("in_channels"), py::arg("num_taps"), py::arg("groups"),
-          py::arg("method"),
+          py::arg("out_channels"), py::arg("in_channels"), py::arg("height"), py::arg("width"),
+          py::arg("groups"), py::arg("method"),
           "Number of floats of a packed weight, whose type is float32 in any case: of bfloat16 pairs lie in "
           "it.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,
-             int64_t out_channels, int64_t in_channels, int64_t num_taps, int64_t groups, int64_t method,
-             const py::object& packed) {
+             int64_t out_channels, int64_t in_channels, int64_t height, int64_t width, int64_t groups,
+             int64_t method, const py::object& packed) {
             const kernels::WeightLayout layout{
-                out_channels, in_channels, num_taps, groups, kernels::method_of(method), tensors.element()};
+                out_channels,     in_channels, height, width, groups, kernels::method_of(method),
+                tensors.element()};
             const size_t size = kernels::packed_size(layout);
             const auto outputs = static_cast<size_t>(out_channels);
-            const size_t terms = static_cast<size_t>(in_channels / groups) * static_cast<size_t>(num_taps);
+            const size_t terms =
+                static_cast<size_t>(in_channels / groups) * static_cast<size_t>(layout.num_taps());
             kernels::pack(tensors.floats(weight.ptr(), outputs * terms),
                           bias.is_none() ? nullptr : tensors.floats(bias.ptr(), outputs), layout,
                           tensors.floats(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
-          py::arg("num_taps"), py::arg("groups"), py::arg("method"), py::arg("packed"),
+          py::arg("height"), py::arg("width"), py::arg("groups"), py::arg("method"), py::arg("packed"),
           "Write the packed form of contiguous tensors of float32.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
            py::arg("room") = py::none(), py::arg("first_channel") = 0,

@@ -92,22 +92,16 @@ void pack_by_lanes(const float* weight, const float* bias, int64_t outputs, int6
         to[(tap * inputs + in) * outputs + out] = weight[(out * inputs + in) * num_taps + tap];
 }
 
-/// Of all channels, in the order of paired_taps.inc: for each block of them the biases, and then, for each
-/// pair of taps, their weights next to each other.
-void pack_paired_taps(const float* weight, const float* bias, int64_t channels, int64_t num_taps,
-                      float* packed) {
-  constexpr int64_t kTurn = 4, kHalf = kPairedChannels / 2;  // 4 pairs are 128 bits
-  for (int64_t block = 0; block < channels; block += kPairedChannels) {
-    float* const to = packed + paired_floats(block, num_taps);
-    for (int64_t i = 0; i < kPairedChannels; ++i) {
-      const int64_t channel = paired_begin(block, channels) + i;
-      const int64_t place = i / kTurn % 2 * kHalf + i / (2 * kTurn) * kTurn + i % kTurn;
-      if (bias != nullptr) to[place] = bias[channel];
-      for (int64_t tap = 0; tap < num_taps; ++tap)
-        write_number(weight[channel * num_taps + tap], Element::kBfloat16,
-                     to + (1 + tap / 2) * kPairedChannels + place, tap % 2);
-    }
-  }
+/// The same of a depthwise weight, [pair of rows, column, out, row of the pair].
+void pack_paired_rows(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
+  const int64_t outputs = layout.out_channels, height = layout.kernel_height, width = layout.kernel_width;
+  if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(outputs) * sizeof(float));
+  float* const to = packed + outputs;
+  for (int64_t out = 0; out < outputs; ++out)
+    for (int64_t y = 0; y < height; ++y)
+      for (int64_t x = 0; x < width; ++x)
+        write_number(weight[(out * height + y) * width + x], Element::kBfloat16, to,
+                     2 * ((y / 2 * width + x) * outputs + out) + y % 2);
 }
 
 /// Of one group.
@@ -135,41 +129,42 @@ void pack_dense(const float* weight, const float* bias, int64_t out_channels, in
 }  // namespace
 
 size_t packed_size(const WeightLayout& layout) {
-  const auto& [outputs, inputs, num_taps, groups, method, element] = layout;
-  if (!takes_groups(outputs, inputs, groups, element))
+  const int64_t outputs = layout.out_channels, inputs = layout.in_channels, groups = layout.groups;
+  const int64_t num_taps = layout.num_taps();
+  const Method method = layout.method;
+  if (!takes_groups(outputs, inputs, groups, layout.element))
     throw std::invalid_argument("no such groups of channels");
   if (has_tiles(method) && !(num_taps == 9 && groups == 1 && inputs >= kFewChannels))
     throw std::invalid_argument("no such tiles");
   if (method == Method::kBf16x3) {
-    check_bf16x3(groups, inputs, element);
+    check_bf16x3(groups, inputs, layout.element);
     return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
   }
-  if (has_paired_taps(layout)) {
-    const int64_t blocks = (outputs + kPairedChannels - 1) / kPairedChannels;
-    return static_cast<size_t>(paired_floats(blocks * kPairedChannels, num_taps));
-  }
+  if (has_paired_rows(layout))
+    return static_cast<size_t>(outputs * (1 + (layout.kernel_height + 1) / 2 * layout.kernel_width));
   if (is_by_lanes(outputs, inputs, groups))
     return static_cast<size_t>(outputs * (1 + num_taps * inputs / groups));
-  return static_cast<size_t>(groups * dense_size(outputs / groups, inputs / groups, num_taps, element) +
-                             winograd_size(outputs, inputs, method, element));
+  return static_cast<size_t>(groups *
+                                 dense_size(outputs / groups, inputs / groups, num_taps, layout.element) +
+                             winograd_size(outputs, inputs, method, layout.element));
 }
 
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
-  const auto& [out_channels, in_channels, num_taps, groups, method, element] = layout;
   std::memset(packed, 0, packed_size(layout) * sizeof(float));
-  const int64_t inputs = in_channels / groups, outputs = out_channels / groups;
-  if (has_paired_taps(layout)) return pack_paired_taps(weight, bias, out_channels, num_taps, packed);
-  if (is_by_lanes(out_channels, in_channels, groups))
-    return pack_by_lanes(weight, bias, out_channels, inputs, num_taps, packed);
-  if (method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
-  if (has_tiles(method))
-    pack_winograd(weight, outputs, inputs, method, element,
-                  packed + dense_size(outputs, inputs, num_taps, element));
+  const int64_t groups = layout.groups, num_taps = layout.num_taps();
+  const int64_t inputs = layout.in_channels / groups, outputs = layout.out_channels / groups;
+  if (has_paired_rows(layout)) return pack_paired_rows(weight, bias, layout, packed);
+  if (is_by_lanes(layout.out_channels, layout.in_channels, groups))
+    return pack_by_lanes(weight, bias, layout.out_channels, inputs, num_taps, packed);
+  if (layout.method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
+  const int64_t size = dense_size(outputs, inputs, num_taps, layout.element);
+  if (has_tiles(layout.method))
+    pack_winograd(weight, outputs, inputs, layout.method, layout.element, packed + size);
   for (int64_t group = 0; group < groups; ++group) {
-    pack_dense(weight, bias, outputs, inputs, num_taps, element, packed);
+    pack_dense(weight, bias, outputs, inputs, num_taps, layout.element, packed);
     weight += outputs * inputs * num_taps;
     if (bias != nullptr) bias += outputs;
-    packed += dense_size(outputs, inputs, num_taps, element);
+    packed += size;
   }
 }
 

@@ -114,37 +114,25 @@ constexpr int64_t kMaxChannels = 1 << 14;
 /// Whether there is a kernel for so many groups of channels.
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Element element);
 
-/// Sizes of a weight[out, in / groups, tap], and how it is packed. The numbers of channels are those of all
-/// groups.
+/// Sizes of a weight[out, in / groups, height, width], and how it is packed. The numbers of channels are
+/// those of all groups.
 struct WeightLayout {
-  int64_t out_channels, in_channels, num_taps, groups;
+  int64_t out_channels, in_channels, kernel_height, kernel_width, groups;
   Method method;
   Element element;  // of the images
+
+  int64_t num_taps() const { return kernel_height * kernel_width; }
 };
 
 inline WeightLayout weight_layout(const Convolution& of) {
-  return {of.out_channels, of.channels, of.num_taps(), of.groups, of.method, of.element};
+  return {of.out_channels, of.channels, of.kernel_height, of.kernel_width, of.groups, of.method, of.element};
 }
 
-/// So many channels of a depthwise convolution are computed together where two taps are at a time.
-constexpr int64_t kPairedChannels = 32;
-
-/// Whether they are: of bfloat16, and not where there is one tap, which a norm is, whose factors stay
-/// float32.
-inline bool has_paired_taps(const WeightLayout& of) {
+/// Whether two rows of a kernel are computed together, whose taps lie next to each other: of depthwise
+/// convolutions of bfloat16. Not where there is one tap, which a norm is, whose factors stay float32.
+inline bool has_paired_rows(const WeightLayout& of) {
   return of.element == Element::kBfloat16 && of.groups == of.out_channels && of.groups == of.in_channels &&
-         of.groups >= kPairedChannels && of.num_taps > 1;
-}
-
-/// Floats of so many channels, whole times kPairedChannels: a bias and a word for each pair of taps.
-inline int64_t paired_floats(int64_t channels, int64_t num_taps) {
-  return channels * (1 + (num_taps + 1) / 2);
-}
-
-/// Where those begin that would begin at `channel`: the last ones lie over some before them, and two threads
-/// may write the same numbers to the same place.
-inline int64_t paired_begin(int64_t channel, int64_t channels) {
-  return std::min(channel, channels - kPairedChannels);
+         of.groups > 1 && of.num_taps() > 1;
 }
 
 /// Number of floats of a packed weight, or of as much memory; the same for every input. Throws
@@ -155,7 +143,7 @@ size_t packed_size(const WeightLayout& layout);
 Method best_method(const Convolution& given, int num_threads);
 
 /// Packs a weight, and bias[out], which may be null. For images of bfloat16 dense weights are rounded to it,
-/// and depthwise ones whose taps are paired; others and biases stay float32.
+/// and depthwise ones whose rows are paired; others and biases stay float32.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others

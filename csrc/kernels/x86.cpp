@@ -45,6 +45,7 @@ namespace avx512 {
 constexpr int64_t kWidestPanel = 4;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
+#include "kernels/results.inc"
 #include "kernels/dense.inc"
 #include "kernels/winograd.inc"
 #include "kernels/few_channels.inc"
@@ -78,11 +79,11 @@ namespace avx512bf16 {
 constexpr int64_t kWidestPanel = 4;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
+#include "kernels/results.inc"
 #include "kernels/dense.inc"
 #include "kernels/winograd.inc"
 #include "kernels/copied_rows.inc"
 #include "kernels/depthwise.inc"
-#include "kernels/paired_taps.inc"
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
@@ -102,6 +103,7 @@ namespace avx512bf16_of_8 {
 constexpr int64_t kWidestPanel = 2;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
+#include "kernels/results.inc"
 #include "kernels/dense.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
@@ -126,6 +128,7 @@ namespace avx2 {
 constexpr int64_t kWidestPanel = 2;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
+#include "kernels/results.inc"
 #include "kernels/dense.inc"
 #include "kernels/winograd.inc"
 #include "kernels/few_channels.inc"
@@ -181,7 +184,7 @@ constexpr Kernels kAvx512Bf16{"avx512",
                               nullptr,
                               avx512bf16::copied_rows,
                               avx512bf16::copied_rows_scratch,
-                              avx512bf16::depthwise_or_paired,
+                              avx512bf16::depthwise,
                               avx512bf16::pool,
                               avx512bf16::pointwise,
                               avx512bf16::shuffle,

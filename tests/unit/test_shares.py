@@ -100,9 +100,9 @@ def test_which_groups_are_taken(outputs: int, inputs: int, groups: int, is_taken
 
 
 REFUSED: dict[str, Callable[[_C.ImageKernels], object]] = {
-    "size": lambda ours: ours.packed_size(64, 64, 9, 3, 0),
-    "no groups": lambda ours: ours.packed_size(64, 64, 9, 0, 0),
-    "packing": lambda ours: ours.pack(torch.ones(64, 2, 3, 3), None, 64, 64, 9, 3, 0, torch.empty(64)),
+    "size": lambda ours: ours.packed_size(64, 64, 3, 3, 3, 0),
+    "no groups": lambda ours: ours.packed_size(64, 64, 3, 3, 0, 0),
+    "packing": lambda ours: ours.pack(torch.ones(64, 2, 3, 3), None, 64, 64, 3, 3, 3, 0, torch.empty(64)),
     "call": lambda ours: ours.convolve(
         rand(1, 64, 8, 8).contiguous(memory_format=torch.channels_last),
         indirect.pack(torch.ones(64, 64, 1, 1), None, 1),

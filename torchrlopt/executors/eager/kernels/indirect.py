@@ -119,8 +119,8 @@ def pack(
     ours = _present(dtype or weight.dtype)
     weight = _plain(weight).float().contiguous()
     bias = None if bias is None else _plain(bias).float().contiguous()
-    outputs, inputs, *window = weight.shape  # the product of nothing is one
-    sizes = (outputs, inputs * groups, math.prod(window), groups, method)
+    outputs, inputs, height, width = (*weight.shape, 1, 1)[:4]
+    sizes = (outputs, inputs * groups, height, width, groups, method)
     packed = torch.empty(ours.packed_size(*sizes), dtype=torch.float32, device="cpu")
     ours.pack(weight, bias, *sizes, packed)
     return packed
