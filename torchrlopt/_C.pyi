@@ -268,7 +268,13 @@ def kernel_has_matrix_unit() -> bool: ...
 class ImageKernels:
     def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
     def packed_size(
-        self, out_channels: int, in_channels: int, height: int, width: int, groups: int, method: int
+        self,
+        out_channels: int,
+        in_channels: int,
+        kernel_height: int,
+        kernel_width: int,
+        groups: int,
+        method: int,
     ) -> int: ...
     def pack(
         self,
@@ -276,8 +282,8 @@ class ImageKernels:
         bias: torch.Tensor | None,
         out_channels: int,
         in_channels: int,
-        height: int,
-        width: int,
+        kernel_height: int,
+        kernel_width: int,
         groups: int,
         method: int,
         packed: torch.Tensor,

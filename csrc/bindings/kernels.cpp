@@ -203,7 +203,7 @@ void bind_kernels(py::module_& m) {
             return kernels::packed_size({out_channels, in_channels, height, width, groups,
                                          kernels::method_of(method), tensors.element()});
           },
-          py::arg("out_channels"), py::arg("in_channels"), py::arg("height"), py::arg("width"),
+          py::arg("out_channels"), py::arg("in_channels"), py::arg("kernel_height"), py::arg("kernel_width"),
           py::arg("groups"), py::arg("method"),
           "Number of floats of a packed weight, whose type is float32 in any case: of bfloat16 pairs lie in "
           "it.")
@@ -224,8 +224,8 @@ void bind_kernels(py::module_& m) {
                           tensors.floats(packed.ptr(), size));
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
-          py::arg("height"), py::arg("width"), py::arg("groups"), py::arg("method"), py::arg("packed"),
-          "Write the packed form of contiguous tensors of float32.")
+          py::arg("kernel_height"), py::arg("kernel_width"), py::arg("groups"), py::arg("method"),
+          py::arg("packed"), "Write the packed form of contiguous tensors of float32.")
       .def("convolve", &convolve, py::arg("x"), py::arg("packed"), py::arg("summand"), py::arg("numbers"),
            py::arg("room") = py::none(), py::arg("first_channel") = 0,
            "The result in channels_last, or the image into which it was written; None where x or the summand "

@@ -44,10 +44,7 @@ bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Ele
     return false;
   if (groups == 1) return true;
   if (is_by_lanes(out_channels, in_channels, groups)) {
-    // Of bfloat16 oneDNN is quicker where each output has as many terms as this.
-    constexpr int64_t kManyInputs = 8;
-    const bool is_slow = element == Element::kBfloat16 && in_channels / groups >= kManyInputs;
-    return out_channels >= kLeastChannels && !is_slow;
+    return out_channels >= kLeastChannels;
   }
   // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
   return out_channels / groups > kernels(element)->vector_size;
@@ -81,18 +78,21 @@ void write_number(float value, Element element, float* memory, int64_t at) {
   std::memcpy(reinterpret_cast<char*>(memory) + at * bytes_of(element), &number, sizeof(number));
 }
 
-/// Of all groups: [out], then [tap, in, out]. `inputs` are those of a group.
-void pack_by_lanes(const float* weight, const float* bias, int64_t outputs, int64_t inputs, int64_t num_taps,
-                   float* packed) {
+/// Of all groups: [out], then [tap, in, out], or [tap, pair, out, in of the pair].
+void pack_by_lanes(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
+  const int64_t outputs = layout.out_channels, inputs = layout.in_channels / layout.groups;
+  const int64_t of_term = inputs_of_term(layout), terms = inputs / of_term, num_taps = layout.num_taps();
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(outputs) * sizeof(float));
   float* const to = packed + outputs;
   for (int64_t out = 0; out < outputs; ++out)
     for (int64_t in = 0; in < inputs; ++in)
       for (int64_t tap = 0; tap < num_taps; ++tap)
-        to[(tap * inputs + in) * outputs + out] = weight[(out * inputs + in) * num_taps + tap];
+        write_number(weight[(out * inputs + in) * num_taps + tap],
+                     of_term == 1 ? Element::kFloat32 : layout.element, to,
+                     ((tap * terms + in / of_term) * outputs + out) * of_term + in % of_term);
 }
 
-/// The same of a depthwise weight, [pair of rows, column, out, row of the pair].
+/// Of a depthwise weight: [out], then [pair of rows, column, out, row of the pair].
 void pack_paired_rows(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
   const int64_t outputs = layout.out_channels, height = layout.kernel_height, width = layout.kernel_width;
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(outputs) * sizeof(float));
@@ -140,10 +140,7 @@ size_t packed_size(const WeightLayout& layout) {
     check_bf16x3(groups, inputs, layout.element);
     return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
   }
-  if (has_paired_rows(layout))
-    return static_cast<size_t>(outputs * (1 + (layout.kernel_height + 1) / 2 * layout.kernel_width));
-  if (is_by_lanes(outputs, inputs, groups))
-    return static_cast<size_t>(outputs * (1 + num_taps * inputs / groups));
+  if (is_by_lanes(outputs, inputs, groups)) return static_cast<size_t>(outputs * (1 + rows_by_lanes(layout)));
   return static_cast<size_t>(groups *
                                  dense_size(outputs / groups, inputs / groups, num_taps, layout.element) +
                              winograd_size(outputs, inputs, method, layout.element));
@@ -155,7 +152,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, fl
   const int64_t inputs = layout.in_channels / groups, outputs = layout.out_channels / groups;
   if (has_paired_rows(layout)) return pack_paired_rows(weight, bias, layout, packed);
   if (is_by_lanes(layout.out_channels, layout.in_channels, groups))
-    return pack_by_lanes(weight, bias, layout.out_channels, inputs, num_taps, packed);
+    return pack_by_lanes(weight, bias, layout, packed);
   if (layout.method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
   const int64_t size = dense_size(outputs, inputs, num_taps, layout.element);
   if (has_tiles(layout.method))

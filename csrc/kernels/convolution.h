@@ -11,7 +11,6 @@
 // infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -128,11 +127,23 @@ inline WeightLayout weight_layout(const Convolution& of) {
   return {of.out_channels, of.channels, of.kernel_height, of.kernel_width, of.groups, of.method, of.element};
 }
 
-/// Whether two rows of a kernel are computed together, whose taps lie next to each other: of depthwise
-/// convolutions of bfloat16. Not where there is one tap, which a norm is, whose factors stay float32.
+/// Inputs of a group that are one term of a sum, where several groups share a vector.
+inline int64_t inputs_of_term(const WeightLayout& of) {
+  return of.in_channels == of.groups ? 1 : terms_of(of.element);
+}
+
+/// Whether the weights of two rows of a kernel lie in turns, as strips of depthwise convolutions of bfloat16
+/// multiply both at once (depthwise.inc). Not where there is one tap, which a norm is, whose factors stay
+/// float32.
 inline bool has_paired_rows(const WeightLayout& of) {
   return of.element == Element::kBfloat16 && of.groups == of.out_channels && of.groups == of.in_channels &&
          of.groups > 1 && of.num_taps() > 1;
+}
+
+/// Where several groups share a vector: how many vectors of [out] are behind the biases.
+inline int64_t rows_by_lanes(const WeightLayout& of) {
+  if (has_paired_rows(of)) return (of.kernel_height + 1) / 2 * of.kernel_width;
+  return of.num_taps() * (of.in_channels / of.groups / inputs_of_term(of));
 }
 
 /// Number of floats of a packed weight, or of as much memory; the same for every input. Throws
@@ -143,7 +154,8 @@ size_t packed_size(const WeightLayout& layout);
 Method best_method(const Convolution& given, int num_threads);
 
 /// Packs a weight, and bias[out], which may be null. For images of bfloat16 dense weights are rounded to it,
-/// and depthwise ones whose rows are paired; others and biases stay float32.
+/// those of small groups and depthwise ones too; biases and the factors of one tap of each channel stay
+/// float32.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others

@@ -98,19 +98,13 @@ constexpr int64_t kWidestPanel = 4;
 namespace avx512bf16_of_8 {
 #define RLOPT_VECTOR 8
 #define RLOPT_BFLOAT16 1
-#define RLOPT_PIXELS 4, 4
-#define RLOPT_UNIT 4
-constexpr int64_t kWidestPanel = 2;
 // clang-format off: each builds on those before it
 #include "kernels/vectors.inc"
 #include "kernels/results.inc"
-#include "kernels/dense.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
 // clang-format on
 #undef RLOPT_BFLOAT16
-#undef RLOPT_PIXELS
-#undef RLOPT_UNIT
 }  // namespace avx512bf16_of_8
 }  // namespace rlopt::kernels
 #pragma GCC pop_options

@@ -265,9 +265,9 @@ def test_the_method_must_be_one() -> None:
     assert ours is not None
     for outputs, channels, groups in ((64, 64, 2), (64, 7, 1)):
         with pytest.raises(ValueError, match="in one group of at least 8 channels"):
-            ours.packed_size(outputs, channels, 9, groups, indirect.BF16X3)
+            ours.packed_size(outputs, channels, 3, 3, groups, indirect.BF16X3)
     with pytest.raises(ValueError, match="no such method"):
-        ours.packed_size(64, 64, 1, 1, 5)
+        ours.packed_size(64, 64, 1, 1, 1, 5)
     with pytest.raises(ValueError, match="no such product"):
         ours.linear(rand(9, 16), rand(1), indirect.numbers_of_product(8, Epilogue(), 2))
 

@@ -1,4 +1,4 @@
-"""Depthwise convolutions by strips: windows of 3, 5 and 7 columns, and those that are computed otherwise."""
+"""Depthwise convolutions and those of small groups: by strips of a row, or otherwise."""
 
 from __future__ import annotations
 
@@ -28,83 +28,129 @@ def _skip_without(dtype: torch.dtype) -> None:
 
 
 def computed(
-    x: Tensor, w: Tensor, b: Tensor, window: indirect.Window, name: str, other: Tensor | None
+    x: Tensor, w: Tensor, b: Tensor, window: indirect.Window, epilogue: Epilogue, other: Tensor | None
 ) -> Tensor:
-    packed = indirect.pack(w, b, len(w), dtype=x.dtype)
+    groups = x.shape[1] // w.shape[1]
+    packed = indirect.pack(w, b, groups, dtype=x.dtype)
     x = x.contiguous(memory_format=torch.channels_last)
     if other is not None:
         other = other.contiguous(memory_format=torch.channels_last)
-    return indirect.convolve(x, packed, other, window.of_convolution(len(w), Epilogue(name)))
+    return indirect.convolve(x, packed, other, window.of_convolution(groups, epilogue))
+
+
+EPILOGUES = {
+    "none": Epilogue(),
+    "relu": Epilogue("relu"),
+    "relu6": Epilogue("hardtanh", (0.0, 6.0)),
+    "hardswish": Epilogue("hardswish"),
+    "silu": Epilogue("swish"),
+}
+
+
+def check_rows(window: tuple[int, int], stride: int, dtype: torch.dtype, inputs: int = 1) -> None:
+    """Every width of an image: strips of 14, 7 and 4 pixels, some of which are computed twice, or none."""
+    draw = random.Random(f"{window} {stride} {inputs}")
+    for width in range(1, 36):
+        before, behind = ([draw.randint(0, window[0]), draw.randint(-1, window[1] + 1)] for _ in range(2))
+        dilation = [draw.randint(1, 2), draw.choice([1, 1, 1, 2])]
+        height = draw.randint(1, 9)
+        seen = [d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True)]
+        if height + before[0] + behind[0] < seen[0] or width + before[1] + behind[1] < seen[1]:
+            continue
+        channels = draw.choice([8, 16, 24, 40, 72, *([11, 13, 31, 33] if inputs == 1 else [])])
+        groups = channels // inputs
+        x, w = rand(2, channels, height, width).to(dtype), rand(channels, inputs, *window).to(dtype)
+        b, name = rand(channels).to(dtype), draw.choice(list(EPILOGUES))
+        padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
+        exact = F.conv2d(padded, w.double(), b.double(), stride, 0, dilation, groups)
+        terms = F.conv2d(padded.abs(), w.double().abs(), b.double().abs(), stride, 0, dilation, groups)
+        other = rand(*exact.shape).to(dtype) if draw.random() < 0.4 else None
+        if other is not None:
+            exact, terms = exact + other.double(), terms + other.double().abs()
+        if name != "none":
+            exact = ACTIVATIONS[name](exact)
+        ours = indirect.Window(channels, window, (stride, stride), before, dilation, behind)
+        with threads(draw.randint(1, 3)):
+            got = computed(x, w, b, ours, EPILOGUES[name], other)
+        rounding = 0.0 if dtype is torch.float32 else 2**-8 + 2**-16
+        error = (got.double() - exact).abs()
+        assert (error <= rounding * exact.abs() + 2**-19 * terms).all(), (
+            width,
+            before,
+            behind,
+            dilation,
+            channels,
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda of: f"{of[0]}x{of[1]}")
 def test_every_width(window: tuple[int, int], stride: int, dtype: torch.dtype) -> None:
-    """Each width of an image has its own tiles: 14, 7 and 4 pixels, or fewer, and some of them twice."""
     _skip_without(dtype)
-    draw = random.Random(f"{window} {stride}")
-    for width in range(1, 36):
-        padding = [draw.randint(0, window[0]), draw.randint(0, window[1])]
-        dilation = [draw.randint(1, 2), draw.choice([1, 1, 1, 2])]
-        height = draw.randint(1, 9)
-        seen = [d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True)]
-        if height + 2 * padding[0] < seen[0] or width + 2 * padding[1] < seen[1]:
-            continue
-        channels = draw.choice([8, 13, 16, 24, 31, 40, 72])
-        x, w = rand(2, channels, height, width).to(dtype), rand(channels, 1, *window).to(dtype)
-        b, activation = rand(channels).to(dtype), draw.choice(["none", "relu", "hardswish", "silu"])
-        exact = F.conv2d(x.double(), w.double(), b.double(), stride, padding, dilation, channels)
-        terms = F.conv2d(
-            x.double().abs(), w.double().abs(), b.double().abs(), stride, padding, dilation, channels
-        )
-        other = rand(*exact.shape).to(dtype) if draw.random() < 0.4 else None
-        if other is not None:
-            exact, terms = exact + other.double(), terms + other.double().abs()
-        if activation != "none":
-            exact = ACTIVATIONS[activation](exact)
-        ours = indirect.Window(channels, window, (stride, stride), padding, dilation)
-        with threads(draw.randint(1, 3)):
-            name = "swish" if activation == "silu" else activation
-            got = computed(x, w, b, ours, name, other)
-        rounding = 0.0 if dtype is torch.float32 else 2**-8 + 2**-16
-        error = (got.double() - exact).abs()
-        assert (error <= rounding * exact.abs() + 2**-19 * terms).all(), (width, padding, dilation, channels)
+    check_rows(window, stride, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("inputs", [2, 4, 8])
+@pytest.mark.parametrize("window", [(3, 3), (2, 3), (1, 1), (5, 5)], ids=lambda of: f"{of[0]}x{of[1]}")
+def test_every_width_of_groups(window: tuple[int, int], inputs: int, stride: int, dtype: torch.dtype) -> None:
+    _skip_without(dtype)
+    check_rows(window, stride, dtype, inputs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [8, 16, 40])
+@pytest.mark.parametrize("inputs", [1, 2, 4, 8])
 @pytest.mark.parametrize("kernel", [3, 5, 7])
-def test_a_number_is_seen_by_the_windows_over_it_and_by_no_others(kernel: int, dtype: torch.dtype) -> None:
+def test_a_number_is_seen_by_its_group_in_the_windows_over_it_alone(
+    kernel: int, inputs: int, channels: int, dtype: torch.dtype
+) -> None:
     """Rows of a kernel go in pairs, of which one may lie outside, or not be there: nothing of it is read."""
     _skip_without(dtype)
-    channels, size = 16, 15
-    w, b = torch.ones(channels, 1, kernel, kernel, dtype=dtype), torch.zeros(channels, dtype=dtype)
+    size, groups = 15, channels // inputs
+    w, b = torch.ones(channels, inputs, kernel, kernel, dtype=dtype), torch.zeros(channels, dtype=dtype)
     for stride in (1, 2):
         window = indirect.Window(channels, (kernel, kernel), (stride, stride), [kernel // 2] * 2, (1, 1))
         for at in range(size):
             x = torch.zeros(1, channels, size, size, dtype=dtype)
-            x[:, :, at, (3 * at) % size] = torch.inf
-            seen = F.conv2d(x.isinf().double(), w.double(), None, stride, kernel // 2, groups=channels) > 0
-            got = computed(x, w, b, window, "none", None)
+            x[:, 5, at, (4 * at) % size] = torch.inf
+            seen = F.conv2d(x.isinf().double(), w.double(), None, stride, kernel // 2, groups=groups) > 0
+            got = computed(x, w, b, window, Epilogue(), None)
             assert torch.equal(got.isinf(), seen)
             assert torch.equal(got == 0, ~seen)
 
 
+def test_the_factors_of_a_norm_are_not_rounded() -> None:
+    _skip_without(torch.bfloat16)
+    x = torch.full((1, 16, 1, 1), 2.0**10, dtype=torch.bfloat16)
+    factor, shift = torch.full((16, 1, 1, 1), 1 + 2**-12), torch.full((16,), -(2.0**10))
+    window = indirect.Window(16, (1, 1), (1, 1), (0, 0), (1, 1))
+    assert (computed(x, factor, shift, window, Epilogue(), None) == 0.25).all()
+
+
 @pytest.mark.parametrize("side", ["before", "behind"])
-def test_nothing_beside_an_image_is_read(side: str) -> None:
+def test_nothing_beside_an_operand_is_read(side: str) -> None:
     guarded_memory.check(
         """
 for dtype in (torch.float32, torch.bfloat16):
     if indirect.kernels(dtype) is None:
         continue
-    for channels in (8, 16, 24, 40):
+    for channels, inputs in ((8, 1), (13, 1), (16, 1), (24, 1), (31, 1), (40, 1), (8, 4), (24, 2), (40, 8)):
+        groups = channels // inputs
         for kernel in (3, 5, 7):
-            for width in (4, 7, 9, 14, 30):
-                x = torch.randn(1, channels, 5, width).to(dtype).contiguous(memory_format=torch.channels_last)
-                weight = torch.randn(channels, 1, kernel, kernel).to(dtype)
-                packed = at_the_end(indirect.pack(weight, None, channels))
-                window = indirect.Window(channels, (kernel, kernel), (1, 1), [kernel // 2] * 2, (1, 1))
-                indirect.convolve(at_the_end(x), packed, None, window.of_convolution(channels, Epilogue()))
+            for width in (7, 9, 14, 30):
+                for stride in (1, 2):
+                    for padding in (0, kernel // 2):
+                        x = torch.randn(1, channels, 7, width).to(dtype)
+                        x = x.contiguous(memory_format=torch.channels_last)
+                        weight = torch.randn(channels, inputs, kernel, kernel).to(dtype)
+                        packed = at_the_end(indirect.pack(weight, None, groups))
+                        window = indirect.Window(channels, *((n, n) for n in (kernel, stride, padding, 1)))
+                        numbers = window.of_convolution(groups, Epilogue())
+                        y = indirect.convolve(at_the_end(x), packed, None, numbers)
+                        indirect.convolve(at_the_end(x), packed, at_the_end(y), numbers)
 """,
         side,
     )

@@ -26,7 +26,8 @@ CONVOLUTIONS = {
     "channels": (128, 330, 9, 3, 1, 1),
     "few channels": (3, 40, 120, 5, 2, 1),
     "depthwise rows": (72, 72, 56, 3, 1, 72),
-    "depthwise channels": (333, 333, 18, 5, 1, 333),
+    "depthwise rows, otherwise": (72, 72, 56, 9, 1, 72),
+    "depthwise channels": (700, 700, 14, 5, 1, 700),
     "two of a group": (64, 64, 56, 3, 1, 32),
     "four of a group": (200, 200, 30, 3, 2, 50),
     "eight of a group": (136, 136, 30, 3, 1, 17),
@@ -36,25 +37,31 @@ CONVOLUTIONS = {
 """By what threads share out."""
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_threads_share_what_they_compute(name: str) -> None:
+def test_threads_share_what_they_compute(name: str, dtype: torch.dtype) -> None:
     inside, outside, size, kernel, stride, groups = CONVOLUTIONS[name]
-    x = rand(2, inside, size, size).contiguous(memory_format=torch.channels_last)
-    w = weight(outside, inside // groups, kernel, kernel)
+    if indirect.kernels(dtype) is None:
+        pytest.skip("no kernels of this type for this processor")
+    x = rand(2, inside, size, size).to(dtype).contiguous(memory_format=torch.channels_last)
+    w = weight(outside, inside // groups, kernel, kernel).to(dtype)
     window = indirect.Window(outside, (kernel, kernel), (stride, stride), (kernel // 2,) * 2, (1, 1))
     numbers = window.of_convolution(groups, Epilogue("relu"))
     packed = indirect.pack(w, rand(outside), groups)
     summand = torch.zeros(F.conv2d(x, w, None, stride, kernel // 2, 1, groups).shape)
-    summand = rand(*summand.shape).contiguous(memory_format=torch.channels_last)
+    summand = rand(*summand.shape).to(dtype).contiguous(memory_format=torch.channels_last)
     expected = F.conv2d(x.double(), w.double(), rand(outside).double(), stride, kernel // 2, 1, groups)
     expected = F.relu(expected + summand)
     with threads(1):
         alone = indirect.convolve(x, packed, summand, numbers)
-    torch.testing.assert_close(alone.double(), expected, rtol=1e-4, atol=1e-4)
+    rtol = 1e-4 if dtype is torch.float32 else 2**-7
+    torch.testing.assert_close(alone.double(), expected, rtol=rtol, atol=rtol)
     for count in (2, 3, 7):  # these wait for each other's cores, so that some do others' parts
         with threads(count):
             for _ in range(8):
-                room = torch.full(alone.shape, torch.nan).contiguous(memory_format=torch.channels_last)
+                room = torch.full(alone.shape, torch.nan, dtype=dtype).contiguous(
+                    memory_format=torch.channels_last
+                )
                 assert torch.equal(indirect.convolve(x, packed, summand, numbers, room, 0), alone)
 
 

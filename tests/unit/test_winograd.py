@@ -211,14 +211,14 @@ def test_nothing_but_padding(tile: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "channels", "taps", "groups", "tile"),
-    [(16, 16, 9, 1, 3), (16, 16, 9, 1, -2), (16, 16, 25, 1, 4), (64, 64, 9, 2, 4), (16, 4, 9, 1, 4)],
+    ("outputs", "channels", "kernel", "groups", "tile"),
+    [(16, 16, 3, 1, 3), (16, 16, 3, 1, -2), (16, 16, 5, 1, 4), (64, 64, 3, 2, 4), (16, 4, 3, 1, 4)],
 )
-def test_other_tiles_are_refused(outputs: int, channels: int, taps: int, groups: int, tile: int) -> None:
+def test_other_tiles_are_refused(outputs: int, channels: int, kernel: int, groups: int, tile: int) -> None:
     ours = indirect.kernels()
     assert ours is not None
     with pytest.raises(ValueError, match=r"tiles|groups|no such method"):
-        ours.packed_size(outputs, channels, taps, groups, tile)
+        ours.packed_size(outputs, channels, kernel, kernel, groups, tile)
 
 
 @pytest.mark.parametrize("change", [{"kernel": (1, 9)}, {"stride": (2, 1)}, {"dilation": (1, 2)}])
