@@ -125,3 +125,12 @@ def test_groups_that_are_none_are_refused(name: str) -> None:
     assert ours is not None
     with pytest.raises(ValueError, match="no such groups of channels"):
         REFUSED[name](ours)
+
+
+@pytest.mark.parametrize("width", [1, 5, 14])
+def test_an_image_without_rows_and_zeros_behind_it(width: int) -> None:
+    w, b = weight(16, 16, 1, 1), rand(16)
+    window = indirect.Window(16, (1, 1), (1, 1), (0, 0), (1, 1), behind=(1, 0))
+    x = torch.empty(1, 16, 0, width).contiguous(memory_format=torch.channels_last)
+    got = indirect.convolve(x, indirect.pack(w, b, 1), None, window.of_convolution(1, Epilogue()))
+    assert torch.equal(got, b.view(1, 16, 1, 1).expand(1, 16, 1, width))

@@ -142,7 +142,7 @@ def convolve(
     Args:
         x: [batch, channels, height, width], quickest where a pixel's channels are next to each other.
         packed: what `pack` gave.
-        summand: as large as the result.
+        summand: as large as the result, and not where that is written: some of it may be computed twice.
         numbers: what `Window.of_convolution` gives.
         room: an image into some of whose channels the result is written; it is what is returned then.
         first_channel: of these.
