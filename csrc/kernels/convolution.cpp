@@ -39,13 +39,18 @@ bool has_matrix_unit() {
 
 bool has_kernels(Element element) { return kernels(element) != nullptr && has_openmp(); }
 
+bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups) {
+  const Kernels* const found = kernels(Element::kFloat32);
+  const int64_t channels = in_channels / groups;
+  return found != nullptr && groups > 1 && out_channels == in_channels && channels > 0 &&
+         found->vector_size % channels == 0;
+}
+
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Element element) {
   if (kernels(element) == nullptr || groups < 1 || out_channels % groups != 0 || in_channels % groups != 0)
     return false;
   if (groups == 1) return true;
-  if (is_by_lanes(out_channels, in_channels, groups)) {
-    return out_channels >= kLeastChannels;
-  }
+  if (is_by_lanes(out_channels, in_channels, groups)) return out_channels >= kLeastChannels;
   // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
   return out_channels / groups > kernels(element)->vector_size;
 }

@@ -81,12 +81,9 @@ struct Convolution {
   int64_t num_taps() const { return kernel_height * kernel_width; }
 };
 
-/// Whether several groups share a vector, which have as many outputs as inputs. A depthwise convolution is
-/// one of groups of one channel.
-inline bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups) {
-  const int64_t channels = in_channels / groups;
-  return groups > 1 && out_channels == in_channels && channels > 0 && 8 % channels == 0;
-}
+/// Whether groups share a vector, or fill one, which have as many outputs as inputs. A depthwise convolution
+/// is one of groups of one channel.
+bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups);
 
 inline bool is_by_lanes(const Convolution& given) {
   return is_by_lanes(given.out_channels, given.channels, given.groups);
@@ -127,7 +124,7 @@ inline WeightLayout weight_layout(const Convolution& of) {
   return {of.out_channels, of.channels, of.kernel_height, of.kernel_width, of.groups, of.method, of.element};
 }
 
-/// Inputs of a group that are one term of a sum, where several groups share a vector.
+/// Inputs of a group that are one term of a sum, where groups share a vector.
 inline int64_t inputs_of_term(const WeightLayout& of) {
   return of.in_channels == of.groups ? 1 : terms_of(of.element);
 }
@@ -140,7 +137,7 @@ inline bool has_paired_rows(const WeightLayout& of) {
          of.groups > 1 && of.num_taps() > 1;
 }
 
-/// Where several groups share a vector: how many vectors of [out] are behind the biases.
+/// Where groups share a vector: how many vectors of [out] are behind the biases.
 inline int64_t rows_by_lanes(const WeightLayout& of) {
   if (has_paired_rows(of)) return (of.kernel_height + 1) / 2 * of.kernel_width;
   return of.num_taps() * (of.in_channels / of.groups / inputs_of_term(of));

@@ -31,6 +31,7 @@ CONVOLUTIONS = {
     "two of a group": (64, 64, 56, 3, 1, 32),
     "four of a group": (200, 200, 30, 3, 2, 50),
     "eight of a group": (136, 136, 30, 3, 1, 17),
+    "sixteen of a group": (512, 512, 14, 3, 1, 32),
     "whole groups": (160, 320, 20, 3, 1, 8),
     "pixels of groups": (120, 120, 40, 3, 1, 3),
 }
@@ -90,6 +91,7 @@ def test_a_sequence_in_turns_gives_the_same_bits(has_tiles: bool) -> None:
     ("outputs", "inputs", "groups", "is_taken"),
     [
         (64, 64, 16, True),  # four of each share a vector
+        (64, 64, 4, True),  # each is a vector, or two
         (64, 64, 64, True),
         (64, 32, 32, False),  # two outputs of each input
         (48, 48, 4, None),  # twelve outputs: one vector of AVX-512, two of AVX2
