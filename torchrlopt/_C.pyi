@@ -92,6 +92,9 @@ class DeviceModel:
     contraction_launch_us: float
     view_us: float
     step_us: float
+    group_us: float
+    padding_us: float
+    cut_us: float
     transcendental_factor: float
     unpacked_factor: float
     attention_factor: float

@@ -1,8 +1,7 @@
 #include "cost/cost.h"
 
 #include <algorithm>
-
-#include "cost/contractions.h"
+#include <cmath>
 
 namespace rlopt {
 
@@ -92,7 +91,38 @@ bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
   return false;
 }
 
-NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
+/// What a convolution takes beside its sums where the library has no kernel for it as it is.
+double CostModel::preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const {
+  if (!is_convolution(node)) return 0;
+  const Dims& weight = graph.type(node.inputs[1]).dims;
+  const bool has_single_channels = node.op == Op::Conv && sizes_.extent(weight[1]) == 1;
+  if (gemm.batch > 1) return has_single_channels && gemm.n > 1 ? gemm.batch * device_.group_us : 0;
+  const double out = sizes_.extent(weight[0]);
+  const double in = sizes_.extent(weight[1]);
+  const bool is_pointwise = sizes_.elements(graph.type(node.inputs[1])) == out * in;
+  const bool is_whole = std::fmod(out, 8) == 0 && std::fmod(in, 8) == 0;
+  const bool is_half = dtype_bytes(node.types->front().dtype) == 2;
+  return is_half && !is_pointwise && !is_whole ? device_.padding_us : 0;
+}
+
+/// How many parts of images' channels a node cuts out that a convolution reads: there is a copy of each.
+double CostModel::parts_to_copy(const Graph& graph, NodeId id) const {
+  const Node& node = graph.node(id);
+  const Ints axes = cut_axes(node);
+  if (std::find(axes.begin(), axes.end(), 1) == axes.end() || node.types->front().rank() != 4) return 0;
+  double parts = 0;
+  for (int32_t index = 0; index < node.num_outputs(); ++index) {
+    const auto& uses = graph.uses(id);
+    parts += std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      if (use.node < 0 || !is_convolution(graph.node(use.node))) return false;
+      return graph.node(use.node).inputs[static_cast<size_t>(use.slot)] == Value{id, index};
+    });
+  }
+  return parts;
+}
+
+NodeMetrics CostModel::analytic(const Graph& graph, NodeId id) const {
+  const Node& node = graph.node(id);
   NodeMetrics cost;
   if (node.is_static || node.info().cost_class == CostClass::Leaf) return cost;
   const double outputs = written_bytes(node);
@@ -100,6 +130,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
   cost.launches = 1;
   const double elements = outputs / std::max(1, dtype_bytes(node.types->front().dtype));
   double arithmetic_us = 0;
+  double preparation = 0;
   switch (node.info().cost_class) {
     case CostClass::Contraction: {
       const Gemm gemm = contraction_shape(graph, node, sizes_);
@@ -108,6 +139,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
       // No 0 / 0 on empty tensors.
       if (cost.flops > 0) arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution(node)));
       if (is_convolution(node)) arithmetic_us = std::max(arithmetic_us, gemm.k * device_.step_us);
+      preparation = preparation_us(graph, node, gemm);
       // Fused epilogues run on registers: one pass over the output at arithmetic speed.
       if (node.inputs.size() > 2) cost.flops += elements;
       break;
@@ -151,6 +183,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
       cost.bytes = 0;
       cost.launches = 0;
       cost.time_us = device_.views_are_free ? 0 : device_.view_us * node.num_outputs();
+      if (device_.cut_us > 0) cost.time_us += device_.cut_us * parts_to_copy(graph, id);
       return cost;
     case CostClass::Movement:
       // Indexed reads touch what they give, not the whole table.
@@ -173,13 +206,13 @@ NodeMetrics CostModel::analytic(const Graph& graph, const Node& node) const {
   }
   const bool is_contraction = node.info().cost_class == CostClass::Contraction;
   const double launch_us = is_contraction ? device_.contraction_launch_us : device_.launch_us;
-  cost.time_us = launch_us + std::max(arithmetic_us, stream_us(cost.bytes));
+  cost.time_us = launch_us + preparation + std::max(arithmetic_us, stream_us(cost.bytes));
   return cost;
 }
 
 NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
   const Node& node = graph.node(id);
-  NodeMetrics cost = analytic(graph, node);
+  NodeMetrics cost = analytic(graph, id);
   if (table_ == nullptr || (node.is_static && node.op != Op::Weight)) return cost;
   const double* measured = table_->find(keys(graph, id));
   cost.time_us = measured != nullptr ? *measured : cost.time_us * table_->scale(node.op);
@@ -190,9 +223,9 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
 double CostModel::time_us(const Graph& graph, NodeId id) const {
   const Node& node = graph.node(id);
   if (node.is_static && node.op != Op::Weight) return 0;
-  if (table_ == nullptr) return analytic(graph, node).time_us;
+  if (table_ == nullptr) return analytic(graph, id).time_us;
   const double* measured = table_->find(keys(graph, id));
-  return measured != nullptr ? *measured : analytic(graph, node).time_us * table_->scale(node.op);
+  return measured != nullptr ? *measured : analytic(graph, id).time_us * table_->scale(node.op);
 }
 
 bool CostModel::is_measured(const Graph& graph, NodeId id) const {

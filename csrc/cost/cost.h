@@ -5,6 +5,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "cost/contractions.h"
 #include "cost/sizes.h"
 
 namespace rlopt {
@@ -19,6 +20,9 @@ struct DeviceModel {
   double contraction_launch_us = 12;  // dispatch of one matrix product or convolution with its set-up
   double view_us = 1.2;               // dispatch of one view
   double step_us = 0;                 // one term of the sums of a convolution, however many run beside it
+  double group_us = 0;    // one group of a convolution with several results for each of its single channels
+  double padding_us = 0;  // padding channels of 16-bit numbers to a multiple of eight, around a convolution
+  double cut_us = 0;      // one part of an image's channels, which the convolutions that read it need dense
   double transcendental_factor =
       3.0;  // price of exp, erf, ... and of row-wise kernels relative to a streaming pass
   double unpacked_factor = 0.7;    // fraction of the peak where the right operand is no pre-packed weight
@@ -78,7 +82,7 @@ class CostModel {
   NodeMetrics total(const Graph& graph) const;
   /// True if a price depends on the node's readers or on other readers of its inputs.
   bool looks_at_neighbours() const {
-    return table_ != nullptr || device_.fuses_elementwise || device_.fuses_epilogues;
+    return table_ != nullptr || device_.fuses_elementwise || device_.fuses_epilogues || device_.cut_us > 0;
   }
   NodeKeys keys(const Graph& graph, NodeId id) const;
   /// Whether the very context of the node was measured; expressions over weights need no measuring.
@@ -89,7 +93,7 @@ class CostModel {
   double peak_bytes(const Graph& graph) const;
 
  private:
-  NodeMetrics analytic(const Graph& graph, const Node& node) const;
+  NodeMetrics analytic(const Graph& graph, NodeId id) const;
   bool copies(const Graph& graph, const Node& node) const;
   bool copies_without_strides(const Graph& graph, const Node& node) const;
   /// Product of the extents before an axis.
@@ -97,6 +101,8 @@ class CostModel {
   bool is_fused_away(const Graph& graph, const Node& node) const;
   double read_bytes(const Graph& graph, const Node& node) const;
   double written_bytes(const Node& node) const;
+  double parts_to_copy(const Graph& graph, NodeId id) const;
+  double preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const;
   double stream_us(double bytes) const;
 
   DeviceModel device_;

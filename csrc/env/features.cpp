@@ -136,7 +136,8 @@ constexpr std::tuple kGlobalFeatures{
     One{"device_log_launch_us", [](const GlobalView& v) { return log_of(v.device.launch_us); }},
     One{"device_log_contraction_launch_us",
         [](const GlobalView& v) { return log_of(v.device.contraction_launch_us); }},
-    // Not `step_us`: agents that were trained before there was one have these features.
+    // Not `step_us`, `group_us`, `padding_us`, `cut_us`: agents that were trained before have no such
+    // features.
     One{"device_log_view_us", [](const GlobalView& v) { return log_of(v.device.view_us); }},
     One{"device_views_are_free", [](const GlobalView& v) { return flag(v.device.views_are_free); }}};
 

@@ -93,7 +93,7 @@ def test_beliefs_change_the_machine_and_nothing_else() -> None:
     joined = belief | Belief(without=frozenset({"a"}), factors=(("launch_us", 16.0), ("view_us", 2.0)))
     assert dict(joined.factors) == {"launch_us": 16.0, "view_us": 2.0}
     assert str(joined) == "without a, launch_us x 16, view_us x 2, fuses_epilogues otherwise"
-    assert len(set(map(str, itertools.islice(beliefs(["a", "b"], 0), 60)))) > 50
+    assert len(set(map(str, itertools.islice(beliefs(["a", "b"], 0, _C.DeviceModel()), 60)))) > 50
 
 
 def test_those_worth_measuring_are_the_best_that_differ() -> None:

@@ -136,6 +136,56 @@ def test_a_replay_waits_for_no_launch(
     assert len(profile.prices) == (0 if is_recorded else 1)
 
 
+def _extra_us(text: str, name: str) -> float:
+    """What a graph costs more where this rate is 7 us, and not 0."""
+    model, graph = _C.DeviceModel(), _C.parse_graph(text)
+    before = _C.CostModel(model).total(graph)["time_us"]
+    setattr(model, name, 7.0)
+    return float(_C.CostModel(model).total(graph)["time_us"] - before)
+
+
+@pytest.mark.parametrize(
+    ("group", "weight", "times"),
+    [
+        (8, "16,1,3,3", 8),  # two results for each channel: group by group
+        (8, "8,1,3,3", 0),
+        (4, "8,2,3,3", 0),
+        (1, "16,8,3,3", 0),
+    ],
+)
+def test_groups_for_which_there_is_no_kernel_run_one_by_one(group: int, weight: str, times: int) -> None:
+    text = (
+        f"graph (x: f32[1,8,9,9], %w: f32[{weight}]) "
+        f"{{ y = Conv(x, %w; group={group}, pads=[1,1,1,1]) return y }}"
+    )
+    assert _extra_us(text, "group_us") == pytest.approx(7 * times)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight", "times"),
+    [
+        ("bf16", "12,8,3,3", 1),
+        ("f16", "8,12,3,3", 1),
+        ("bf16", "8,8,3,3", 0),
+        ("bf16", "12,12,1,1", 0),  # a product
+        ("f32", "12,12,3,3", 0),
+    ],
+)
+def test_channels_that_fill_no_vector_are_padded(dtype: str, weight: str, times: int) -> None:
+    channels = weight.split(",")[1]
+    text = f"graph (x: {dtype}[1,{channels},9,9], %w: {dtype}[{weight}]) {{ y = Conv(x, %w) return y }}"
+    assert _extra_us(text, "padding_us") == pytest.approx(7 * times)
+
+
+def test_parts_of_an_image_that_convolutions_read_are_copied() -> None:
+    cut = "graph (x: f32[1,8,9,9], %w: f32[4,4,3,3]) { a, b = Split(x; axis=1, sizes=[4,4]) "
+    once = cut + "y = Conv(a, %w) z = Relu(b) return y, z }"
+    assert _extra_us(once, "cut_us") == pytest.approx(7)
+    assert _extra_us(cut + "y = Conv(a, %w) z = Conv(b, %w) return y, z }", "cut_us") == pytest.approx(14)
+    assert _extra_us(cut + "y = Conv(a, %w) z = Conv(a, %w) return y, z, b }", "cut_us") == pytest.approx(7)
+    assert _extra_us(cut + "y = Relu(a) z = Relu(b) return y, z }", "cut_us") == 0
+
+
 def test_terms_of_a_product_do_not_follow_each_other() -> None:
     """CuBLAS divides long sums among units."""
     model = _C.DeviceModel()

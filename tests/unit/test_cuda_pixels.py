@@ -55,6 +55,27 @@ def test_a_pool_of_what_lies_as_it_did_stays() -> None:
     assert pixels.max_pool not in found
 
 
+@pytest.mark.parametrize("axis", [1, -3, 0, 2, -1])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_images_behind_convolutions_are_joined_as_volumes(axis: int, dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        left, right = F.conv2d(x, weight, padding=1).split(4, 1)
+        return torch.relu(torch.cat([right, left.neg(), right], axis))
+
+    split = check(function, (2, 8, 12, 11), (8, 8, 3, 3), dtype=dtype)
+    assert pixels.join in targets(split)
+    assert inventory(split.main.graph).packed["join"] == 1
+
+
+def test_what_lies_as_it_did_is_joined_as_it_was() -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x], 1).sum(1) @ F.conv2d(x, weight).mean((1, 2, 3)).view(-1, 1, 1).expand(
+            2, 7, 7
+        )
+
+    assert pixels.join not in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
+
+
 @pytest.mark.parametrize("dims", [(2, 3), (-1, -2)])
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_means_over_pixels_are_products(dims: tuple[int, int], keepdim: bool) -> None:

@@ -24,6 +24,9 @@ _RATES: Mapping[str, tuple[float, ...]] = {
     "launch_us": (4, 16, 1 / 4),
     "view_us": (16, 1 / 16),
     "step_us": (4, 1 / 4),
+    "group_us": (1 / 4,),
+    "padding_us": (2, 1 / 4),
+    "cut_us": (2, 1 / 4),
     "cache_bytes_per_us": (1 / 8, 8),
     "flops_per_us": (4, 16, 1 / 4),
     "unpacked_factor": (1.5, 0.5),
@@ -74,16 +77,18 @@ class Belief:
         return ", ".join([*said, *(f"{name} otherwise" for name in sorted(self.flipped))])
 
 
-def beliefs(names: Sequence[str], seed: int) -> Iterator[Belief]:
+def beliefs(names: Sequence[str], seed: int, model: _C.DeviceModel) -> Iterator[Belief]:
     """Without end: first each single one, then several together, drawn at random.
 
     Args:
         names: of the substitutions that may be left out.
         seed: of the drawing.
+        model: what is believed of the machine; what takes no time there is not believed otherwise.
     """
     single = [Belief(without=frozenset({name})) for name in names]
     single += [Belief(flipped=frozenset({name})) for name in _ABILITIES]
-    single += [Belief(factors=((name, f),)) for name, factors in _RATES.items() for f in factors]
+    rates = [(name, factors) for name, factors in _RATES.items() if getattr(model, name) != 0]
+    single += [Belief(factors=((name, f),)) for name, factors in rates for f in factors]
     yield from single
     rng = random.Random(seed)
     while True:
@@ -131,7 +136,7 @@ def alternatives(
     used = list(dict.fromkeys(name for name, _ in plan.steps))
     seen = {search.replay(graph, library, plan).hash()}
     idle = 0
-    for belief in beliefs(used, options.seed):
+    for belief in beliefs(used, options.seed, profile.device_model()):
         if idle >= _MOST_IDLE:
             return
         idle += 1

@@ -30,6 +30,7 @@ _WITHOUT_EPILOGUE: dict[Any, str] = {
     cudnn.pixel_product: "convolution",
     pixels.max_pool: "max pool",
     pixels.pixel_mean: "mean",
+    pixels.join: "join",
     indirect.pool: "pool",
     indirect.shuffle: "channel shuffle",
     attend: "attention",
