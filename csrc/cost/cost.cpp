@@ -13,6 +13,8 @@ bool is_elementwise(const Node& node) {
   return cost_class == CostClass::Elementwise || cost_class == CostClass::Transcendental;
 }
 
+bool is_half(const Node& node) { return dtype_bytes(node.types->front().dtype) == 2; }
+
 /// The axes along which parts are cut out of a tensor; none for what cuts nothing.
 Ints cut_axes(const Node& node) {
   if (node.op == Op::Split) return {node.attr_int("axis")};
@@ -91,34 +93,35 @@ bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
   return false;
 }
 
+/// True for a convolution of single pixels: a matrix product.
+bool CostModel::is_pointwise(const Graph& graph, const Node& node) const {
+  const TensorType& weight = graph.type(node.inputs[1]);
+  return sizes_.elements(weight) == sizes_.extent(weight.dims[0]) * sizes_.extent(weight.dims[1]);
+}
+
 /// What a convolution takes beside its sums where the library has no kernel for it as it is.
 double CostModel::preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const {
   if (!is_convolution(node)) return 0;
   const Dims& weight = graph.type(node.inputs[1]).dims;
-  const bool has_single_channels = node.op == Op::Conv && sizes_.extent(weight[1]) == 1;
+  const bool has_single_channels = node.info().infer == InferRule::Conv && sizes_.extent(weight[1]) == 1;
   if (gemm.batch > 1) return has_single_channels && gemm.n > 1 ? gemm.batch * device_.group_us : 0;
-  const double out = sizes_.extent(weight[0]);
-  const double in = sizes_.extent(weight[1]);
-  const bool is_pointwise = sizes_.elements(graph.type(node.inputs[1])) == out * in;
-  const bool is_whole = std::fmod(out, 8) == 0 && std::fmod(in, 8) == 0;
-  const bool is_half = dtype_bytes(node.types->front().dtype) == 2;
-  return is_half && !is_pointwise && !is_whole ? device_.padding_us : 0;
+  const bool is_whole =
+      std::fmod(sizes_.extent(weight[0]), 8) == 0 && std::fmod(sizes_.extent(weight[1]), 8) == 0;
+  return is_half(node) && !is_pointwise(graph, node) && !is_whole ? device_.padding_us : 0;
 }
 
-/// How many parts of images' channels a node cuts out that a convolution reads: there is a copy of each.
+/// How often convolutions read parts of images' channels that a node cuts out: each makes a copy. Products of
+/// 16-bit pixels take rows that lie apart.
 double CostModel::parts_to_copy(const Graph& graph, NodeId id) const {
   const Node& node = graph.node(id);
   const Ints axes = cut_axes(node);
-  if (std::find(axes.begin(), axes.end(), 1) == axes.end() || node.types->front().rank() != 4) return 0;
-  double parts = 0;
-  for (int32_t index = 0; index < node.num_outputs(); ++index) {
-    const auto& uses = graph.uses(id);
-    parts += std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-      if (use.node < 0 || !is_convolution(graph.node(use.node))) return false;
-      return graph.node(use.node).inputs[static_cast<size_t>(use.slot)] == Value{id, index};
-    });
-  }
-  return parts;
+  const auto is_of_channels = [](int64_t axis) { return axis == 1 || axis == -3; };
+  if (node.types->front().rank() != 4 || std::none_of(axes.begin(), axes.end(), is_of_channels)) return 0;
+  const auto& uses = graph.uses(id);
+  return static_cast<double>(std::count_if(uses.begin(), uses.end(), [&](const Use& use) {
+    if (use.node < 0 || use.slot != 0 || !is_convolution(graph.node(use.node))) return false;
+    return !is_half(node) || !is_pointwise(graph, graph.node(use.node));
+  }));
 }
 
 NodeMetrics CostModel::analytic(const Graph& graph, NodeId id) const {

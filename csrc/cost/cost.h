@@ -22,7 +22,7 @@ struct DeviceModel {
   double step_us = 0;                 // one term of the sums of a convolution, however many run beside it
   double group_us = 0;    // one group of a convolution with several results for each of its single channels
   double padding_us = 0;  // padding channels of 16-bit numbers to a multiple of eight, around a convolution
-  double cut_us = 0;      // one part of an image's channels, which the convolutions that read it need dense
+  double cut_us = 0;      // one part of an image's channels that a convolution reads, which needs it dense
   double transcendental_factor =
       3.0;  // price of exp, erf, ... and of row-wise kernels relative to a streaming pass
   double unpacked_factor = 0.7;    // fraction of the peak where the right operand is no pre-packed weight
@@ -101,6 +101,7 @@ class CostModel {
   bool is_fused_away(const Graph& graph, const Node& node) const;
   double read_bytes(const Graph& graph, const Node& node) const;
   double written_bytes(const Node& node) const;
+  bool is_pointwise(const Graph& graph, const Node& node) const;
   double parts_to_copy(const Graph& graph, NodeId id) const;
   double preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const;
   double stream_us(double bytes) const;

@@ -145,18 +145,22 @@ def _extra_us(text: str, name: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("group", "weight", "times"),
+    ("op", "group", "weight", "times"),
     [
-        (8, "16,1,3,3", 8),  # two results for each channel: group by group
-        (8, "8,1,3,3", 0),
-        (4, "8,2,3,3", 0),
-        (1, "16,8,3,3", 0),
+        ("Conv", 8, "16,1,3,3", 8),  # two results for each channel: group by group
+        ("FusedConv", 8, "16,1,3,3", 8),
+        ("ConvTranspose", 8, "8,2,3,3", 0),
+        ("Conv", 8, "8,1,3,3", 0),
+        ("Conv", 4, "8,2,3,3", 0),
+        ("Conv", 1, "16,8,3,3", 0),
     ],
 )
-def test_groups_for_which_there_is_no_kernel_run_one_by_one(group: int, weight: str, times: int) -> None:
+def test_groups_for_which_there_is_no_kernel_run_one_by_one(
+    op: str, group: int, weight: str, times: int
+) -> None:
     text = (
         f"graph (x: f32[1,8,9,9], %w: f32[{weight}]) "
-        f"{{ y = Conv(x, %w; group={group}, pads=[1,1,1,1]) return y }}"
+        f"{{ y = {op}(x, %w; group={group}, pads=[1,1,1,1]) return y }}"
     )
     assert _extra_us(text, "group_us") == pytest.approx(7 * times)
 
@@ -177,13 +181,23 @@ def test_channels_that_fill_no_vector_are_padded(dtype: str, weight: str, times:
     assert _extra_us(text, "padding_us") == pytest.approx(7 * times)
 
 
-def test_parts_of_an_image_that_convolutions_read_are_copied() -> None:
-    cut = "graph (x: f32[1,8,9,9], %w: f32[4,4,3,3]) { a, b = Split(x; axis=1, sizes=[4,4]) "
-    once = cut + "y = Conv(a, %w) z = Relu(b) return y, z }"
-    assert _extra_us(once, "cut_us") == pytest.approx(7)
-    assert _extra_us(cut + "y = Conv(a, %w) z = Conv(b, %w) return y, z }", "cut_us") == pytest.approx(14)
-    assert _extra_us(cut + "y = Conv(a, %w) z = Conv(a, %w) return y, z, b }", "cut_us") == pytest.approx(7)
-    assert _extra_us(cut + "y = Relu(a) z = Relu(b) return y, z }", "cut_us") == 0
+@pytest.mark.parametrize("axis", [1, -3])
+@pytest.mark.parametrize(
+    ("readers", "times"),
+    [
+        ("y = Conv(a, %w) z = Relu(b)", 1),
+        ("y = Conv(a, %w) z = Conv(b, %w)", 2),
+        ("y = Conv(a, %w) z = Conv(a, %w)", 2),  # each makes its own
+        ("y = Conv(x, %v) z = Concat(a, b; axis=1)", 0),
+        ("y = Conv(a, %p) z = Conv(b, %p)", 2),
+    ],
+)
+def test_parts_of_an_image_that_convolutions_read_are_copied(axis: int, readers: str, times: int) -> None:
+    head = "graph (x: f32[1,8,9,9], %w: f32[4,4,3,3], %v: f32[4,8,3,3], %p: f32[4,4,1,1])"
+    text = f"{head} {{ a, b = Split(x; axis={axis}, sizes=[4,4]) {readers} return y, z }}"
+    assert _extra_us(text, "cut_us") == pytest.approx(7 * times)
+    is_product = "%p" in readers
+    assert _extra_us(text.replace("f32", "bf16"), "cut_us") == pytest.approx(0 if is_product else 7 * times)
 
 
 def test_terms_of_a_product_do_not_follow_each_other() -> None:

@@ -67,6 +67,23 @@ def test_images_behind_convolutions_are_joined_as_volumes(axis: int, dtype: torc
     assert inventory(split.main.graph).packed["join"] == 1
 
 
+def test_whole_images_are_joined_as_they_were() -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, weight, padding=1)
+        return torch.cat([y, y.neg()], 1)
+
+    assert pixels.join not in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
+
+
+def test_weights_are_joined_before_the_calls() -> None:
+    def function(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        left, right = F.conv2d(a, b).split(4, 1)
+        return F.conv2d(x, torch.cat([right, left], 1))
+
+    split = check(function, IMAGE, (8, 8, 3, 3), (8, 8, 1, 1), dtype=torch.float32)
+    assert not {pixels.join, aten.cat.default} & set(targets(split))
+
+
 def test_what_lies_as_it_did_is_joined_as_it_was() -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, x], 1).sum(1) @ F.conv2d(x, weight).mean((1, 2, 3)).view(-1, 1, 1).expand(

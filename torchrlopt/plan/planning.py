@@ -32,7 +32,7 @@ logger = logging.getLogger("torchrlopt")
 #: A graph with more gets more time, in proportion: in 300 ms greedy search took a third of the merges that a
 #: graph of 7,000 operators offers.
 OPERATORS_OF_BUDGET = 1500
-PLAN_FORMAT = 7  # raised when a stored plan's meaning, or prices without a profile, change
+PLAN_FORMAT = 8  # raised when a stored plan's meaning, or prices without a profile, change
 
 
 @dataclasses.dataclass(frozen=True)
