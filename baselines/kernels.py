@@ -157,7 +157,7 @@ def heads(options: dict[str, Any]) -> Ways:
 
 
 def images(options: dict[str, Any]) -> Ways:
-    """Max pools and means over the pixels, channels_last."""
+    """Max pools, means over the pixels, and joins of parts, channels_last."""
     for what, (batch, channels, size) in IMAGES.items():
         x = torch.randn(batch, channels, size, size, **options).contiguous(memory_format=torch.channels_last)
         ones = torch.ones(1, 1, size * size, **options)
@@ -167,6 +167,10 @@ def images(options: dict[str, Any]) -> Ways:
             yield f"{what}, max pool", "volume", _bind(pixels.max_pool, x, *window)
         yield f"{what}, mean", "ATen", _bind(torch.mean, x, (2, 3))
         yield f"{what}, mean", "product", _bind(pixels.pixel_mean, x, ones, False)
+        cut = channels // 2
+        parts = [x[:, cut:], x[:, :cut], x]
+        yield f"{what}, join", "ATen", _bind(torch.cat, parts, 1)
+        yield f"{what}, join", "volume", _bind(pixels.join, parts, 1)
 
 
 def _cut(x: torch.Tensor, weight: torch.Tensor, outputs: int) -> torch.Tensor:

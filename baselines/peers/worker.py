@@ -2,7 +2,7 @@
 
 Between commands it waits in a blocking read and uses no processor, so that peers can take turns. Commands and
 replies are JSON, one a line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`, `{"do": "peak"}`,
-`{"do": "reference"}`. Started by `baselines.peers.process`, as
+`{"do": "kernels"}`, `{"do": "reference"}`. Started by `baselines.peers.process`, as
 `python -m baselines.peers.worker CASE FOLDER`.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from baselines.errors import one_line
 from baselines.peers.case import Case
+from baselines.peers.kernel_times import kernel_times
 from baselines.peers.memory import peak_mb
 from baselines.peers.peer import Peer
 from baselines.peers.registry import make_peer
@@ -76,6 +77,8 @@ class Worker:
                 return {"times_ms": time_round(self._peer, command["seconds"])}
             case "peak":
                 return {"peak_mb": peak_mb() if self._case.device == "cpu" else device_peak_mb()}
+            case "kernels":
+                return {"kernels": kernel_times(self._peer.call)}
             case "reference":
                 np.savez(self._folder / "reference.npz", *self._peer.reference_outputs())
                 return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from baselines.peers.case import PEERS, Case, is_ours
+from baselines.peers.kernel_times import KernelTime
 from baselines.peers.process import PeerError, WorkerProcess
 from baselines.shared.accuracy import error_limit, relative_error
 
@@ -27,12 +29,14 @@ class Settings:
         timeout_s: Longest wait for any one answer of a peer, its compilation included.
         jobs: Peers that compile at the same time, of several models where they are so many. Calls are timed
             one after the other always; seconds of first calls can be compared with 1 only.
+        with_kernels: Whether the kernels of each peer's calls are profiled behind the rounds; on CUDA.
     """
 
     rounds: int = 7
     round_s: float = 0.2
     timeout_s: float = 600.0
     jobs: int = 1
+    with_kernels: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Row:
         max_error: Largest error against float64, in units of the largest output.
         kept: What torchrlopt has kept; empty for the others.
         reason: Empty where all is well.
+        kernels: Of one call: name, launches, microseconds, those without what ran beside each other.
     """
 
     case: Case
@@ -68,6 +73,7 @@ class Row:
     max_error: float | None = None
     kept: str = ""
     reason: str = ""
+    kernels: tuple[KernelTime, ...] = ()
 
 
 def _load(path: Path) -> list[np.ndarray]:
@@ -87,6 +93,7 @@ class _Run:
     peak_mb: float | None = None
     kept: str = ""
     reason: str = ""
+    kernels: tuple[KernelTime, ...] = ()
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -125,6 +132,7 @@ def _sum_up(run: _Run, eager: _Run, reference: list[np.ndarray] | None) -> Row:
         if not error <= limit:
             reason = f"wrong result: error {error:.1e} of the largest output, limit {limit:.1e}"
     row |= {"peak_mb": run.peak_mb, "first_call_s": run.first_call_s, "kept": run.kept}
+    row |= {"kernels": run.kernels}
     return Row(run.case, reason=reason, **row)
 
 
@@ -184,6 +192,8 @@ def _measured(runs: Sequence[_Run], settings: Settings, on_progress: Callable[[s
     eager = next(run for run in runs if run.case.peer == PEERS[0])
     for run in runs:
         _attempt(run, _note_peak)
+        if settings.with_kernels and not run.reason:
+            _note_kernels(run)
     reference: list[np.ndarray] | None = None
     _attempt(eager, lambda run: run.worker.ask("reference"))
     if not eager.reason:
@@ -216,6 +226,14 @@ def _prepare(run: _Run) -> None:
 
 def _time(run: _Run, seconds: float) -> None:
     run.rounds_ms.append(run.worker.ask("time", seconds=seconds)["times_ms"])
+
+
+def _note_kernels(run: _Run) -> None:
+    """Profile the kernels; times count without them too."""
+    try:
+        run.kernels = tuple(KernelTime(*each) for each in run.worker.ask("kernels")["kernels"])
+    except PeerError as failure:
+        warnings.warn(f"{run.case.model}, {run.case.label}: no kernels: {failure}", stacklevel=2)
 
 
 def _note_peak(run: _Run) -> None:

@@ -13,8 +13,6 @@ bool is_elementwise(const Node& node) {
   return cost_class == CostClass::Elementwise || cost_class == CostClass::Transcendental;
 }
 
-bool is_half(const Node& node) { return dtype_bytes(node.types->front().dtype) == 2; }
-
 /// The axes along which parts are cut out of a tensor; none for what cuts nothing.
 Ints cut_axes(const Node& node) {
   if (node.op == Op::Split) return {node.attr_int("axis")};
@@ -93,25 +91,22 @@ bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
   return false;
 }
 
-/// True for a convolution of single pixels: a matrix product.
-bool CostModel::is_pointwise(const Graph& graph, const Node& node) const {
-  const TensorType& weight = graph.type(node.inputs[1]);
-  return sizes_.elements(weight) == sizes_.extent(weight.dims[0]) * sizes_.extent(weight.dims[1]);
-}
-
 /// What a convolution takes beside its sums where the library has no kernel for it as it is.
 double CostModel::preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const {
   if (!is_convolution(node)) return 0;
-  const Dims& weight = graph.type(node.inputs[1]).dims;
+  const TensorType& type = graph.type(node.inputs[1]);
+  const Dims& weight = type.dims;
   const bool has_single_channels = node.info().infer == InferRule::Conv && sizes_.extent(weight[1]) == 1;
   if (gemm.batch > 1) return has_single_channels && gemm.n > 1 ? gemm.batch * device_.group_us : 0;
   const bool is_whole =
       std::fmod(sizes_.extent(weight[0]), 8) == 0 && std::fmod(sizes_.extent(weight[1]), 8) == 0;
-  return is_half(node) && !is_pointwise(graph, node) && !is_whole ? device_.padding_us : 0;
+  const bool is_half = dtype_bytes(node.types->front().dtype) == 2;
+  const bool is_product = sizes_.elements(type) == sizes_.extent(weight[0]) * sizes_.extent(weight[1]);
+  return is_half && !is_product && !is_whole ? device_.padding_us : 0;
 }
 
-/// How often convolutions read parts of images' channels that a node cuts out: each makes a copy. Products of
-/// 16-bit pixels take rows that lie apart.
+/// How often convolutions read parts of images' channels that a node cuts out: each makes a copy. (Some 1 x 1
+/// convolutions become products, which take rows that lie apart; that is not told apart here.)
 double CostModel::parts_to_copy(const Graph& graph, NodeId id) const {
   const Node& node = graph.node(id);
   const Ints axes = cut_axes(node);
@@ -119,8 +114,7 @@ double CostModel::parts_to_copy(const Graph& graph, NodeId id) const {
   if (node.types->front().rank() != 4 || std::none_of(axes.begin(), axes.end(), is_of_channels)) return 0;
   const auto& uses = graph.uses(id);
   return static_cast<double>(std::count_if(uses.begin(), uses.end(), [&](const Use& use) {
-    if (use.node < 0 || use.slot != 0 || !is_convolution(graph.node(use.node))) return false;
-    return !is_half(node) || !is_pointwise(graph, graph.node(use.node));
+    return use.node >= 0 && use.slot == 0 && is_convolution(graph.node(use.node));
   }));
 }
 

@@ -101,7 +101,6 @@ class CostModel {
   bool is_fused_away(const Graph& graph, const Node& node) const;
   double read_bytes(const Graph& graph, const Node& node) const;
   double written_bytes(const Node& node) const;
-  bool is_pointwise(const Graph& graph, const Node& node) const;
   double parts_to_copy(const Graph& graph, NodeId id) const;
   double preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const;
   double stream_us(double bytes) const;

@@ -17,8 +17,7 @@ from baselines import fidelity, first_call, overhead, search_gap
 from baselines.models import NAMES as MODELS
 from baselines.search_gap import Point
 from baselines.shared import agent_tables, csv_files
-from baselines.table import geometric_mean, markdown
-from tests.docs.pages import PAGES, ROOT, Section, name_of, prose, sections
+from tests.docs.pages import PAGES, ROOT, name_of, prose, section_of, sections
 from torchrlopt import _C
 from torchrlopt.api.cli.app import app
 from torchrlopt.substitutions import fires, load_library
@@ -102,150 +101,6 @@ def test_every_table_of_figures_has_its_command(page: Path) -> None:
                 )
 
 
-def _section(page: Path, heading: str) -> Section:
-    return next(section for section in sections(page) if section.heading == heading)
-
-
-# ---- speed
-
-COLUMNS = {
-    "inductor": "inductor",
-    "inductor, freezing": "inductor_freezing",
-    "ONNX Runtime": "onnxruntime",
-    "OpenVINO": "openvino",
-    "torchrlopt, `eager`, frozen": "torchrlopt/eager",
-    "torchrlopt, `auto`, frozen": "torchrlopt/auto",
-}
-FILES = {
-    "float32, batch 1": "cpu_batch1_float32",
-    "bfloat16, batch 1": "cpu_batch1_bfloat16",
-    "bfloat16, batch 1 (AVX512-BF16)": "cpu_batch1_bfloat16",
-    "float32, batch 16": "cpu_batch16_float32",
-    "float32, batch 1, with our kernels, an Intel Xeon": "cpu_batch1_float32_xeon_kernels",
-    "float32, batch 1, with tiles, an Intel Xeon": "cpu_batch1_float32_xeon_tiles",
-    "float32, batch 1, with tiles and attention, an AMD EPYC": "cpu_batch1_float32_zen5",
-    "bfloat16, batch 1, with our kernels, an AMD EPYC": "cpu_batch1_bfloat16_zen5",
-    "float32, batch 16, with tiles and attention, an AMD EPYC": "cpu_batch16_float32_zen5",
-    "float32, batch 1, one thread of an Intel Xeon": "cpu_batch1_float32_xeon",
-}
-
-
-def _table(name: str) -> list[dict[str, str]]:
-    """The table of a CSV file, by its own columns; the last row has the geometric means."""
-    lines = markdown(RESULTS / f"{name}.csv").splitlines()
-    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return [dict(zip(header, row, strict=True)) for row in rows]
-
-
-def _speeds(name: str, column: str, weights: str = "") -> list[float]:
-    """Speed-ups over eager PyTorch, of the models that have one; ours for one treatment of weights."""
-    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["median_ms"]]
-    eager = {row["model"]: float(row["median_ms"]) for row in rows if row["peer"] == "eager"}
-    return [
-        eager[row["model"]] / float(row["median_ms"])
-        for row in rows
-        if "/".join(filter(None, (row["peer"], row["executor"]))) == column
-        and (not weights or row.get("weights", weights) in ("", weights))
-    ]
-
-
-def test_speeds_in_the_readme() -> None:
-    header, *rows = _section(README, "Results").tables[1]
-    assert [row[0] for row in rows] == [name for name in FILES if "AVX" not in name]
-    for row in rows:
-        for heading, cell in zip(header[1:], row[1:], strict=True):
-            speeds = _speeds(FILES[row[0]], COLUMNS[heading], "frozen")
-            told = "-"
-            if speeds:
-                assert len(speeds) == len(MODELS)
-                told = f"{geometric_mean(speeds):.2f}x ({min(speeds):.2f} to {max(speeds):.2f})"
-            assert cell == told, (row[0], heading)
-
-
-def test_default_options_in_the_readme() -> None:
-    name = "cpu_batch1_float32_default"
-    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["executor"]]
-    assert {row["weights"] for row in rows} == {"check"}
-    told = []
-    for executor in ("eager", "auto"):
-        speeds = _speeds(name, f"torchrlopt/{executor}")
-        seconds = [float(row["first_call_s"]) for row in rows if row["executor"] == executor]
-        assert len(speeds) == len(seconds) == len(MODELS)
-        speed = f"{geometric_mean(speeds):.2f}x ({min(speeds):.2f} to {max(speeds):.2f})"
-        told.append((speed, f"{min(seconds):.0f} to {max(seconds):.0f} s"))
-    _, *table = _section(README, "Results").tables[0]
-    assert [tuple(row[1:]) for row in table] == list(zip(*told, strict=True))
-
-
-def test_how_slow_the_machine_was_that_day() -> None:
-    def eager_ms(name: str) -> dict[str, float]:
-        with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["peer"] == "eager"]
-        return {row["model"]: float(row["median_ms"]) for row in rows}
-
-    before, then = eager_ms("cpu_batch1_float32"), eager_ms("cpu_batch1_float32_default")
-    ratios = {name: then[name] / before[name] for name in MODELS}
-    told = f"took {min(ratios.values()):.1f} to {max(ratios.values()):.1f} times as long"
-    for page in (README, MEASURING):
-        assert told in " ".join(prose(page).split())
-    speeds = dict(zip(then, _speeds("cpu_batch1_float32_default", "torchrlopt/eager"), strict=True))
-    assert max(ratios, key=ratios.__getitem__) == max(speeds, key=speeds.__getitem__) == "nasrnn"
-
-
-def test_speeds_with_one_thread_on_a_xeon() -> None:
-    (header, *rows), *_ = _section(MEASURING, "One thread on an Intel Xeon").tables
-    name = "cpu_batch1_float32_xeon"
-    assert [dict(zip(header, row, strict=True)) for row in rows] == _table(name)
-    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        seconds = [float(row["first_call_s"]) for row in csv.DictReader(file) if row["executor"] == "auto"]
-    median = statistics.median(seconds)
-    told = f"takes {min(seconds):.0f} to {max(seconds):.0f} s, with a median of {median:.0f} s"
-    assert told in " ".join(prose(MEASURING).split())
-
-
-@pytest.mark.parametrize(
-    ("heading", "name"),
-    [
-        ("Default options", "cpu_batch1_float32_default"),
-        ("float32, batch 1", "cpu_batch1_float32"),
-        ("Models beside the suite", "cpu_batch1_float32_xeon_extended"),
-        ("With tiles", "cpu_batch1_float32_xeon_tiles"),
-        ("On an AMD EPYC of Zen 5", "cpu_batch1_float32_zen5"),
-        ("Installed runtimes by default", "cpu_batch1_float32_xeon_held_out"),
-        ("Models that the bounds were chosen on", "cpu_batch1_float32_xeon_runtimes"),
-    ],
-)
-def test_speeds_of_all_models(heading: str, name: str) -> None:
-    (header, *rows), *_ = _section(MEASURING, heading).tables
-    assert [dict(zip(header, row, strict=True)) for row in rows] == _table(name)
-
-
-def test_speeds_in_bfloat16_and_at_batch_16() -> None:
-    (header, *rows), *_ = _section(MEASURING, "bfloat16 at batch 1, and float32 at batch 16").tables
-    for row in rows:
-        means = _table(FILES[row[0]])[-1]
-        assert [means.get(name, "-").strip("*") for name in header[1:]] == row[1:], row[0]
-
-
-def test_what_the_plan_brings() -> None:
-    (_, *rows), *_ = _section(MEASURING, "What the plan brings by itself").tables
-    for executor, mean, smallest in rows:
-        name = executor.strip("`")
-        table = _table("plan_inductor" if name == "inductor" else "plan_onnxruntime_openvino")
-        column = [row[f"torchrlopt/{name} / without a plan"] for row in table]
-        gains = [float(cell.rstrip("x")) for cell in column[:-1] if cell != "-"]
-        assert (mean, smallest) == (column[-1].strip("*"), f"{min(gains):.2f}"), name
-
-
-def test_where_the_plan_brings_little() -> None:
-    column = [row["torchrlopt/onnxruntime / without a plan"] for row in _table("plan_onnxruntime_openvino")]
-    little = sum(float(cell.rstrip("x")) <= 1.02 for cell in column[:-1])
-    for page in (README, MEASURING):
-        assert f"gains 2 % or less on {little} of the {len(MODELS)} models" in " ".join(prose(page).split())
-
-
 # ---- calls
 
 
@@ -258,7 +113,7 @@ def test_what_calls_cost() -> None:
         '`torch.compile(backend="aot_eager")`': "aot_eager",
         "the model itself": "eager",
     }
-    section = _section(MEASURING, "Calls")
+    section = section_of(MEASURING, "Calls")
     (header, *rows), (_, *of_models), *_ = section.tables
     lines = csv_files.read(RESULTS / "overhead.csv", overhead.CSV_COLUMNS)
     for name, *cells in rows:
@@ -295,7 +150,7 @@ def test_what_calls_cost() -> None:
 def test_first_calls() -> None:
     """Medians of processor seconds and of MB, from the raw numbers."""
     found = first_call.read_csv(RESULTS / "first_call.csv")
-    (_, *rows), *_ = _section(MEASURING, "First calls").tables
+    (_, *rows), *_ = section_of(MEASURING, "First calls").tables
     ways = list(dict.fromkeys((each.model, each.way) for each in found))
     assert [(model, way.strip("`")) for model, way, *_ in rows] == ways
     for (model, way), (_, _, *cells) in zip(ways, rows, strict=True):
@@ -313,7 +168,7 @@ def test_first_calls() -> None:
 
 
 def test_how_true_the_prices_are() -> None:
-    (_, *rows), *_ = _section(MEASURING, "How true the prices are").tables
+    (_, *rows), *_ = section_of(MEASURING, "How true the prices are").tables
     for executor, *cells in rows:
         name = executor.split("`")[1]
         found = fidelity.fidelity(fidelity.read_csv(RESULTS / f"fidelity_{name}.csv"))
@@ -342,7 +197,7 @@ def _points(name: str) -> list[Point]:
 
 @pytest.mark.parametrize("name", ["search_full", "search_primitives_only"])
 def test_what_planning_can_win(name: str) -> None:
-    text = " ".join(_section(MEASURING, "What planning can win").lines)
+    text = " ".join(section_of(MEASURING, "What planning can win").lines)
     gaps = search_gap.gaps(_points(name))
     left = {model: row["greedy"] for model, row in gaps.items() if row["greedy"] > search_gap.CLOSE}
     assert f"{len(gaps) - len(left)} of {len(gaps)} models" in " ".join(text.split())
@@ -375,8 +230,8 @@ def _agents(name: str, kinds: Mapping[str, agent_tables.Kind] | None = None) -> 
 
 
 def test_the_agent_against_its_rivals() -> None:
-    (_, *test), (header, *families) = _section(AGENT, "On families that nothing was chosen by").tables
-    (_, *suite), *_ = _section(AGENT, "On the suite").tables
+    (_, *test), (header, *families) = section_of(AGENT, "On families that nothing was chosen by").tables
+    (_, *suite), *_ = section_of(AGENT, "On the suite").tables
     kinds = kinds_of("test", 40, 1)
     assert {rival: cells for rival, *cells in test} == _agents("agent_test", kinds)
     assert {rival: cells for rival, *cells in suite} == _agents("agent_suite")
@@ -391,7 +246,7 @@ def test_the_agent_against_its_rivals() -> None:
 
 def test_what_the_world_models_foretell() -> None:
     card = (ROOT / "torchrlopt" / "agent" / "shipped" / "CARD.md").read_text(encoding="utf-8")
-    (_, *rows), *_ = _section(AGENT, "What the world models are worth").tables
+    (_, *rows), *_ = section_of(AGENT, "What the world models are worth").tables
     for row, graphs, *cells in rows:
         kind = graphs.replace(" of known", ", known")
         pattern = rf"^\| {row.strip('`')} \| {kind} \|(.*)\|$"

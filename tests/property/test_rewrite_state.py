@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.property.test_match_set import ATTENTION, BLOCK
 from torchrlopt import _C
+from torchrlopt.machine.cost import device_model
 from torchrlopt.machine.profiling import walk as random_graphs
 from torchrlopt.substitutions import load_library
 
@@ -75,7 +76,27 @@ graph (x: f32[4], y: f32[4]) {
   return r, s
 }
 """
-GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED, MADE, READ]
+# Images of which convolutions read parts, and others do; such parts have a price on CUDA.
+PARTS = """
+graph (x: f32[1,8,6,6], %a: f32[8,8,1,1], %b: f32[8,8,1,1], %c: f32[8,8,3,3], %d: f32[8,8,3,3],
+       %g: f32[8,1,3,3], %h: f32[8,1,3,3]) {
+  p = Conv(x, %a)
+  q = Conv(x, %b)
+  r = Relu(p)
+  s = Relu(q)
+  t = Conv(r, %c; pads=[1,1,1,1])
+  u = Conv(s, %d; pads=[1,1,1,1])
+  v = Conv(x, %g; group=8, pads=[1,1,1,1])
+  w = Conv(x, %h; group=8, pads=[1,1,1,1])
+  k = Concat(t, u; axis=1)
+  y, z = Split(k; axis=1, sizes=[8,8])
+  m = Conv(y, %c)
+  n = Relu(z)
+  return v, w, m, n
+}
+"""
+GRAPHS = [ATTENTION, BLOCK, HEADS, SHARED, MADE, READ, PARTS]
+ON_CUDA = _C.CostModel(device_model("eager", "cuda", is_recorded=True))
 
 
 def priced() -> _C.CostModel:
@@ -116,7 +137,7 @@ def walk(state: _C.RewriteState, choices: list[int]) -> float:
     return total
 
 
-@pytest.mark.parametrize("cost", [COST, PRICED], ids=["analytic", "measured"])
+@pytest.mark.parametrize("cost", [COST, PRICED, ON_CUDA], ids=["analytic", "measured", "cuda"])
 @given(text=st.sampled_from(GRAPHS), choices=choices_strategy)
 @settings(max_examples=60, deadline=None)
 def test_kept_candidates_equal_fresh_ones(cost: _C.CostModel, text: str, choices: list[int]) -> None:

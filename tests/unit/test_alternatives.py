@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchrlopt import _C, _tools
-from torchrlopt.machine.cost import MachineProfile
+from torchrlopt.machine.cost import MachineProfile, device_model
 from torchrlopt.options import Options
 from torchrlopt.plan import search
 from torchrlopt.plan.alternatives import Alternative, Belief, alternatives, beliefs, worth_measuring
@@ -93,7 +93,17 @@ def test_beliefs_change_the_machine_and_nothing_else() -> None:
     joined = belief | Belief(without=frozenset({"a"}), factors=(("launch_us", 16.0), ("view_us", 2.0)))
     assert dict(joined.factors) == {"launch_us": 16.0, "view_us": 2.0}
     assert str(joined) == "without a, launch_us x 16, view_us x 2, fuses_epilogues otherwise"
-    assert len(set(map(str, itertools.islice(beliefs(["a", "b"], 0, _C.DeviceModel()), 60)))) > 50
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_takes_no_time_is_not_believed_otherwise(device: str) -> None:
+    model = device_model("eager", device)
+    found = list(itertools.islice(beliefs(["a", "b"], 0, model), 80))
+    assert len(set(map(str, found))) > 60
+    names = {name for belief in found for name, _ in belief.factors}
+    assert "launch_us" in names
+    assert ({"step_us", "group_us", "padding_us", "cut_us"} <= names) == (device == "cuda")
+    assert all(getattr(model, name) != 0 for name in names)
 
 
 def test_those_worth_measuring_are_the_best_that_differ() -> None:

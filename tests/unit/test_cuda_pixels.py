@@ -1,4 +1,4 @@
-"""Max pools, means and heads on CUDA: seen on fake tensors, run on the CPU."""
+"""Max pools, means, joined images and heads on CUDA: seen on fake tensors, run on the CPU."""
 
 from __future__ import annotations
 
@@ -205,13 +205,23 @@ def test_a_mean_of_no_images(keepdim: bool) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_pools_and_means_are_atens(dtype: torch.dtype) -> None:
+def test_pools_means_and_joins_are_atens(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 24, 33, 31, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
     x[0, 1, 3, 5], x[1, 2, 8, 8] = torch.nan, torch.inf
     (got,) = pixels.max_pool(x, [3, 2], [2, 2], [1, 1], [1, 1], True)
     expected = F.max_pool2d(x, (3, 2), (2, 2), (1, 1), (1, 1), True)
     torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True, check_stride=True)
+    parts = [x[:, 3:9], x[:, :3], x]
+    for axis, images in ((1, parts), (0, [x[:, :7], x[:, 7:14]])):
+        torch.testing.assert_close(
+            pixels.join(images, axis),
+            torch.cat(images, axis),
+            rtol=0,
+            atol=0,
+            equal_nan=True,
+            check_stride=True,
+        )
     if dtype is torch.float16:
         return
     mean = pixels.pixel_mean(x, x.new_ones(1, 1, 33 * 31), True)

@@ -89,7 +89,11 @@ def test_peers_are_measured_against_each_other(tmp_path: Path) -> None:
         Case("ensemble_mlp", peer, 1, "bfloat16", 1, device="cuda")
         for peer in ("eager", "inductor_cudagraphs", "torchrlopt_cudagraphs")
     ]
-    rows = measure_model(cases, Settings(rounds=2), tmp_path, lambda phase: None)
+    rows = measure_model(cases, Settings(rounds=2, with_kernels=True), tmp_path, lambda phase: None)
     assert [row.reason for row in rows] == ["", "", ""]
+    lines = gpu.kernel_rows(rows)
+    assert {line[1] for line in lines} == {case.peer for case in cases}
+    assert all(len(line) == len(gpu.KERNEL_COLUMNS) for line in lines)
+    assert all(0 < each.busy_us <= each.kernel_us for row in rows for each in row.kernels)
     assert all(row.median_ms and row.peak_mb for row in rows)
     assert [row.over_best is None for row in rows] == [True, True, False]
