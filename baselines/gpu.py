@@ -14,17 +14,14 @@ import typer
 from baselines.models import NAMES
 from baselines.peers.case import DTYPES, PEERS, Case
 from baselines.peers.cuda import CUDA_PEERS, installed_cuda_peers
-from baselines.peers.kernel_times import KernelTime
-from baselines.shared import csv_files, terminal
 from baselines.shared import steps as slices
+from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, Models, Rounds, choose, numbers
 from baselines.shared.comparison import render
-from baselines.shared.rounds import Row, Settings
+from baselines.shared.rounds import Settings
 from baselines.shared.suite import conclude, measure_suite
 
 _MAX_BATCH = 65_536
-
-KERNEL_COLUMNS = ("model", "peer", "batch", "dtype", *KernelTime._fields)
 
 
 def main(
@@ -39,7 +36,7 @@ def main(
     csv: CsvFile = None,
     kernels: Annotated[
         Path | None,
-        typer.Option(help="A CSV file for the kernels of each peer's calls, by PyTorch's profiler."),
+        typer.Option(help="Of 'suite': a CSV file for the kernels of calls, by PyTorch's profiler."),
     ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 1800.0,
     jobs: Annotated[
@@ -82,25 +79,11 @@ def main(
     console = terminal.console()
     console.print(f"{torch.cuda.get_device_name()}; {terminal.machine()}", highlight=False)
     how = Settings(rounds=rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels is not None)
-    rows = measure_suite(groups, how, console, csv)
-    if kernels is not None:
-        csv_files.write(kernels, KERNEL_COLUMNS, kernel_rows(rows))
+    rows = measure_suite(groups, how, console, csv, kernels)
     for dtype, size in settings:
         console.print(f"batch {size}, {dtype}", style="bold", highlight=False)
         console.print(render([row for row in rows if (row.case.dtype, row.case.batch) == (dtype, size)]))
     conclude(rows, console)
-
-
-def kernel_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """A line of `KERNEL_COLUMNS` for each kernel of each peer."""
-    return [
-        (
-            *(row.case.model, row.case.peer, str(row.case.batch), row.case.dtype),
-            *(each.kernel, str(each.launches), f"{each.kernel_us:.1f}", f"{each.busy_us:.1f}"),
-        )
-        for row in rows
-        for each in row.kernels
-    ]
 
 
 def all_steps(

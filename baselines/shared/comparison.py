@@ -9,6 +9,7 @@ from statistics import geometric_mean
 from rich.table import Table
 
 from baselines.peers.case import PEERS
+from baselines.peers.kernel_times import KernelTime
 from baselines.shared import csv_files, terminal
 from baselines.shared.rounds import Row
 
@@ -17,6 +18,8 @@ CSV_COLUMNS: tuple[str, ...] = (
     "model", "peer", "executor", "weights", "searcher", "batch", "dtype", "threads",
     "median_ms", "q1_ms", "q3_ms", "peak_mb", "first_call_s",
 )  # fmt: skip
+#: Columns of a CSV file of kernels.
+KERNEL_COLUMNS = ("model", "peer", "batch", "dtype", *KernelTime._fields)
 #: Those that the first files of `results/` do not have.
 LATER_COLUMNS = ("weights",)
 
@@ -123,3 +126,20 @@ def _csv_value(row: Row, column: str) -> object:
     # A wrong result's time is no result.
     value: float | None = None if row.reason else getattr(row, column)
     return "" if value is None else f"{value:.4f}"
+
+
+def kernel_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """A line of `KERNEL_COLUMNS` for each kernel of each peer."""
+    return [
+        (
+            *(row.case.model, row.case.peer, str(row.case.batch), row.case.dtype),
+            *(each.kernel, str(each.launches), f"{each.kernel_us:.1f}", f"{each.busy_us:.1f}"),
+        )
+        for row in rows
+        for each in row.kernels
+    ]
+
+
+def write_kernels(rows: Sequence[Row], path: Path) -> None:
+    """Writes the kernels of all rows that have some to a CSV file."""
+    csv_files.write(path, KERNEL_COLUMNS, kernel_rows(rows))

@@ -11,12 +11,16 @@ from rich.console import Console
 
 from baselines.peers.case import PEERS, Case
 from baselines.shared import terminal
-from baselines.shared.comparison import failures, write_csv
+from baselines.shared.comparison import failures, write_csv, write_kernels
 from baselines.shared.rounds import Row, Settings, measure_models
 
 
 def measure_suite(
-    groups: Sequence[Sequence[Case]], settings: Settings, console: Console, csv: Path | None
+    groups: Sequence[Sequence[Case]],
+    settings: Settings,
+    console: Console,
+    csv: Path | None,
+    kernels: Path | None = None,
 ) -> list[Row]:
     """The rows of all cases.
 
@@ -25,6 +29,7 @@ def measure_suite(
         settings: How long to measure.
         console: Where a line for each model goes.
         csv: A file that is written anew after each model, or those that compile together.
+        kernels: Another one, for the kernels of the calls where the settings ask for them.
     """
     rows: list[Row] = []
     total = sum(len(cases) + settings.rounds for cases in groups)
@@ -46,6 +51,8 @@ def measure_suite(
                 rows += own
             if csv is not None:
                 write_csv(rows, csv)
+            if kernels is not None:
+                write_kernels(rows, kernels)
     return rows
 
 

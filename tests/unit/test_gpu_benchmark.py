@@ -19,6 +19,7 @@ from baselines import gpu
 from baselines.peers.case import PEERS, Case, is_ours
 from baselines.peers.cuda import CUDA_PEERS, CudaPeer, installed_cuda_peers
 from baselines.peers.registry import make_peer
+from baselines.shared import comparison
 from baselines.shared.rounds import Settings, measure_model
 from baselines.shared.steps import Step
 
@@ -91,9 +92,9 @@ def test_peers_are_measured_against_each_other(tmp_path: Path) -> None:
     ]
     rows = measure_model(cases, Settings(rounds=2, with_kernels=True), tmp_path, lambda phase: None)
     assert [row.reason for row in rows] == ["", "", ""]
-    lines = gpu.kernel_rows(rows)
+    lines = comparison.kernel_rows(rows)
     assert {line[1] for line in lines} == {case.peer for case in cases}
-    assert all(len(line) == len(gpu.KERNEL_COLUMNS) for line in lines)
+    assert all(len(line) == len(comparison.KERNEL_COLUMNS) for line in lines)
     assert all(0 < each.busy_us <= each.kernel_us for row in rows for each in row.kernels)
     assert all(row.median_ms and row.peak_mb for row in rows)
     assert [row.over_best is None for row in rows] == [True, True, False]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from baselines import gpu
 from baselines.peers.case import Case
 from baselines.peers.kernel_times import KernelTime, Span, summed
+from baselines.shared import comparison, csv_files
 from baselines.shared.rounds import Row
 
 
@@ -39,8 +41,11 @@ def test_calls_without_kernels_have_none() -> None:
     assert summed([], 6) == []
 
 
-def test_lines_have_the_columns() -> None:
+def test_lines_have_the_columns(tmp_path: Path) -> None:
     case = Case("nasrnn", "eager", 16, "bfloat16", 1, device="cuda")
-    lines = gpu.kernel_rows([Row(case, kernels=(KernelTime("gemm", 2, 12.04, 11.0),)), Row(case)])
+    rows = [Row(case, kernels=(KernelTime("gemm", 2, 12.04, 11.0),)), Row(case)]
+    comparison.write_kernels(rows, tmp_path / "kernels.csv")
+    assert csv_files.read(tmp_path / "kernels.csv", comparison.KERNEL_COLUMNS)[0]["busy_us"] == "11.0"
+    lines = comparison.kernel_rows(rows)
     assert lines == [("nasrnn", "eager", "16", "bfloat16", "gemm", "2", "12.0", "11.0")]
-    assert len(lines[0]) == len(gpu.KERNEL_COLUMNS)
+    assert len(lines[0]) == len(comparison.KERNEL_COLUMNS)
