@@ -93,6 +93,10 @@ class KernelSequence {
     return schedule_ == nullptr ? std::vector<int64_t>{} : schedule_->images_at_a_time();
   }
 
+  std::vector<int64_t> bands() const {
+    return schedule_ == nullptr ? std::vector<int64_t>{} : schedule_->bands();
+  }
+
  private:
   KernelSequence(const PlainTensors& tensors, int num_inputs, std::vector<kernels::Instruction> instructions,
                  std::vector<int> outputs)
@@ -198,7 +202,11 @@ void bind_sequence(py::module_& m) {
            "over, instead of what is chosen. 0, and what is no part of a batch: threads share a call.")
       .def("images_at_a_time", &KernelSequence::images_at_a_time,
            "How many images of the batch each thread takes through some of the calls at a time, in the order "
-           "of the calls; 0 where threads share each call. As it was scheduled last.");
+           "of the calls; 0 where threads share each call. As it was scheduled last.")
+      .def(
+          "bands", &KernelSequence::bands,
+          "Into how many bands of rows the pairs of calls are cut of which a thread does both, band by band, "
+          "in order: a 1 x 1 convolution and the depthwise one behind it. As it was scheduled last.");
 }
 
 }  // namespace rlopt

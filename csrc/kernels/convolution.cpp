@@ -263,21 +263,25 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads) {
 
 namespace {
 
-/// What computes next to nothing waits for memory, each element as long as some multiplications take.
-constexpr double kWaitOfElement = 4.0;
+/// What computes next to nothing waits for memory, each element as long as some multiplications take. An
+/// exponential takes so many, where there is one.
+constexpr double kWaitOfElement = 4.0, kExponential = 24.0;
 
-Work of_elements(const Convolution& given, void (*kernel)(const Job&, int, int), int num_threads) {
+Work of_elements(const Convolution& given, void (*kernel)(const Job&, int, int), int num_threads,
+                 double time_of_element = kWaitOfElement) {
   Work work;
   work.given = given;
   work.kernel = kernel;
-  share_out(work, outputs_of(given, given.channels) * kWaitOfElement, num_threads);
+  share_out(work, outputs_of(given, given.channels) * time_of_element, num_threads);
   return work;
 }
 
 }  // namespace
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
-  Work work = of_elements(given, kernels(given.element)->pointwise, num_threads);
+  const bool is_dear = given.activation >= Activation::kSigmoid;  // and all behind it
+  const double time_of_element = kWaitOfElement + (is_dear ? kExponential : 0.0);
+  Work work = of_elements(given, kernels(given.element)->pointwise, num_threads, time_of_element);
   work.pointwise = kind;
   return work;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/arena.h"
+#include "kernels/bands.h"
 #include "kernels/openmp.h"
 #include "kernels/phases.h"
 
@@ -66,6 +67,13 @@ class Schedule::Placement {
     for (size_t i = phase.first; i < phase.last; ++i) {
       const Step& step = steps_.all[i];
       Task task;
+      if (is_shared && i + 1 < phase.last && add_pair(i, phase, own, task)) {
+        task.waits = i > phase.first;
+        most = std::max(most, task.work.num_threads);
+        tasks.push_back(task);
+        ++i;
+        continue;
+      }
       task.work = is_shared ? step.work(step.given, steps_.num_threads)
                             : step.work(with_images(step.given, phase.images, images_), 1);
       task.in = place(step.in, phase, own);
@@ -92,6 +100,34 @@ class Schedule::Placement {
     schedule_.stretches_.push_back(stretch);
     schedule_.num_threads_ = std::max(schedule_.num_threads_, most);
     if (!is_shared) own_ = std::max(own_, own.most() + kLineOfArena);
+  }
+
+  /// Two calls as one task, where what lies between them is read by nobody else and comes in bands.
+  bool add_pair(size_t first, const Phase& phase, Arena& own, Task& task) {
+    const Step &step = steps_.all[first], &behind = steps_.all[first + 1];
+    if (images_ > 1 || step.out.storage < 0 || step.out.storage != behind.in.storage) return false;
+    const Life& between = lives_[static_cast<size_t>(step.out.storage)];
+    const Storage& storage = steps_.storages[static_cast<size_t>(step.out.storage)];
+    const bool is_own = storage.memory < 0 && between.first == first && between.last == first + 1;
+    if (!is_own || step.other.storage >= 0 || behind.other.storage >= 0) return false;
+    const Bands bands = bands_of(step.given, behind.given, steps_.num_threads);
+    if (bands.count == 0) return false;
+    task.work = step.work(step.given, 1);
+    task.behind = behind.work(behind.given, 1);
+    if (task.work.scratch_of_thread > 0 || task.behind.scratch_of_thread > 0) return false;
+    task.work.num_threads = steps_.num_threads;
+    task.bands = bands.count;
+    task.floats_of_band = bands.floats;
+    const int64_t at = shared_.take(bands.floats * steps_.num_threads);
+    task.scratch = {arena_memory(), at * kFloat, 0, 0};
+    task.in = place(step.in, phase, own);
+    task.packed = place(step.packed, phase, own);
+    task.packed_behind = place(behind.packed, phase, own);
+    task.out = place(behind.out, phase, own);
+    shared_.give_back(at);
+    for (const size_t each : {first, first + 1})
+      for (const Use* use : uses(each)) give_back(*use, first + 2, true, own);
+    return true;
   }
 
   int arena_memory() const { return steps_.num_memories; }
@@ -178,10 +214,28 @@ class Schedule::Thread {
       const Task& task = schedule_.tasks_[i];
       if (task.waits && count_ > 1) barrier();
       const int share = std::min(count_, task.work.num_threads);
-      if (thread_ < share) run_share(task.work, operands(task, 0), thread_, share, turns_);
-      if (task.work.parts_of_thread == 1) continue;
+      if (task.bands > 0)
+        run_bands(task);
+      else if (thread_ < share)
+        run_share(task.work, operands(task, 0), thread_, share, turns_);
+      if (task.work.parts_of_thread == 1 && task.bands == 0) continue;
       others_[thread_].next.store(0, std::memory_order_relaxed);  // read behind the next barrier at last
       std::swap(turns_, others_);
+    }
+  }
+
+  /// Each thread takes the next band that nobody has begun.
+  void run_bands(const Task& task) {
+    const Operands first = operands(task, 0);
+    const auto* const packed = static_cast<const float*>(find(task.packed_behind, 0));
+    float* const between = first.scratch + thread_ * task.floats_of_band;
+    for (;;) {
+      const int band = turns_->next.fetch_add(1, std::memory_order_relaxed);
+      if (band >= task.bands) return;
+      Work work = task.work, behind = task.behind;
+      const Offsets offsets = cut(work.given, behind.given, band, task.bands);
+      run_share(work, {moved(first.in, offsets.in), first.packed, nullptr, between}, 0, 1, nullptr);
+      run_share(behind, {between, packed, nullptr, moved(first.out, offsets.out)}, 0, 1, nullptr);
     }
   }
 
@@ -214,6 +268,13 @@ std::vector<int64_t> Schedule::images_at_a_time() const {
   std::vector<int64_t> images;
   for (const Stretch& each : stretches_) images.push_back(each.images);
   return images;
+}
+
+std::vector<int64_t> Schedule::bands() const {
+  std::vector<int64_t> bands;
+  for (const Task& each : tasks_)
+    if (each.bands > 0) bands.push_back(each.bands);
+  return bands;
 }
 
 void Schedule::run(char* const* memory) const {

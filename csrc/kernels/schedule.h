@@ -61,6 +61,9 @@ class Schedule {
   /// How many images a thread takes at a time, for each stretch of calls; 0 where threads share each call.
   std::vector<int64_t> images_at_a_time() const;
 
+  /// Into how many bands the pairs of calls are cut of which that is done (bands.h), in order.
+  std::vector<int64_t> bands() const;
+
   /// Computes it. `memory` has the first element of each input, of each output, and of the arena. Its first
   /// and last cache line are left alone, which it may share with memory that other threads write.
   void run(char* const* memory) const;
@@ -76,6 +79,11 @@ class Schedule {
     Work work;
     Place in, packed, other, out, scratch;
     bool waits = false;  // for what other threads did before
+    // A pair of calls, see bands.h: what is below is the second one's.
+    int64_t bands = 0;  // 0: there is no second one
+    Work behind;
+    Place packed_behind;
+    int64_t floats_of_band = 0;  // of scratch of each thread
   };
   struct Stretch {
     size_t first, last;  // tasks

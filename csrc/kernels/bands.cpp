@@ -1,0 +1,87 @@
+#include "kernels/bands.h"
+
+#include <algorithm>
+
+namespace rlopt::kernels {
+
+namespace {
+
+/// Bytes of what lies between: with fewer each thread's share stays in its second cache anyway.
+constexpr int64_t kLeast = 1 << 20;
+
+/// Bytes of one band of it: so many stay in that cache, beside what is read and written; no fewer pay.
+constexpr int64_t kMostOfBand = 1 << 19, kEnoughOfBand = 1 << 18;
+
+/// Multiplications for each float of what lies between: computing some rows twice may cost so many. Writing
+/// and reading it in the third cache takes about twice as many (phases.cpp).
+constexpr double kMostTwice = 4;
+
+struct Rows {
+  int64_t first, last;
+};
+
+Rows share_of_rows(int64_t rows, int64_t band, int64_t count) {
+  return {rows * band / count, rows * (band + 1) / count};
+}
+
+/// Of the second input, those that so many rows of its result see; the first may lie above the image.
+Rows seen_by(const Convolution& behind, Rows out) {
+  const int64_t reach = (behind.kernel_height - 1) * behind.dilation_y;
+  return {out.first * behind.stride_y - behind.pad_y,
+          (out.last - 1) * behind.stride_y - behind.pad_y + reach + 1};
+}
+
+Rows inside(const Convolution& behind, Rows rows) {
+  return {std::clamp<int64_t>(rows.first, 0, behind.height),
+          std::clamp<int64_t>(rows.last, 0, behind.height)};
+}
+
+bool is_pixel_by_pixel(const Convolution& of) {
+  return of.images == 1 && of.num_taps() == 1 && of.groups == 1 && of.pad_y == 0 && of.pad_x == 0 &&
+         of.height == of.out_height && of.width == of.out_width && of.stride_y == 1 && of.stride_x == 1 &&
+         of.method == Method::kSums && of.row_stride == of.width * of.pixel_stride;
+}
+
+bool reads_all_of(const Convolution& first, const Convolution& behind) {
+  return behind.images == 1 && is_by_lanes(behind) && behind.num_taps() > 1 &&
+         behind.channels == first.out_channels && behind.height == first.out_height &&
+         behind.width == first.out_width && behind.channel_stride == 1 &&
+         behind.pixel_stride == first.out_pixel_stride && first.out_pixel_stride == first.out_channels &&
+         behind.row_stride == behind.width * behind.pixel_stride;
+}
+
+}  // namespace
+
+Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads) {
+  if (!is_pixel_by_pixel(first) || !reads_all_of(first, behind)) return {};
+  const int64_t row = behind.row_stride * bytes_of(first.element);
+  if (row * behind.height < kLeast) return {};
+  Bands found;
+  for (int64_t count = 2 * num_threads; count <= behind.out_height; count += num_threads) {
+    int64_t most = 0, all = 0;
+    for (int64_t band = 0; band < count; ++band) {
+      const Rows rows = inside(behind, seen_by(behind, share_of_rows(behind.out_height, band, count)));
+      most = std::max(most, rows.last - rows.first);
+      all += rows.last - rows.first;
+    }
+    const auto twice = static_cast<double>(all - behind.height) / static_cast<double>(behind.height);
+    if (twice * static_cast<double>(first.channels) > kMostTwice) break;
+    if (most * row <= kMostOfBand) found = {count, (most * row + 3) / 4};
+    if (most * row <= kEnoughOfBand) break;
+  }
+  return found;
+}
+
+Offsets cut(Convolution& first, Convolution& behind, int64_t band, int64_t count) {
+  const Rows out = share_of_rows(behind.out_height, band, count), seen = seen_by(behind, out);
+  const Rows rows = inside(behind, seen);
+  first.width = first.out_width = (rows.last - rows.first) * behind.width;
+  behind.height = rows.last - rows.first;
+  behind.out_height = out.last - out.first;
+  behind.pad_y = rows.first - seen.first;
+  const int64_t bytes = bytes_of(first.element);
+  return {rows.first * behind.width * first.pixel_stride * bytes,
+          out.first * behind.out_width * behind.out_pixel_stride * bytes};
+}
+
+}  // namespace rlopt::kernels

@@ -1,0 +1,141 @@
+"""A 1 x 1 convolution and the depthwise one behind it, band by band."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.unit.image_cases import rand, weight
+from tests.unit.kernel_cases import Prepared, check, prepare, threads
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+
+pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+
+def sequence_of(prepared: Prepared) -> _C.KernelSequence:
+    assert prepared.gathered is not None
+    (found,) = (node.target for node in prepared.gathered.graph.nodes if hasattr(node.target, "sequence"))
+    sequence: _C.KernelSequence = found.sequence
+    return sequence
+
+
+def wide(x: Tensor, a: Tensor, b: Tensor, c: Tensor, **window: Any) -> Tensor:
+    """A wide image between two narrow ones, as in inverted residual blocks."""
+    y = F.hardtanh(F.conv2d(x, a), 0.0, 6.0)
+    return F.conv2d(F.hardswish(F.conv2d(y, b, groups=b.shape[0], **window)), c)
+
+
+def operands(channels: int, size: int | tuple[int, int], kernel: int, batch: int = 1) -> list[Tensor]:
+    height, width = (size, size) if isinstance(size, int) else size
+    weights = weight(channels, 16, 1, 1), weight(channels, 1, kernel, kernel), weight(24, channels, 1, 1)
+    return [rand(batch, 16, height, width), *weights]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(40))
+def test_bands_give_what_whole_images_give(seed: int, dtype: torch.dtype) -> None:
+    if indirect.kernels(dtype) is None:
+        pytest.skip("no kernels of this type for this processor")
+    draw = random.Random(seed)
+    kernel, stride = draw.choice([3, 5, 7]), draw.choice([1, 2, 3])
+    window = {"stride": stride, "padding": draw.randint(0, kernel - 1), "dilation": draw.choice([1, 1, 2])}
+    channels = draw.choice([64, 72, 96, 100, 144])
+    args = operands(channels, (draw.randint(70, 130), draw.randint(70, 130)), kernel)
+    args = [each.to(dtype) for each in args]
+
+    def function(*given: Tensor) -> Tensor:
+        return wide(*given, **window)
+
+    with threads(draw.randint(1, 4)):
+        prepared = check(function, args, static=[1, 2, 3])
+        got = [prepared.run(*args)[0] for _ in range(3)]
+    # Two images are never cut, and each is computed for itself.
+    both = [torch.cat([args[0], args[0]]).contiguous(memory_format=torch.channels_last), *args[1:]]
+    with threads(1):
+        prepared = prepare(function, both, static=[1, 2, 3])
+        sequence_of(prepared).take_images([0])
+        (expected,) = prepared.run(*both)
+        assert sequence_of(prepared).bands() == []
+    for each in got:
+        assert torch.equal(each, expected[:1])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_large_images_are_cut_into_bands(count: int) -> None:
+    with threads(count):
+        for channels, size, kernel, window in (
+            (64, 112, 3, {"stride": 2, "padding": 1}),
+            (96, 112, 3, {"stride": 2, "padding": 1}),
+            (144, 56, 3, {"padding": 1}),
+        ):
+            args = operands(channels, size, kernel)
+            prepared = prepare(
+                lambda *given, window=window: wide(*given, **window), args, static=[1, 2, 3], dynamic=False
+            )
+            prepared.run(*args)
+            (bands,) = sequence_of(prepared).bands()
+            assert bands % count == 0
+            assert bands >= 2 * count
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "batch"),
+    [
+        pytest.param(64, 40, 3, 1, id="it stays in the caches"),
+        pytest.param(64, 112, 3, 2, id="several images"),
+        pytest.param(4096, 9, 7, 1, id="most rows would be computed twice"),
+    ],
+)
+def test_others_are_not(channels: int, size: int, kernel: int, batch: int) -> None:
+    args = operands(channels, size, kernel, batch)
+    with threads(2):
+        prepared = check(lambda *given: wide(*given, padding=kernel // 2), args, static=[1, 2, 3])
+        assert sequence_of(prepared).bands() == []
+
+
+def test_what_takes_long_is_not_computed_twice() -> None:
+    _, _, b, c = operands(128, 64, 3)
+    with threads(2):
+        for inside, is_cut in ((16, True), (256, False)):
+            args = [rand(1, inside, 64, 64), weight(128, inside, 1, 1), b, c]
+            prepared = check(lambda *given: wide(*given, padding=1), args, static=[1, 2, 3])
+            assert bool(sequence_of(prepared).bands()) == is_cut
+
+
+def test_what_others_read_too_is_whole() -> None:
+    def twice(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(x, a))
+        return F.conv2d(y, b, padding=1, groups=b.shape[0]) + y
+
+    def added(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(x, a))
+        return F.max_pool2d(F.conv2d(y, b, padding=1, groups=b.shape[0]) + F.relu(y), 2)
+
+    args = operands(64, 112, 3)[:3]
+    with threads(2):
+        for function in (twice, added):
+            prepared = check(function, args, static=[1, 2])
+            assert sequence_of(prepared).bands() == []
+
+
+def test_what_is_read_is_not_written_over() -> None:
+    """The second result must not lie where the first input does, though it fits: later bands read that."""
+
+    def several(x: Tensor, *weights: Tensor) -> Tensor:
+        x = F.relu(F.conv2d(x, weights[0]))
+        for at in range(1, len(weights), 3):
+            x = wide(x, *weights[at : at + 3], stride=2, padding=1)
+        return x
+
+    blocks = [weight(16, 3, 1, 1), *[weight(64, 16, 1, 1), weight(64, 1, 3, 3), weight(16, 64, 1, 1)] * 2]
+    args = [rand(1, 3, 200, 200), *blocks]
+    for count in (1, 2, 4):
+        with threads(count):
+            prepared = check(several, args, static=range(1, len(args)))
+            assert len(sequence_of(prepared).bands()) == 2
