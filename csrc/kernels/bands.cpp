@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/arena.h"
+
 namespace rlopt::kernels {
 
 namespace {
+
+constexpr int64_t kLine = kLineOfArena * sizeof(float);  // bytes
 
 /// Bytes of what lies between: with fewer each thread's share stays in its second cache anyway.
 constexpr int64_t kLeast = 1 << 20;
@@ -24,7 +28,8 @@ Rows share_of_rows(int64_t rows, int64_t band, int64_t count) {
   return {rows * band / count, rows * (band + 1) / count};
 }
 
-/// Of the second input, those that so many rows of its result see; the first may lie above the image.
+/// Of the second input, those that so many rows of its result see; the first may lie above the image, and all
+/// of them outside: then the first call makes nothing, and the second one reads nothing.
 Rows seen_by(const Convolution& behind, Rows out) {
   const int64_t reach = (behind.kernel_height - 1) * behind.dilation_y;
   return {out.first * behind.stride_y - behind.pad_y,
@@ -66,7 +71,7 @@ Bands bands_of(const Convolution& first, const Convolution& behind, int num_thre
     }
     const auto twice = static_cast<double>(all - behind.height) / static_cast<double>(behind.height);
     if (twice * static_cast<double>(first.channels) > kMostTwice) break;
-    if (most * row <= kMostOfBand) found = {count, (most * row + 3) / 4};
+    if (most * row <= kMostOfBand) found = {count, (most * row + kLine - 1) / kLine * kLineOfArena};
     if (most * row <= kEnoughOfBand) break;
   }
   return found;

@@ -11,7 +11,7 @@ struct Bands {
   int64_t count = 0, floats = 0;
 };
 
-/// For images of one image each. What lies between is large, and few of its rows are computed twice.
+/// For convolutions of one image each. What lies between is large, and few of its rows are computed twice.
 Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads);
 
 /// In bytes, from where the first input and the second result begin.

@@ -44,7 +44,7 @@ enum class Activation : int {
   kLeakyRelu = 3,  // slope low below zero
   kHardswish = 4,
   kHardsigmoid = 5,
-  kSigmoid = 6,
+  kSigmoid = 6,  // this and those behind it take an exponential
   kSilu = 7,
   kTanh = 8,
   kGelu = 9,

@@ -109,12 +109,16 @@ class Schedule::Placement {
     const Life& between = lives_[static_cast<size_t>(step.out.storage)];
     const Storage& storage = steps_.storages[static_cast<size_t>(step.out.storage)];
     const bool is_own = storage.memory < 0 && between.first == first && between.last == first + 1;
-    if (!is_own || step.other.storage >= 0 || behind.other.storage >= 0) return false;
+    // Convolutions have packed weights; pools and what is pointwise have none.
+    const bool are_convolutions = step.packed.storage >= 0 && behind.packed.storage >= 0;
+    if (!is_own || !are_convolutions || step.other.storage >= 0 || behind.other.storage >= 0) return false;
     const Bands bands = bands_of(step.given, behind.given, steps_.num_threads);
     if (bands.count == 0) return false;
     task.work = step.work(step.given, 1);
     task.behind = behind.work(behind.given, 1);
-    if (task.work.scratch_of_thread > 0 || task.behind.scratch_of_thread > 0) return false;
+    const bool is_one_row =
+        task.work.given.height == 1 && task.work.given.out_height == 1;  // as `cut` needs it
+    if (!is_one_row || task.work.scratch_of_thread > 0 || task.behind.scratch_of_thread > 0) return false;
     task.work.num_threads = steps_.num_threads;
     task.bands = bands.count;
     task.floats_of_band = bands.floats;

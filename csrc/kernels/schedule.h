@@ -79,7 +79,8 @@ class Schedule {
     Work work;
     Place in, packed, other, out, scratch;
     bool waits = false;  // for what other threads did before
-    // A pair of calls, see bands.h: what is below is the second one's.
+    // A pair of calls, see bands.h: `out` and what is below is the second one's, `scratch` holds what lies
+    // between, and threads take bands by the first counter of turns.
     int64_t bands = 0;  // 0: there is no second one
     Work behind;
     Place packed_behind;

@@ -27,6 +27,7 @@ COLUMNS = {
 FILES = {
     "float32, batch 1, an AMD EPYC of Zen 4": "cpu_batch1_float32_zen4",
     "float32, batch 16, an AMD EPYC of Zen 4": "cpu_batch16_float32_zen4",
+    "bfloat16, batch 1, an AMD EPYC of Zen 4": "cpu_batch1_bfloat16_zen4",
     "float32, batch 1, an AMD EPYC of Zen 5": "cpu_batch1_float32_zen5",
     "bfloat16, batch 1, an AMD EPYC of Zen 5": "cpu_batch1_bfloat16_zen5",
     "float32, batch 1, an Intel Xeon": "cpu_batch1_float32_xeon_tiles",
@@ -99,7 +100,9 @@ def test_where_it_does_not_help_much() -> None:
     assert told in " ".join(prose(README).split())
 
 
-@pytest.mark.parametrize("name", ["cpu_batch1_float32_zen4", "cpu_batch16_float32_zen4"])
+@pytest.mark.parametrize(
+    "name", ["cpu_batch1_float32_zen4", "cpu_batch1_bfloat16_zen4", "cpu_batch16_float32_zen4"]
+)
 def test_the_means_on_zen_4(name: str) -> None:
     means = _table(name)[-1]
     auto, eager = (means[f"torchrlopt/{each}/frozen / best peer"].strip("*") for each in ("auto", "eager"))
@@ -134,6 +137,14 @@ def test_speeds_with_one_thread_on_a_xeon() -> None:
 def test_speeds_of_all_models(heading: str, name: str) -> None:
     (header, *rows), *_ = section_of(MEASURING, heading).tables
     assert [dict(zip(header, row, strict=True)) for row in rows] == _table(name)
+
+
+def test_all_models_in_bfloat16_on_zen_4() -> None:
+    header, *rows = section_of(MEASURING, "On an AMD EPYC of Zen 4").tables[1]
+    table = _table("cpu_batch1_bfloat16_zen4")
+    assert [dict(zip(header, row, strict=True)) for row in rows] == table
+    near = {row["model"]: float(row["torchrlopt/auto/frozen / best peer"].strip("x")) for row in table[:-1]}
+    assert [model for model, ratio in near.items() if ratio < 0.99] == ["ensemble_mlp"]
 
 
 def test_speeds_in_bfloat16_and_at_batch_16() -> None:

@@ -124,6 +124,25 @@ def test_what_others_read_too_is_whole() -> None:
             assert sequence_of(prepared).bands() == []
 
 
+@pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
+def test_pools_of_single_pixels_are_no_convolutions(pool: Any) -> None:
+    def pooled(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        y = pool(F.relu(F.conv2d(x, a)), 1, 1)
+        return F.relu(F.conv2d(y, b, stride=3, groups=b.shape[0]))
+
+    for count in (1, 2):
+        with threads(count):
+            prepared = check(pooled, operands(64, 112, 3)[:3], static=[1, 2])
+            assert sequence_of(prepared).bands() == []
+
+
+def test_bands_of_padding_alone() -> None:
+    args = operands(64, 112, 3)
+    with threads(2):
+        prepared = check(lambda *given: wide(*given, padding=(40, 1)), args, static=[1, 2, 3])
+        assert sequence_of(prepared).bands() != []
+
+
 def test_what_is_read_is_not_written_over() -> None:
     """The second result must not lie where the first input does, though it fits: later bands read that."""
 
