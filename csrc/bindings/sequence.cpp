@@ -206,7 +206,8 @@ void bind_sequence(py::module_& m) {
       .def(
           "bands", &KernelSequence::bands,
           "Into how many bands of rows the pairs of calls are cut of which a thread does both, band by band, "
-          "in order: a 1 x 1 convolution and the depthwise one behind it. As it was scheduled last.");
+          "in order: a 1 x 1 convolution and one of small groups, as depthwise ones, behind it. As it was "
+          "scheduled last.");
 }
 
 }  // namespace rlopt

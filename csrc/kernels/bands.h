@@ -1,5 +1,6 @@
-// A 1 x 1 convolution and a depthwise one behind it, band by band: some rows of what lies between them are
-// computed and read while they are in the cache of one core, and nobody waits for all of them.
+// A 1 x 1 convolution and a depthwise one, or one of small groups, behind it, band by band: some rows of what
+// lies between them are computed and read while they are in the cache of one core, and nobody waits for all
+// of them.
 #pragma once
 
 #include "kernels/convolution.h"

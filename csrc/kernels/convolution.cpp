@@ -279,8 +279,7 @@ Work of_elements(const Convolution& given, void (*kernel)(const Job&, int, int),
 }  // namespace
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads) {
-  const bool is_dear = given.activation >= Activation::kSigmoid;  // and all behind it
-  const double time_of_element = kWaitOfElement + (is_dear ? kExponential : 0.0);
+  const double time_of_element = kWaitOfElement + (is_dear(given.activation) ? kExponential : 0.0);
   Work work = of_elements(given, kernels(given.element)->pointwise, num_threads, time_of_element);
   work.pointwise = kind;
   return work;

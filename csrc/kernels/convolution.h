@@ -44,13 +44,27 @@ enum class Activation : int {
   kLeakyRelu = 3,  // slope low below zero
   kHardswish = 4,
   kHardsigmoid = 5,
-  kSigmoid = 6,  // this and those behind it take an exponential
+  kSigmoid = 6,
   kSilu = 7,
   kTanh = 8,
   kGelu = 9,
   kGeluTanh = 10,
 };
 constexpr int kNumActivations = 11;
+
+/// Whether it takes an exponential.
+constexpr bool is_dear(Activation activation) {
+  switch (activation) {
+    case Activation::kSigmoid:
+    case Activation::kSilu:
+    case Activation::kTanh:
+    case Activation::kGelu:
+    case Activation::kGeluTanh:
+      return true;
+    default:
+      return false;
+  }
+}
 
 /// How a dense convolution is computed. Tiles have so many outputs along their sides.
 enum class Method : int {

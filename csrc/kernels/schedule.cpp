@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "kernels/arena.h"
@@ -25,7 +26,7 @@ class Schedule::Placement {
     // Behind what all threads use each has its own.
     const int64_t shared = shared_.most();
     for (Task& task : schedule_.tasks_)
-      for (Place* each : {&task.in, &task.packed, &task.other, &task.out, &task.scratch})
+      for (Place* each : {&task.in, &task.packed, &task.packed_behind, &task.other, &task.out, &task.scratch})
         if (each->of_thread > 0) {
           each->offset += shared * kFloat;
           each->of_thread = own_ * kFloat;
@@ -66,14 +67,15 @@ class Schedule::Placement {
     int most = static_cast<int>(std::min<int64_t>(steps_.num_threads, stretch.chunks));
     for (size_t i = phase.first; i < phase.last; ++i) {
       const Step& step = steps_.all[i];
-      Task task;
-      if (is_shared && i + 1 < phase.last && add_pair(i, phase, own, task)) {
-        task.waits = i > phase.first;
-        most = std::max(most, task.work.num_threads);
-        tasks.push_back(task);
+      const bool has_next = is_shared && i + 1 < phase.last;
+      if (std::optional<Task> both = has_next ? pair(i, phase, own) : std::nullopt) {
+        both->waits = i > phase.first;
+        most = std::max(most, both->work.num_threads);
+        tasks.push_back(*both);
         ++i;
         continue;
       }
+      Task task;
       task.work = is_shared ? step.work(step.given, steps_.num_threads)
                             : step.work(with_images(step.given, phase.images, images_), 1);
       task.in = place(step.in, phase, own);
@@ -103,25 +105,29 @@ class Schedule::Placement {
   }
 
   /// Two calls as one task, where what lies between them is read by nobody else and comes in bands.
-  bool add_pair(size_t first, const Phase& phase, Arena& own, Task& task) {
+  std::optional<Task> pair(size_t first, const Phase& phase, Arena& own) {
     const Step &step = steps_.all[first], &behind = steps_.all[first + 1];
-    if (images_ > 1 || step.out.storage < 0 || step.out.storage != behind.in.storage) return false;
+    if (images_ > 1 || step.out.storage < 0 || step.out.storage != behind.in.storage) return std::nullopt;
     const Life& between = lives_[static_cast<size_t>(step.out.storage)];
     const Storage& storage = steps_.storages[static_cast<size_t>(step.out.storage)];
-    const bool is_own = storage.memory < 0 && between.first == first && between.last == first + 1;
+    const bool is_theirs = storage.memory < 0 && between.first == first && between.last == first + 1;
     // Convolutions have packed weights; pools and what is pointwise have none.
     const bool are_convolutions = step.packed.storage >= 0 && behind.packed.storage >= 0;
-    if (!is_own || !are_convolutions || step.other.storage >= 0 || behind.other.storage >= 0) return false;
+    if (!is_theirs || !are_convolutions || step.other.storage >= 0 || behind.other.storage >= 0)
+      return std::nullopt;
     const Bands bands = bands_of(step.given, behind.given, steps_.num_threads);
-    if (bands.count == 0) return false;
+    Task task;
     task.work = step.work(step.given, 1);
     task.behind = behind.work(behind.given, 1);
-    const bool is_one_row =
-        task.work.given.height == 1 && task.work.given.out_height == 1;  // as `cut` needs it
-    if (!is_one_row || task.work.scratch_of_thread > 0 || task.behind.scratch_of_thread > 0) return false;
-    task.work.num_threads = steps_.num_threads;
+    const bool is_one_row = task.work.given.height == 1 && task.work.given.out_height == 1;  // as `cut` asks
+    if (bands.count == 0 || !is_one_row || task.work.scratch_of_thread > 0 ||
+        task.behind.scratch_of_thread > 0)
+      return std::nullopt;
+    task.work.num_threads = steps_.num_threads;  // that have to be there; in a band each is alone
     task.bands = bands.count;
     task.floats_of_band = bands.floats;
+    // The second result must not lie where the first input does, so all have their place before any is given
+    // back.
     const int64_t at = shared_.take(bands.floats * steps_.num_threads);
     task.scratch = {arena_memory(), at * kFloat, 0, 0};
     task.in = place(step.in, phase, own);
@@ -131,7 +137,7 @@ class Schedule::Placement {
     shared_.give_back(at);
     for (const size_t each : {first, first + 1})
       for (const Use* use : uses(each)) give_back(*use, first + 2, true, own);
-    return true;
+    return task;
   }
 
   int arena_memory() const { return steps_.num_memories; }

@@ -3,6 +3,7 @@
 //
 // Images of a batch do not know of each other. So where it pays a thread takes some of them through many
 // calls by itself: what it computes stays in its cache, and nobody waits for anybody. See phases.h.
+// One image goes through some pairs of calls in bands of rows: see bands.h.
 #pragma once
 
 #include <functional>

@@ -51,7 +51,7 @@ def test_the_readme_says_the_same() -> None:
     assert f"at {before[0]} and {before[1]}, `max-autotune`" in README
     assert f"on six at {_of(AUTO)[-1]['torchrlopt_auto / best peer'].strip('*')} " in README
     default = _of(DEFAULT)[-1]["torchrlopt"].strip("*")
-    assert f"ten models are at {default} of eager PyTorch" in README
+    assert f"bring ten models to {default} of eager PyTorch" in README
     assert f"options are at {default} of eager PyTorch" in " ".join(PAGE.split())
     assert [len(_of(raw)) - 1 for raw in (RAW, BEFORE, AUTO, DEFAULT)] == [11, 11, 6, 10]
 
@@ -68,6 +68,19 @@ def test_who_is_ahead() -> None:
     assert "ahead of inductor on ten of the eleven, by 4 % at least" in text
     eager, inductor = _ratios(next(row for row in _of(BEFORE) if row["model"] == "nasnet_a"))
     assert f"nasnet_a is at {inductor}x in `inductor`, {eager}x in `eager`" in text
+
+
+def test_the_memory_of_auto() -> None:
+    with AUTO.open(newline="") as file:
+        peaks = {(row["model"], row["peer"]): float(row["peak_mb"]) for row in csv.DictReader(file)}
+    times = {
+        model: peak / peaks[model, "inductor_cudagraphs"]
+        for (model, peer), peak in peaks.items()
+        if peer == "torchrlopt_auto"
+    }
+    least, most = (choose(times, key=times.__getitem__) for choose in (min, max))
+    told = f"takes {times[least]:.1f} ({least}) to {times[most]:.1f} times ({most}) the memory of inductor"
+    assert told in " ".join(PAGE.split())
 
 
 def _sums(device: str, peer: str, model: str, *names: str) -> tuple[int, float]:

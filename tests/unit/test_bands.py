@@ -1,4 +1,4 @@
-"""A 1 x 1 convolution and the depthwise one behind it, band by band."""
+"""A 1 x 1 convolution and a depthwise one, or one of small groups, behind it, band by band."""
 
 from __future__ import annotations
 
@@ -66,22 +66,49 @@ def test_bands_give_what_whole_images_give(seed: int, dtype: torch.dtype) -> Non
         assert torch.equal(each, expected[:1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_large_images_are_cut_into_bands(count: int) -> None:
+def test_large_images_are_cut_into_bands(count: int, dtype: torch.dtype) -> None:
+    if indirect.kernels(dtype) is None:
+        pytest.skip("no kernels of this type for this processor")
     with threads(count):
-        for channels, size, kernel, window in (
-            (64, 112, 3, {"stride": 2, "padding": 1}),
-            (96, 112, 3, {"stride": 2, "padding": 1}),
-            (144, 56, 3, {"padding": 1}),
+        for channels, kernel, window in (
+            (64, 3, {"stride": 2, "padding": 1}),
+            (96, 3, {"stride": 2, "padding": 1}),
+            (72, 3, {"padding": 1}),
         ):
-            args = operands(channels, size, kernel)
-            prepared = prepare(
-                lambda *given, window=window: wide(*given, **window), args, static=[1, 2, 3], dynamic=False
-            )
-            prepared.run(*args)
+            args = [each.to(dtype) for each in operands(channels, 112, kernel)]
+            prepared = check(lambda *given, window=window: wide(*given, **window), args, static=[1, 2, 3])
             (bands,) = sequence_of(prepared).bands()
             assert bands % count == 0
             assert bands >= 2 * count
+
+
+@pytest.mark.parametrize("per_group", [2, 4, 8])
+def test_small_groups(per_group: int) -> None:
+    def grouped(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(x, a))
+        return F.conv2d(F.relu(F.conv2d(y, b, padding=1, groups=64 // per_group)), c)
+
+    _, a, _, c = operands(64, 8, 3)
+    args = [rand(1, 16, 112, 112), a, weight(64, per_group, 3, 3), c]
+    with threads(2):
+        assert sequence_of(check(grouped, args, static=[1, 2, 3])).bands() != []
+
+
+def test_what_is_read_and_written_may_be_a_part() -> None:
+    """Of the channels of a larger image, or an output of its own."""
+
+    def parts(x: Tensor, stem: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = F.relu(F.conv2d(x, stem)).split([16, 24], 1)
+        y = F.conv2d(F.relu(F.conv2d(first, a)), b, padding=1, groups=b.shape[0])
+        alone = F.conv2d(F.relu6(F.conv2d(first, a)), b, padding=1, groups=b.shape[0])
+        return torch.cat([second, y], 1), alone
+
+    args = [rand(1, 8, 112, 112), weight(40, 8, 1, 1), weight(64, 16, 1, 1), weight(64, 1, 3, 3)]
+    for count in (1, 2):
+        with threads(count):
+            assert len(sequence_of(check(parts, args, static=[1, 2, 3])).bands()) == 2
 
 
 @pytest.mark.parametrize(
