@@ -116,12 +116,12 @@ class Schedule::Placement {
     if (!is_theirs || !are_convolutions || step.other.storage >= 0 || behind.other.storage >= 0)
       return std::nullopt;
     const Bands bands = bands_of(step.given, behind.given, steps_.num_threads);
+    if (bands.count == 0) return std::nullopt;
     Task task;
     task.work = step.work(step.given, 1);
     task.behind = behind.work(behind.given, 1);
     const bool is_one_row = task.work.given.height == 1 && task.work.given.out_height == 1;  // as `cut` asks
-    if (bands.count == 0 || !is_one_row || task.work.scratch_of_thread > 0 ||
-        task.behind.scratch_of_thread > 0)
+    if (!is_one_row || task.work.scratch_of_thread > 0 || task.behind.scratch_of_thread > 0)
       return std::nullopt;
     task.work.num_threads = steps_.num_threads;  // that have to be there; in a band each is alone
     task.bands = bands.count;

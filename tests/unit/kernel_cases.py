@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
@@ -102,6 +103,13 @@ def _same(got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 
 def as_tuple(result: Any) -> tuple[Any, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def kernel_sequences(prepared: Prepared) -> list[_C.KernelSequence]:
+    """What runs several calls as one."""
+    nodes = [] if prepared.gathered is None else prepared.gathered.graph.nodes
+    targets = [node.target for node in nodes if node.op == "call_function"]
+    return [each.sequence for each in targets if hasattr(each, "sequence")]
 
 
 def check(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check, prepare, threads
+from tests.unit.kernel_cases import Prepared, check, kernel_sequences, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels f
 
 
 def sequence_of(prepared: Prepared) -> _C.KernelSequence:
-    assert prepared.gathered is not None
-    (found,) = (node.target for node in prepared.gathered.graph.nodes if hasattr(node.target, "sequence"))
-    sequence: _C.KernelSequence = found.sequence
+    (sequence,) = kernel_sequences(prepared)
     return sequence
 
 

@@ -13,18 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check, compare, prepare, threads
+from tests.unit.kernel_cases import check, compare, kernel_sequences, prepare, threads
 from tests.unit.network_cases import random_net
-from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
-
-
-def kernel_sequences(prepared: Prepared) -> list[_C.KernelSequence]:
-    nodes = [] if prepared.gathered is None else prepared.gathered.graph.nodes
-    targets = [node.target for node in nodes if node.op == "call_function"]
-    return [each.sequence for each in targets if hasattr(each, "sequence")]
 
 
 def with_batch(function: Callable, args: list[Tensor], batch: int) -> tuple[Callable, list[Tensor]]:
