@@ -28,7 +28,17 @@ def floors() -> dict[str, int]:
 FLOORS = floors()
 
 # On the ground floor the others use errors and the core.
-BASEMENT = ("errors", "_C", "_tools", "storage", "searcher_table", "executor_table", "options", "report")
+BASEMENT = (
+    "errors",
+    "_C",
+    "_tools",
+    "storage",
+    "searcher_table",
+    "executor_table",
+    "options",
+    "report",
+    "generated_code",
+)
 
 # They name modules of upper floors, which are imported when somebody asks for a row.
 TABLES = ("searcher_table.py", "executor_table.py")

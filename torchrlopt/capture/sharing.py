@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.generated_code import checked
+
 aten = torch.ops.aten
 
 
@@ -36,7 +38,7 @@ def with_bases(graph: fx.GraphModule) -> tuple[fx.GraphModule, int]:
     returned = copied.graph_copy(graph.graph, copies)
     node = copied.output((*returned, *(copies[each] for each in added)))  # type: ignore[misc]  # a tuple
     node.meta = dict(output.meta)
-    return fx.GraphModule(graph, copied), len(added)
+    return fx.GraphModule(graph, checked(copied)), len(added)
 
 
 def _bases(outputs: Iterable[fx.Node]) -> list[fx.Node]:

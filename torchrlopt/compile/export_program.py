@@ -32,6 +32,7 @@ from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
+from torchrlopt.generated_code import checked
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import make_plan
@@ -122,7 +123,7 @@ def _program(
         OutputSpec(spec.kind, TensorArgument(each.name) if isinstance(each, fx.Node) else spec.arg, None)
         for spec, each in zip(signature.output_specs, results, strict=True)
     ]
-    module = fx.GraphModule({}, graph)
+    module = fx.GraphModule({}, checked(graph))
     program = ExportedProgram(
         root=module,
         graph=graph,

@@ -37,6 +37,7 @@ from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_fx import split_prologue
 from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
+from torchrlopt.generated_code import checked
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class InductorCallable:
                 inside[node] = graph.node_copy(node, inside.__getitem__)
                 if node.op == "get_attr":
                     setattr(root, str(node.target), getattr(self._main, str(node.target)))
-        module = fx.GraphModule(root, graph)
+        module = fx.GraphModule(root, checked(graph))
         module.graph.lint()
         return module
 

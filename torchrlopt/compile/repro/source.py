@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.generated_code import checked
 
 _SMALL = 64  # constants up to so many elements are written out: they may be shapes and indices
 
@@ -101,7 +102,7 @@ def class_text(name: str, module: fx.GraphModule) -> str:
     Raises:
         UnsupportedError: the graph holds something that cannot be written as source.
     """
-    code = module.graph.python_code("self")
+    code = checked(module.graph).python_code("self")
     above, attributes = [_import(each, value) for each, value in sorted(code.globals.items())], []
     for target in _targets(module):
         held = getattr(module, target, None)

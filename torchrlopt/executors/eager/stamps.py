@@ -17,6 +17,7 @@ from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.device_clock import Clock
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.generated_code import checked
 
 _REPEATS = 3  # of a call at once, to see what it takes with warm caches
 
@@ -86,7 +87,7 @@ def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
         copies[node] = graph.node_copy(node, copies.__getitem__)
         if is_call:
             stamps.append(graph.call_function(clock))
-    return fx.GraphModule(main, graph)
+    return fx.GraphModule(main, checked(graph))
 
 
 class _Repeating(fx.Interpreter):

@@ -13,11 +13,22 @@ from typing import Any
 import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.graph import PythonCode
+
+from torchrlopt.generated_code import checked
 
 
 def lazy_module(root: torch.nn.Module | dict[str, Any], graph: fx.Graph) -> fx.GraphModule:
     """A module of the graph, which takes its attributes from `root`."""
-    return _LazyGraphModule(root, graph)
+    return _CheckedModule(root, graph)
+
+
+class _CheckedModule(_LazyGraphModule):
+    """Checks the names of its graph whenever code is generated, whatever was done to the graph before."""
+
+    def _real_recompile(self) -> PythonCode:
+        checked(self.graph)
+        return super()._real_recompile()
 
 
 def forward_of(module: fx.GraphModule) -> Callable[..., Any]:

@@ -25,10 +25,7 @@ def fake_input(emitter: Emitter, value: onnx_ir.Value) -> torch.Tensor:
     if value.shape is None:
         raise LoweringError("a graph input has no shape", got=value.name)
     dtype = torch_dtype(value.dtype)
-    sizes = [
-        dim if isinstance(dim, int) else _symbol(emitter, f"{value.name}.{axis}")
-        for axis, dim in enumerate(value.shape)
-    ]
+    sizes = [dim if isinstance(dim, int) else _symbol(emitter) for dim in value.shape]
     try:
         with emitter.fake():
             fake = torch.empty(sizes, dtype=dtype, device=emitter.device)
@@ -38,10 +35,10 @@ def fake_input(emitter: Emitter, value: onnx_ir.Value) -> torch.Tensor:
     return fake
 
 
-def _symbol(emitter: Emitter, name: str) -> Any:
-    """A size that is not known."""
+def _symbol(emitter: Emitter) -> Any:
+    """A size that is not known; its source is numbered, since torch makes code of such names."""
     context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
     example = torch.empty(_HINT, dtype=torch.bool)
     return emitter.fake_mode.from_tensor(
-        example, symbolic_context=context, source=ConstantSource(name)
+        example, symbolic_context=context, source=ConstantSource(emitter.next_size())
     ).shape[0]

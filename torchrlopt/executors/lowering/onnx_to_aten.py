@@ -105,31 +105,32 @@ class Lowering:
         for node in model.graph:
             self.by_name |= {str(output.name): output for output in node.outputs if output.name}
 
-    def add_placeholder(self, name: str, fake: Any) -> None:
-        """Declare an argument of the callable."""
-        node = self.emitter.graph.placeholder(name)
+    def add_placeholder(self, name: str, fake: Any) -> fx.Node:
+        """Declare an argument of the callable; its name becomes one in source."""
+        node = self.placeholders[name] = self.emitter.graph.placeholder(name)
         node.meta["val"] = fake
-        self.placeholders[name] = node
+        return node
 
     def bind_input(self, value: onnx_ir.Value) -> None:
-        """Connect a graph input with its placeholder or, for a large constant of capture, with its tensor."""
+        """Connect an input of a captured graph with its placeholder or, for a large constant, its tensor."""
+        assert self.captured is not None
         name = str(value.name)
         self.by_name[name] = value
         if name in self.placeholders:
             node = self.placeholders[name]
             is_tensor = isinstance(node.meta["val"], torch.Tensor)
             self.entries[value] = node if is_tensor else Ints([node], 0)
-        elif self.captured is not None and name in self.captured.constants:
+        elif name in self.captured.constants:
             self.entries[value] = self.captured.constants[name]
         else:
             raise LoweringError("a graph input is none of the captured graph's", got=name)
 
     def add_inputs(self) -> None:
-        """Declare the inputs of a model from a file."""
+        """Declare the inputs of a model from a file, numbered: no text of a file becomes source."""
         for value in self.model.graph.inputs:
             if value.name not in self.model.graph.initializers:
-                self.add_placeholder(str(value.name), fake_input(self.emitter, value))
-                self.bind_input(value)
+                fake = fake_input(self.emitter, value)
+                self.entries[value] = self.add_placeholder(f"input_{len(self.placeholders)}", fake)
 
     def add_nodes(self) -> None:
         """Lower all nodes; operands that come later in the list are lowered first."""

@@ -16,6 +16,7 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.lowering.converters.emitter import Emitter
 from torchrlopt.executors.lowering.output_layout import OutputEmitter
 from torchrlopt.executors.lowering.symbols import traced_number
+from torchrlopt.generated_code import checked
 
 
 class FetchedOutputs:
@@ -68,7 +69,7 @@ class FetchedOutputs:
         (made,) = emitter.graph.find_nodes(op="output")
         are_in_order = tuple(made.args[0]) == tuple(emitter.graph.find_nodes(op="placeholder"))
         self._are_fetches = are_in_order and not self.read  # placeholders are those of what is read, too
-        self._arrange = fx.GraphModule({}, emitter.graph).forward
+        self._arrange = fx.GraphModule({}, checked(emitter.graph)).forward
 
     def __call__(self, fetches: Sequence[torch.Tensor], read: Sequence[Any]) -> tuple[Any, ...]:
         """Args: what the session returned; the arguments that are read."""

@@ -18,6 +18,7 @@ from torchrlopt.executors.regions.cut import Region
 from torchrlopt.executors.regions.stitch import RegionCall, Stitched
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
+from torchrlopt.generated_code import checked
 
 
 class LeaveRegionsError(Exception):
@@ -119,7 +120,7 @@ def _subject(node: fx.Node, model: onnx_ir.Model, fixed: Collection[fx.Node], be
     aten.output(tuple(results))
     captured = Captured(
         model=own,
-        aten=fx.GraphModule(torch.nn.Module(), aten),
+        aten=fx.GraphModule(torch.nn.Module(), checked(aten)),
         static_inputs=frozenset(static),
         constants={},
         values={},

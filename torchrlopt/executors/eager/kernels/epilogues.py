@@ -21,6 +21,7 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.lowering.fx_values import arguments, only_user
+from torchrlopt.generated_code import checked
 
 aten = torch.ops.aten
 
@@ -163,7 +164,7 @@ def taken_apart(module: fx.GraphModule) -> fx.GraphModule:
             activation = graph.call_function(_ACTIVATIONS[str(name)])
         node.replace_all_uses_with(activation)
         activation.args = (node, *scalars)  # type: ignore[misc]
-    return fx.GraphModule(module, graph)
+    return fx.GraphModule(module, checked(graph))
 
 
 def _written_out_swish(value: fx.Node) -> fx.Node | None:

@@ -8,6 +8,7 @@ the type that the ONNX model declares stands in.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ class Emitter:
         self.device = device
         self.attributes: dict[str, torch.Tensor] = {}
         self.submodules: dict[str, torch.nn.Module] = {}
+        self._num_sizes = itertools.count()
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._sizes: dict[tuple[fx.Node, int], fx.Node] = {}
         self._results: dict[Any, Any] = {}
@@ -177,6 +179,10 @@ class Emitter:
         if self.dtype(node) == dtype:
             return node
         return self.op(aten._to_copy.default, node, dtype=dtype)
+
+    def next_size(self) -> str:
+        """A name for a size that is not known, which no other one of this graph has."""
+        return f"size_{next(self._num_sizes)}"
 
     # ---- what is known
 

@@ -14,6 +14,7 @@ from torch import fx
 
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints
 from torchrlopt.executors.lowering.converters.table import Converter, OpCall
+from torchrlopt.generated_code import checked
 
 _MAX_ELEMENTS = 256
 """Larger tensors are data: the prologue computes what depends on constants only, once."""
@@ -33,7 +34,7 @@ def evaluate(
     if not all(found is None or _is_small(found) for found in nodes):
         return None
     scratch.graph.output(tuple(nodes))
-    module = fx.GraphModule(scratch.attributes, scratch.graph)
+    module = fx.GraphModule(scratch.attributes, checked(scratch.graph))
     values: tuple[torch.Tensor | None, ...] = module()
     return values
 

@@ -1,0 +1,97 @@
+"""Texts of ONNX files are data: none is run, and none keeps a file from being optimised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import torchrlopt
+from torchrlopt.api.cli.models import load_model
+from torchrlopt.compile.check_file import check_files
+from torchrlopt.executors.lowering.around import cut_of, lower_around
+from torchrlopt.onnx import files
+
+#: What PyTorch's older exporter, TensorFlow and people call their inputs, and what Python cannot.
+ORDINARY = [
+    "x",
+    "input.1",
+    "x:0",
+    "x-0",
+    "images/0",
+    "class",
+    "self",
+    "None",
+    "0",
+    "1x",
+    "a b",
+    "déjà",
+    "cut_1",
+]
+
+
+def relus(name: str) -> onnx.ModelProto:
+    """Two Relu, of which one is enough, with a node without a converter behind them."""
+    four = [4]
+    nodes = [
+        helper.make_node("Relu", [name], ["m"]),
+        helper.make_node("Relu", ["m"], ["r"]),
+        helper.make_node("Foo", ["r"], ["f"], domain="my"),
+        helper.make_node("Neg", ["f"], ["y"]),
+    ]
+    infos = [helper.make_tensor_value_info(each, TensorProto.FLOAT, four) for each in (name, "y", "f")]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:2], value_info=infos[2:])
+    imports = [helper.make_opsetid("", 23), helper.make_opsetid("my", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def saved(folder: Path, proto: onnx.ModelProto) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def marker(folder: Path) -> tuple[Path, str]:
+    """A file, and Python as the name of a parameter that makes it when it is run."""
+    path = folder / "RAN"
+    return path, f"x=open({str(path)!r},'w').write('1')"
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_a_file_is_rewritten_whatever_its_input_is_called(name: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, relus(name))
+    report = torchrlopt.optimise_onnx(
+        path, tmp_path / "out.onnx", cache=False, verify=False, searcher="greedy"
+    )
+    assert report.kept == "rewritten"
+    written = onnx.load(tmp_path / "out.onnx")
+    assert [value.name for value in written.graph.input] == [name]
+    assert [node.op_type for node in written.graph.node] == ["Relu", "Foo", "Neg"]
+    assert check_files(path, tmp_path / "out.onnx", seed=0).around == ("my::Foo",)
+
+
+def test_the_name_of_an_input_is_not_run_by_the_check(tmp_path: Path) -> None:
+    ran, name = marker(tmp_path)
+    path = saved(tmp_path, relus(name))
+    report = torchrlopt.optimise_onnx(path, tmp_path / "out.onnx", cache=False, searcher="greedy")
+    assert report.kept == "rewritten"
+    assert not ran.exists()
+
+
+def test_the_name_of_an_input_is_not_run_by_other_commands(tmp_path: Path) -> None:
+    ran, name = marker(tmp_path)
+    proto = relus(name)
+    del proto.graph.node[2:]
+    proto.graph.node[1].output[0] = "y"
+    module, inputs = load_model(str(saved(tmp_path, proto)))
+    assert module(*inputs)[0].shape == (4,)
+    assert not ran.exists()
+
+
+def test_names_of_an_input_and_of_a_cut_do_not_meet(tmp_path: Path) -> None:
+    model = files.load(saved(tmp_path, relus("cut_1")))
+    around = lower_around(model, cut_of(model))
+    placeholders = around.module.graph.find_nodes(op="placeholder")
+    assert [node.target for node in placeholders] == ["input_0", "cut_1"]
