@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.unit.test_processes import ROOT
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.onnx.limited import Limits, run_limited
 
@@ -59,3 +66,76 @@ def test_the_folder_one_is_in_holds_no_modules(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "resource.py").write_text("raise ValueError('taken from the current folder')")
     monkeypatch.chdir(tmp_path)
     assert call(tmp_path, "echo") == b"cba"
+
+
+def test_the_module_cannot_write_start_or_connect(tmp_path: Path) -> None:
+    """What each call says is in `test_sandbox.py`; here, that the rights are gone before `main` runs."""
+    (tmp_path / "module.py").write_text(
+        "import os, socket, subprocess\n"
+        "def main(data, arguments):\n"
+        "    refused = []\n"
+        "    calls = lambda: open(arguments[0], 'w'), lambda: subprocess.run(['true']), socket.socket\n"
+        "    for what in calls:\n"
+        "        try:\n"
+        "            what()\n"
+        "        except OSError:\n"
+        "            refused.append(1)\n"
+        "    return bytes([len(refused)]) + open(__file__, 'rb').read(6)\n"
+    )
+    limits = Limits(60.0, 1 << 28)
+    answer = run_limited(str(tmp_path / "module.py"), (str(tmp_path / "new"),), b"", limits, "the task")
+    assert answer == b"\3import"
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_module_knows_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "module.py").write_text(
+        "import os\ndef main(data, arguments):\n    return repr(sorted(os.environ)).encode()\n"
+    )
+    answer = run_limited(str(tmp_path / "module.py"), (), b"", Limits(60.0, 1 << 28), "the task")
+    assert b"PYTHONPATH" in answer
+    assert b"SECRET" not in answer
+
+
+SLEEPER = """
+import sys
+from pathlib import Path
+from torchrlopt.onnx.limited import Limits, run_limited
+run_limited(sys.argv[1], (), b"", Limits(600.0, 1 << 28), "the task")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_the_process_ends_with_the_one_that_asked(number: signal.Signals, tmp_path: Path) -> None:
+    """Also while it hangs in native code that keeps Python from running anything else."""
+    module, held = tmp_path / "module.py", tmp_path / "held"
+    os.mkfifo(held)
+    module.write_text(
+        "import ctypes, os\n"
+        "def main(data, arguments):\n"
+        f"    pipe = os.open({str(held)!r}, os.O_RDONLY)\n"
+        "    os.read(pipe, 1)\n"
+        "    ctypes.PyDLL(None).sleep(600)\n"
+    )
+    asking = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, str(module)], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    pipe = opened_for(held, asking)
+    os.write(pipe, b"x")
+    asking.send_signal(number)
+    asking.wait()
+    watch = select.poll()
+    watch.register(pipe, 0)
+    assert watch.poll(60_000) == [(pipe, select.POLLERR)], "the child still holds its end of the pipe"
+    os.close(pipe)
+
+
+def opened_for(path: Path, process: subprocess.Popen[bytes]) -> int:
+    """The end of a named pipe for writing, once somebody has opened the other one."""
+    while process.poll() is None:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # ENXIO: nobody reads yet
+            time.sleep(0.05)
+    raise AssertionError("the process ended before its child had begun")

@@ -1,25 +1,47 @@
-"""The other side of `limited.py`: sets its own limits, then calls a module. Not imported by anything."""
+"""The other side of `limited.py`: sets its own limits, drops rights, then calls a module.
+
+Not imported by anything, and imports nothing of the package by name, as that loads torch.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import resource
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import ModuleType
 
+_PACKAGE = Path(__file__).resolve().parents[1]
+_NOTE = "sandbox: "  # begins a line that `limited.py` logs
+_GRACE_S = 5.0  # so that the parent, which says more, ends this process first where it can
+
 
 def main() -> None:
-    """`limited_child.py MODULE MEMORY CPU [ARGUMENT...]`, data on the standard input."""
-    name, memory, cpu, *arguments = sys.argv[1:]
+    """`limited_child.py PARENT MODULE MEMORY SECONDS CPU [ARGUMENT...]`, data on the standard input."""
+    parent, name, memory, seconds, cpu, *arguments = sys.argv[1:]
+    processes = _module(str(_PACKAGE / "processes.py"))
+    sandbox = _module(str(_PACKAGE / "sandbox.py"))
+    processes.killed_with_parent(int(parent))
+    processes.killed_after(float(seconds) + _GRACE_S)
+    with contextlib.suppress(FileNotFoundError):
+        tempfile.gettempdir()  # torch asks for it; to find one, it is written to
+    # Before there are other threads, which would keep their rights. Imports only read.
+    are_files_confined = sandbox.confine_files()
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no part of the answer
     module = _module(name)
     data = sys.stdin.buffer.read()
     _limit(int(memory), int(cpu))
+    are_calls_confined = sandbox.confine_calls(may_write=False)
+    if not (are_files_confined and are_calls_confined):
+        missing = [] if are_files_confined else [sandbox.LANDLOCK]
+        missing += [] if are_calls_confined else [sandbox.SECCOMP]
+        print(f"{_NOTE}the kernel has no {' and no '.join(missing)}", file=sys.stderr, flush=True)
     answer.write(module.main(data, arguments))
     answer.close()
 

@@ -1,0 +1,145 @@
+"""What a process can still do after it has dropped its rights: torchrlopt/sandbox.py.
+
+Each case runs in a process of its own, which reports what happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "torchrlopt"
+
+CODE = """
+import ctypes, os, signal, socket, subprocess, sys, threading
+from pathlib import Path
+sys.path.insert(0, sys.argv[5])  # without the package around it, which loads torch
+import sandbox
+how, what, folder, parent = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+if "torch" in what:
+    import torch
+if "files" in how and not sandbox.confine_files([str(folder / "mine")] if "mine" in how else []):
+    sys.exit("kernel without Landlock")
+if "calls" in how and not sandbox.confine_calls(may_write="mine" in how):
+    sys.exit("kernel without seccomp")
+try:
+    print("done", eval(what))
+except OSError as error:
+    print("refused", error.errno)
+except MemoryError as error:  # RLIMIT_FSIZE
+    print("refused", error)
+"""
+
+WRITES = {
+    "new file": "open(folder / 'new', 'w').write('x')",
+    "existing file": "open(folder / 'old', 'r+').write('x')",
+    "append": "open(folder / 'old', 'a').write('x')",
+    "cut": "os.truncate(folder / 'old', 0)",
+    "directory": "os.mkdir(folder / 'd')",
+    "remove": "os.unlink(folder / 'old')",
+    "move": "os.rename(folder / 'old', folder / 'other')",
+    "hard link": "os.link(folder / 'old', folder / 'other')",
+    "symbolic link": "os.symlink('old', folder / 'other')",
+    "fifo": "os.mkfifo(folder / 'fifo')",
+    "nameless file": "os.open(folder, os.O_TMPFILE | os.O_WRONLY)",
+}
+PROCESSES = {
+    "fork": "os.fork()",
+    "program": "subprocess.run(['/bin/true'])",
+    "exec": "os.execv('/bin/true', ['true'])",
+    "shell": "os.posix_spawn('/bin/sh', ['sh', '-c', 'true'], {})",
+}
+CALLS = PROCESSES | {
+    "network": "socket.socket(socket.AF_INET, socket.SOCK_STREAM)",
+    "datagrams": "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)",
+    "local": "socket.socket(socket.AF_UNIX)",
+    "signal to the parent": "os.kill(parent, 0)",
+    "signal to all": "os.kill(-1, 0)",
+    "limits of the parent": "__import__('resource').prlimit(parent, __import__('resource').RLIMIT_CORE)",
+}
+MODES = {"mode": "os.chmod(folder / 'old', 0o777)", "time": "os.utime(folder / 'old')"}
+
+ALLOWED = {
+    "read": "(folder / 'old').read_text()",
+    "list": "os.listdir(folder)",
+    "thread": "threading.Thread(target=len, args=('x',)).start()",
+    "computing in threads": "torch.set_num_threads(3), (torch.ones(600, 600) @ torch.ones(600, 9)).max()",
+    "import": "__import__('sympy')",
+    "signal to itself": "os.kill(os.getpid(), 0)",
+}
+
+
+def outcome(how: str, what: str, folder: Path) -> str:
+    (folder / "old").write_text("content")
+    (folder / "mine").mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, how, what, str(folder), str(os.getpid()), str(PACKAGE)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert (folder / "old").read_text() == "content"
+    if done.stderr.startswith("kernel without"):
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[0]
+
+
+@pytest.mark.parametrize("what", [*WRITES, *PROCESSES.keys() - {"fork"}])
+def test_landlock_refuses(what: str, tmp_path: Path) -> None:
+    assert outcome("files", (WRITES | PROCESSES)[what], tmp_path) == "refused"
+    assert set(os.listdir(tmp_path)) == {"old", "mine"}
+
+
+@pytest.mark.parametrize("what", [*WRITES, *CALLS, *MODES])
+def test_seccomp_refuses(what: str, tmp_path: Path) -> None:
+    assert outcome("calls", (WRITES | CALLS | MODES)[what], tmp_path) == "refused"
+    assert set(os.listdir(tmp_path)) == {"old", "mine"}
+
+
+@pytest.mark.parametrize("what", ALLOWED)
+def test_computing_goes_on(what: str, tmp_path: Path) -> None:
+    assert outcome("files calls", ALLOWED[what], tmp_path) == "done"
+
+
+def test_a_folder_of_its_own_can_be_written_to(tmp_path: Path) -> None:
+    ask = functools.partial(outcome, "files calls mine", folder=tmp_path)
+    assert ask("open(folder / 'mine' / 'new', 'w').write('x')") == "done"
+    assert (tmp_path / "mine" / "new").read_text() == "x"
+    assert ask("os.rename(folder / 'mine' / 'new', folder / 'mine' / 'other')") == "done"
+    assert ask("os.rename(folder / 'mine' / 'other', folder / 'new')") == "refused"
+    assert ask("open(folder / 'new', 'w').write('x')") == "refused"
+    assert ask("os.fork()") == "refused"
+
+
+def test_what_runs_already_loses_its_rights_too(tmp_path: Path) -> None:
+    """Of threads that libraries started when they were imported."""
+    code = """(
+        go := threading.Event(), found := [],
+        t := threading.Thread(target=lambda: (go.wait(), found.append(sandbox._libc.syscall(41, 2, 1, 0)))),
+        t.start(), sandbox.confine_calls(False), go.set(), t.join(),
+        1 / 0 if found[0] >= 0 else None)"""
+    if os.uname().machine != "x86_64":
+        pytest.skip("the number of the call is that of x86-64")
+    assert outcome("", code, tmp_path) == "done"
+
+
+def test_abort_is_a_death_by_abort() -> None:
+    """Assertions in native code have to end the process by the signal that says so."""
+    code = "import os, sandbox; sandbox.confine_calls(False); os.abort()"
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=100, cwd=PACKAGE)
+    assert done.returncode == -6
+
+
+def test_without_seccomp_nothing_gets_into_files(tmp_path: Path) -> None:
+    code = """(
+        setattr(sandbox.platform, "machine", lambda: "another"),
+        None if sandbox.confine_calls(False) is False else 1 / 0,
+        os.write(os.open(folder / "old", os.O_RDWR), b"x"))"""
+    assert outcome("", code, tmp_path) == "refused"
