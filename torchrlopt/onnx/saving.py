@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from torchrlopt.errors import ModelFormatError, OptionsError, RlOptError, UnsafePathError
 from torchrlopt.onnx import safety
+from torchrlopt.onnx.staging import StagingFolder
 
 MAX_INLINE_BYTES = 1 << 30
 """Size of the tensors up to which they are written into the model file, if they were not outside before."""
@@ -37,6 +37,8 @@ _LARGE, _PAGE = 1 << 20, 4096  # large ones begin a page, so that they can be ma
 class Staged:
     """A model on its way to a path; a context, at whose end nothing is left but what was committed.
 
+    What a killed process leaves is removed by the next one that writes into the folder.
+
     Args:
         path: where the model goes. A link is replaced, not followed.
         keep: data files that must stay although the model that is replaced was written with them.
@@ -51,7 +53,7 @@ class Staged:
             raise OptionsError("the result would replace something that is no file", where=str(path))
         self.path = path
         self.keep = {each.resolve() for each in keep}
-        self.folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=".torchrlopt.")
+        self.folder = StagingFolder(path.parent)
         self.data_name = ""  # of the data file, once there is one
         self.is_committed = False
 
@@ -63,13 +65,12 @@ class Staged:
     ) -> None:
         if self.data_name and not self.is_committed:
             (self.path.parent / self.data_name).unlink(missing_ok=True)  # only the name was taken
-        with contextlib.suppress(OSError):
-            self.folder.cleanup()
+        self.folder.close()
 
     @property
     def model_path(self) -> Path:
         """Where the model is before it is committed; it can be read there, with its data."""
-        return Path(self.folder.name) / self.path.name
+        return self.folder.path / self.path.name
 
     def write(self, proto: onnx.ModelProto, base: Path) -> None:
         """Write a model with its data; what was written before is dropped.
@@ -121,9 +122,12 @@ class Staged:
         number = 0
         while True:
             name = f"{self.path.name}.{number}.data" if number else f"{self.path.name}.data"
+            # First here: if this process is killed, a later one knows by it whose the empty file is.
+            self.model_path.with_name(name).touch()
             try:
                 os.close(os.open(self.path.parent / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             except FileExistsError:
+                self.model_path.with_name(name).unlink()
                 number += 1
             else:
                 return name

@@ -1,13 +1,14 @@
 """The command line: `torchrlopt optimise`, `bench`, `device`, `profile`, `info` and the others.
 
 Status 0: all is well. 1: an error, or a check that found something wrong. 2: the command line is wrong. 130:
-Ctrl-C.
+Ctrl-C. 143: SIGTERM, and 129: SIGHUP.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -259,10 +260,18 @@ def _parsed(assignments: list[str]) -> dict[str, Any]:
     return options
 
 
+def _end(number: int, _frame: object) -> None:
+    """End as by Ctrl-C: files that are not complete are removed, processes are ended."""
+    sys.exit(128 + number)  # as shells have it
+
+
 def main() -> None:
     """Run the command line; errors of ours and of files end in one line, see above for the status."""
     # Processes that a command starts do not look for modules in the folder that the user happens to be in.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has SIGHUP ignored
+            signal.signal(number, _end)
     try:
         app()
     except (RlOptError, OSError) as error:
