@@ -6,6 +6,8 @@ leads to the original graph; with "raise" the one that was raised, of this tree 
 
 from __future__ import annotations
 
+from torchrlopt.plain_text import printable
+
 
 class RlOptError(Exception):
     """Base of every error torchrlopt raises on purpose.
@@ -38,7 +40,8 @@ class RlOptError(Exception):
             parts.append(f"got: {got}")
         if todo:
             parts.append(f"what to do: {todo}")
-        super().__init__("; ".join(parts))
+        # What was got and where may be text of a file, and the message goes to terminals and logs.
+        super().__init__(printable("; ".join(parts)))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by state: the keyword-only arguments do not survive the default protocol."""

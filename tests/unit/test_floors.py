@@ -29,16 +29,9 @@ FLOORS = floors()
 
 # On the ground floor the others use errors and the core.
 BASEMENT = (
-    "errors",
-    "_C",
-    "_tools",
-    "storage",
-    "searcher_table",
-    "executor_table",
-    "options",
-    "report",
-    "generated_code",
-)
+    "plain_text", "console", "errors", "_C", "_tools", "storage", "searcher_table", "executor_table",
+    "options", "report", "generated_code",
+)  # fmt: skip
 
 # They name modules of upper floors, which are imported when somebody asks for a row.
 TABLES = ("searcher_table.py", "executor_table.py")

@@ -8,6 +8,7 @@ import threading
 from torchrlopt.capture.aten import NO_OPERATORS
 from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
+from torchrlopt.plain_text import printable
 from torchrlopt.report import Report
 from torchrlopt.storage.repro_folder import VARIABLE
 
@@ -54,7 +55,7 @@ def told(error: Exception) -> str:
     """The text of an error for a report or a log line; of what nobody expected, its type too."""
     if isinstance(error, RlOptError):
         return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 def keep_original(error: Exception, report: Report) -> None:

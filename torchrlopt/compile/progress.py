@@ -23,8 +23,9 @@ def progress(title: str, total: int) -> Iterator[Tell]:
         yield lambda text: None
         return
     # slow to import, and seldom needed
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from torchrlopt.console import Console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # What is captured on its way to the terminal is the user's: it stays where it goes.

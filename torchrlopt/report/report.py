@@ -260,8 +260,9 @@ class Report:
 
     def __str__(self) -> str:
         # rich is slow to import, and most reports are never printed
-        from rich.console import Console
         from rich.table import Table
+
+        from torchrlopt.console import Console
 
         table = Table(title="torchrlopt", show_header=False, title_justify="left")
         table.add_column(style="bold")

@@ -20,6 +20,7 @@ from torchrlopt.api.cli import cache, substitutions
 from torchrlopt.api.cli.models import HELP, load_model, of_the_model
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
+from torchrlopt.plain_text import printable
 
 _STATUS = "Exit status: 0 all is well, 1 an error or a check that fails, 2 a wrong command line, 130 Ctrl-C."
 
@@ -275,7 +276,7 @@ def main() -> None:
     try:
         app()
     except (RlOptError, OSError) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"error: {printable(' '.join(str(error).split()))}", err=True)
         sys.exit(2 if isinstance(error, OptionsError) else 1)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

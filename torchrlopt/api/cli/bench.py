@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from torchrlopt.api.bench.contestants import BASE, installed, names
 from torchrlopt.api.bench.rounds import Row, Settings, measure
 from torchrlopt.api.cli.models import load_model
+from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError
 from torchrlopt.machine.device import describe
 
@@ -52,7 +52,12 @@ def run(model: str, contestants: Sequence[str], settings: Settings) -> tuple[lis
         RlOptError: the model cannot be loaded.
     """
     load_model(model)  # says what is wrong with it once, and not once for each contestant
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(model, total=len(contestants) + settings.rounds)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from torchrlopt import _C
+from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import foundation_text, generated_folder, hand_written_text
 from torchrlopt.substitutions.generate.emit import write_library

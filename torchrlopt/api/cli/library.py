@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from torchrlopt import _C
 from torchrlopt.api.cli.models import HELP, load_graph
+from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError
+from torchrlopt.plain_text import printable
 from torchrlopt.substitutions import fires, load_library
 from torchrlopt.substitutions.picture import draw
 from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, read_record, state_of
@@ -153,7 +154,7 @@ def explain(
         used = sum(step[0] == name for step in found["steps"])
         typer.echo(f"the plan of {len(found['steps'])} steps uses it {used} times; on the graph behind it:")
         graph = found["graph"]
-    typer.echo(library.explain(graph, name), nl=False)
+    typer.echo(printable(library.explain(graph, name)), nl=False)
 
 
 def _console() -> Console:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from torchrlopt.api.cli.models import load_model, of_the_model
+from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executor_table import names
 from torchrlopt.machine import profiling
@@ -132,7 +132,11 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
             "a profile is of one executor", expected=f"one of {', '.join(names())}", got=executor
         )
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[now]}", markup=False),
+    )
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         for model in models:
             bar = _Bar(progress, progress.add_task(model, total=seconds or None, now="tracing"))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchrlopt import _C
 from torchrlopt.api.cli.library import named
+from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.substitutions import file_text, generated_folder, library_files, library_text
 from torchrlopt.substitutions.generate.emit import drop

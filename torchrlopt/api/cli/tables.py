@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 
-from rich.console import Console
 from rich.table import Table
+
+from torchrlopt.console import Console
 
 
 def two_columns(title: str, *sections: Iterable[tuple[str, object]]) -> str:

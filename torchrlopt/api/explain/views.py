@@ -130,7 +130,7 @@ class Explanation:
 
     def __str__(self) -> str:
         # rich is slow to import, and most explanations are of one model
-        from rich.console import Console
+        from torchrlopt.console import Console
 
         out = io.StringIO()
         console = Console(file=out, width=110)

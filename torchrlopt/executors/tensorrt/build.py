@@ -65,8 +65,9 @@ class _Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # a class of a pack
         self._bars: Any = None
         self._tasks: dict[str, Any] = {}
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import Progress
+
+            from torchrlopt.console import Console
 
             self._bars = Progress(console=Console(stderr=True), transient=True)
 
