@@ -35,7 +35,7 @@ from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.searcher_table import agent_names
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import write_whole
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device import measure

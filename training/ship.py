@@ -26,7 +26,7 @@ from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Searcher
 from torchrlopt.searcher_table import agent_names
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import write_whole
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices, cost_of, typical_prices

@@ -24,7 +24,7 @@ from torchrlopt.agent import checkpoint
 from torchrlopt.agent.checkpoint import Agent, Controller
 from torchrlopt.agent.rollout import Rollout
 from torchrlopt.errors import OptionsError
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import write_whole
 from torchrlopt.substitutions import load_library
 from training.collectors.collector import AUTO, Collector
 from training.collectors.worker import Task

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import io
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from torchrlopt.api.optimised import Optimised
 from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
 from torchrlopt.options import Options
 from torchrlopt.report import Report
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import write_whole
+from torchrlopt.warning_filter import ignored_warnings
 
 _SAVEABLE = ("eager", "inductor")
 _REPORT = "torchrlopt_report.json"
@@ -51,6 +51,7 @@ def save(
             operators was asked for by name, or the model writes to its own state.
         CaptureError: torch.export refuses the model.
         VerificationError: the result is wrong.
+        OptionsError: something is at that path that is no file.
         OSError: the file cannot be written.
     """
     # heavy
@@ -104,9 +105,8 @@ def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
         VerificationError: they do not.
     """
     file = io.BytesIO()
-    with warnings.catch_warnings():
-        # Said of every weight that is a transposed one; the look below is about them, too.
-        warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+    # Said of every weight that is a transposed one; the look below is about them, too.
+    with ignored_warnings("No complete tensor found"):
         torch.export.save(program, file, extra_files={_REPORT: report.to_json()})
     file.seek(0)
     again = torch.export.load(file).state_dict

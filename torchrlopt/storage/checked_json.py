@@ -1,10 +1,13 @@
-"""JSON objects as the databases keep them: text with a check sum that ties it to its key."""
+"""JSON from files that others may have written, and objects with a check sum that ties them to their key."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from typing import Any, NoReturn
+
+MAX_VALUES = 4_000_000
+"""Most values of a text: no plan and no agent has a tenth of it."""
 
 
 def checksum(key: str, text: str) -> str:
@@ -17,11 +20,28 @@ def is_whole(key: str, text: Any, found: Any) -> bool:
     return isinstance(text, str) and found == checksum(key, text)
 
 
-def parsed(text: str) -> dict[str, Any] | None:
+def decoded(text: str | bytes) -> Any:
+    """The value of a JSON text, in bounded memory.
+
+    Raises:
+        ValueError: it is malformed, nested too deep, or of too many values.
+    """
+    if isinstance(text, bytes):
+        text = text.decode()
+    # An empty list takes three bytes as text and sixty-four as an object: 64 MB would become 1.4 GB.
+    if sum(map(text.count, "[{,")) > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES} values")
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def parsed(text: str | bytes) -> dict[str, Any] | None:
     """The object; None for a text that we would not have written."""
     try:
-        found = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError):
+        found = decoded(text)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 

@@ -1,11 +1,9 @@
-"""Where this package keeps files: a private directory of the user, and files written whole or not at all."""
+"""Where this package keeps files: a private directory of the user."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -29,7 +27,7 @@ def make_private(directory: Path) -> None:
         OSError: it cannot be made.
     """
     if directory.exists():
-        if os.environ.get(VARIABLE) != str(directory) and not _can_others_write(directory.stat()):
+        if not _is_named(directory) and not _can_others_write(directory.stat()):
             close_to_others(directory)
         return
     try:
@@ -61,22 +59,26 @@ def close_to_others(path: Path) -> None:
         path.chmod(info.st_mode & stat.S_IRWXU)
 
 
-def _can_others_write(info: os.stat_result) -> bool:
-    return bool(info.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new one, never a part.
+def check_own(path: Path) -> None:
+    """Refuse a file that another user owns, or can write.
 
     Raises:
-        OSError: it cannot be written.
+        PermissionError: it is one.
+        OSError: it is not there.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    info = path.stat()
+    if info.st_uid != os.getuid() or _can_others_write(info):
+        raise PermissionError(f"{path} belongs to another user, or can be written by one")
+
+
+def _is_named(directory: Path) -> bool:
+    """Whether the user's variable names this directory, however it is spelled there."""
+    given = os.environ.get(VARIABLE)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+        return bool(given) and os.path.samefile(str(given), directory)
+    except OSError:  # it names nothing that is there
+        return False
+
+
+def _can_others_write(info: os.stat_result) -> bool:
+    return bool(info.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

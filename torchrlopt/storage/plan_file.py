@@ -15,7 +15,7 @@ from typing import Any
 
 from torchrlopt.errors import SearchError
 from torchrlopt.storage.checked_json import checksum, is_whole, parsed
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import read_bounded, write_whole
 
 KIND = "torchrlopt plan"
 FORMAT = 1
@@ -54,6 +54,7 @@ class SavedPlan:
 
         Raises:
             SearchError: there is no plan: no graph came so far that one was made.
+            OptionsError: something is at that path that is no file.
             OSError: the file cannot be written.
         """
         write_whole(Path(path).absolute(), self.text().encode())
@@ -82,11 +83,8 @@ class SavedPlan:
             SearchError: there is no such file, it is damaged, or of another format.
         """
         try:
-            size = Path(path).stat().st_size
-            if size > MAX_BYTES:
-                raise SearchError("a plan is too large", where=str(path), expected=f"{MAX_BYTES} B", got=size)
-            content = parsed(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+            content = parsed(read_bounded(Path(path), MAX_BYTES))
+        except OSError as error:
             raise SearchError("a plan cannot be read", where=str(path), got=str(error)) from error
         if content is None or content.get("kind") != KIND:
             raise SearchError(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import write_whole
 from training.experiments.composition import COMPONENTS
 from training.experiments.curves import FIGURE_6_3
 from training.experiments.dissertation.latencies import FIGURE_4_1, TABLE_4_2

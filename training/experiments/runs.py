@@ -22,7 +22,7 @@ from filelock import FileLock
 from torchrlopt.errors import OptionsError
 from torchrlopt.machine.device import cpu_name, num_usable_cores
 from torchrlopt.processes import end_with_parent
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.files import write_whole
 from training.config import Config
 from training.progress import progress_bar
 

@@ -12,7 +12,9 @@ import logging
 import os
 from pathlib import Path
 
-from torchrlopt.storage.directory import check_private, make_private, write_whole
+from torchrlopt.errors import OptionsError
+from torchrlopt.storage.directory import check_own, check_private, make_private
+from torchrlopt.storage.files import read_bounded, write_whole
 
 logger = logging.getLogger("torchrlopt")
 
@@ -57,7 +59,8 @@ class EngineFiles:
     def _read(self, path: Path, key: str) -> bytes | None:
         try:
             check_private(self.directory)
-            data = path.read_bytes()
+            check_own(path)
+            data = read_bounded(path, MAX_BYTES)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 logger.warning("a file of TensorRT's cannot be read: %s", error)
@@ -74,8 +77,8 @@ class EngineFiles:
         try:
             make_private(self.directory)
             check_private(self.directory)
-            write_whole(path, _digest(key, content) + content)
-        except OSError as error:
+            write_whole(path, _digest(key, content) + content, 0o600)
+        except (OSError, OptionsError) as error:
             logger.warning("a file of TensorRT's cannot be written: %s", error)
 
     def _evict(self) -> None:
