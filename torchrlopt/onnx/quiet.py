@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import warnings
 from collections.abc import Iterator
+
+from torchrlopt.warning_filter import ignored_warnings
 
 _LIBRARIES = ("onnx_ir", "onnxscript")
 
@@ -30,8 +31,7 @@ def quiet(*names: str) -> Iterator[None]:
     for logger in loggers:
         logger.addFilter(is_shown)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with ignored_warnings():
             yield
     finally:
         for logger in loggers:
