@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import resource
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,20 @@ def test_a_directory_that_the_user_named_keeps_its_mode(
     assert modes(folder) == {"cache": 0o755, "facts.sqlite": 0o600}
 
 
+@pytest.mark.parametrize("spelling", ["{}/", "{}//", "{}/.", "{}/../cache", "cache", "./cache", "{}-link"])
+def test_a_named_directory_keeps_its_mode_however_it_is_spelled(
+    database: Database, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = database.path.parent
+    folder.mkdir()
+    folder.chmod(0o755)
+    Path(f"{folder}-link").symlink_to(folder)
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", spelling.format(folder))
+    PlanStore().put("a", {})
+    assert modes(folder) == {"cache": 0o755, "plans.sqlite": 0o600}
+
+
 def test_a_directory_that_others_can_write_is_not_made_trusted(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
@@ -137,6 +153,106 @@ def test_damage_costs_what_was_there_and_not_what_comes(
     assert put(database, "b"), "written to the new one at once"
     assert names(database) == ["b"]
     assert len(warnings_of(caplog)) == 1
+
+
+# Bytes of the header that say which versions of SQLite may read and write the file, and the schema.
+@pytest.mark.parametrize(("at", "value"), [(18, 3), (18, 255), (19, 3), (19, 255), (47, 5), (47, 132)])
+def test_a_damaged_header_costs_what_was_there_and_not_what_comes(
+    database: Database, at: int, value: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert put(database, "a")
+    damage(database, at, value)
+    assert put(Database(database.path, "the facts", TABLES), "b"), "written to the new one at once"
+    assert names(database) == ["b"]
+    (message,) = warnings_of(caplog)
+    assert "was damaged and starts anew" in message
+
+
+def damage(database: Database, at: int, value: int) -> None:
+    with sqlite3.connect(database.path) as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+    db.close()
+    content = bytearray(database.path.read_bytes())
+    assert content[at] != value
+    content[at] = value
+    database.path.write_bytes(content)
+
+
+def test_random_damage_heals(database: Database) -> None:
+    """Four wrong bytes, in every third case in the header: whatever SQLite says of them."""
+    for number in range(40):
+        assert put(database, f"{number:02}" * 200)
+    with sqlite3.connect(database.path) as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+    db.close()
+    content, draw = database.path.read_bytes(), random.Random(0)
+    for case in range(300):
+        for part in ("-wal", "-shm"):
+            Path(f"{database.path}{part}").unlink(missing_ok=True)
+        damaged = bytearray(content)
+        for _ in range(4):
+            damaged[draw.randrange(len(content) if case % 3 else 100)] = draw.randrange(256)
+        database.path.write_bytes(damaged)
+        names(database)
+        assert put(database, "new"), f"case {case}"
+        assert put(database, "new"), f"case {case}"
+
+
+def test_a_file_that_ends_early_is_damaged(database: Database) -> None:
+    """SQLite calls it a disk error ("SQLITE_IOERR_SHORT_READ")."""
+    short = sqlite3.OperationalError("disk I/O error")
+    short.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHORT_READ
+    real = sqlite3.OperationalError("disk I/O error")
+    real.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+    assert put(database, "a")
+    assert sqlite._is_damage(short, database.path)
+    assert not sqlite._is_damage(real, database.path)
+
+
+def test_a_damaged_database_heals_where_nothing_can_be_put_aside(database: Database) -> None:
+    assert put(database, "a")
+    database.aside.mkdir()
+    (database.aside / "theirs").write_text("x")
+    database.path.write_bytes(b"no database at all" * 1000)
+    assert put(database, "b")
+    assert names(database) == ["b"]
+    assert (database.aside / "theirs").exists()
+
+
+def test_a_pipe_is_no_database(database: Database) -> None:
+    """And is not waited for."""
+    database.path.parent.mkdir(mode=0o700)
+    os.mkfifo(database.path)
+    assert names(database) == []
+    assert not put(database, "a")
+    assert stat.S_ISFIFO(database.path.stat().st_mode)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("part", ["", "-wal"])
+def test_a_database_of_another_user_is_put_aside(
+    database: Database, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert put(database, "theirs")
+    path = Path(f"{database.path}{part}")
+    path.touch()
+    os.chown(path, 4321, 4321)
+    assert names(database) == []
+    assert put(database, "ours")
+    assert names(database) == ["ours"]
+    assert database.path.stat().st_uid == 0
+    (message,) = warnings_of(caplog)
+    assert "another user" in message
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_database_that_others_can_write_is_put_aside(database: Database, mode: int) -> None:
+    assert put(database, "theirs")
+    database.path.chmod(mode)
+    assert names(database) == []
+    assert put(database, "ours")
+    assert names(database) == ["ours"]
+    assert database.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_another_process_made_anew_is_not_put_aside(

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.forks import run
-from torchrlopt.plan.store import PlanStore, make_key
+from torchrlopt.plan.store import MAX_ENTRY_BYTES, PlanStore, make_key
 from torchrlopt.storage.checked_json import checksum
 from torchrlopt.storage.directory import default_directory
+from torchrlopt.storage.sqlite import MAX_ROW_BYTES
 
 
 @pytest.fixture
@@ -117,6 +118,27 @@ def test_a_payload_that_we_would_not_have_written_is_a_miss(store: PlanStore, pa
     connection.close()
     assert store.get("a") is None
     assert [entry.payload for entry in store.entries()] == [{"x": 2}]
+
+
+def test_an_entry_that_is_too_large_is_not_read(store: PlanStore) -> None:
+    """One that we would not have put: SQLite itself makes no object of it."""
+    store.put("a", {"x": 1})
+    payload = json.dumps({"x": "y" * MAX_ROW_BYTES})
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("update plans set payload = ?, digest = ?", (payload, checksum("a", payload)))
+    connection.close()
+    assert store.get("a") is None
+    assert store.entries() == []
+    store.put("a", {"x": 2})
+    assert PlanStore(store.directory).get("a") == {"x": 2}
+
+
+def test_the_largest_entry_is_kept(store: PlanStore) -> None:
+    largest = {"x": "y" * (MAX_ENTRY_BYTES - len('{"x": ""}'))}
+    store.put("a", largest)
+    store.put("b", {"x": largest["x"] + "y"})
+    assert PlanStore(store.directory).get("a") == largest
+    assert PlanStore(store.directory).get("b") is None
 
 
 @pytest.mark.parametrize("column", ["payload", "digest", "num_bytes", "used_at"])

@@ -17,11 +17,11 @@ from typing import Any
 
 from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
-from torchrlopt.storage.sqlite import Database
+from torchrlopt.storage.sqlite import MAX_ROW_BYTES, Database
 
 MAX_BYTES = 64 * 2**20  # of all payloads; the least recently used go first
 MAX_ENTRIES = 10_000
-MAX_ENTRY_BYTES = 4 * 2**20
+MAX_ENTRY_BYTES = MAX_ROW_BYTES - 2**12  # less key, check sum and numbers
 _TABLE = """(
     key text primary key, payload text not null, digest text not null, num_bytes integer not null,
     used_at real not null

@@ -4,8 +4,8 @@ Every operation opens its own connection (about a millisecond), so threads and s
 of ours. A fork waits for the operation that is going on: SQLite's own locks would stay closed in the child.
 
 What goes wrong is never an error of the caller's: reading finds nothing, writing says that it did not happen,
-and there is one warning for each cause. A file that is damaged, or whose tables are not ours, is put aside
-and made anew.
+and there is one warning for each cause. A file that is damaged, that another user owns or could write, or
+whose tables are not ours, is put aside and made anew.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchrlopt.storage.directory import check_private, close_to_others, make_private
+from torchrlopt.storage.directory import check_own, check_private, close_to_others, make_private
 
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 2.0
+MAX_ROW_BYTES = 4 * 2**20 + 2**12
+"""Of a row; SQLite makes no larger one, and reads none that somebody else has made."""
+
 _LOCK_PAUSE_S = 0.01
+_HEADER_BYTES, _NEWEST_SCHEMA = 100, 4
 _PARTS = ("", "-wal", "-shm")  # of the name of a database with a write-ahead log
 
 # Held by the thread that is inside SQLite.
@@ -34,6 +38,10 @@ _busy = threading.RLock()
 os.register_at_fork(before=_busy.acquire, after_in_parent=_busy.release, after_in_child=_busy.release)
 
 Change = Callable[[sqlite3.Connection], object]
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """What lay at the path was not ours, or not whole; it has been put aside, with a warning."""
 
 
 class Database:
@@ -73,10 +81,8 @@ class Database:
             with self._connection("rw") as db:  # even a reader writes the index of the write-ahead log
                 return _fetched(db, query, values)
         except (sqlite3.Error, OSError) as error:
-            # The file may come from a version that had no such table, or its maker is at work just now. What
-            # was damaged has been put aside, with a warning.
-            is_told = isinstance(error, sqlite3.DatabaseError) and _is_damage(error)
-            if not is_told and "no such table" not in str(error):
+            # The file may come from a version that had no such table, or its maker is at work just now.
+            if not isinstance(error, _Damaged) and "no such table" not in str(error):
                 self.warn(f"{self.what} cannot be read", str(error))
             return []
 
@@ -94,10 +100,10 @@ class Database:
             make_private(self.path.parent)
             try:
                 self._change(change, LOCK_TIMEOUT_S if is_vital else 0.0)
-            except sqlite3.DatabaseError as error:
-                if not is_vital or not _is_damage(error):
+            except _Damaged:
+                if not is_vital:
                     raise
-                self._change(change, LOCK_TIMEOUT_S)  # the damaged file has been put aside
+                self._change(change, LOCK_TIMEOUT_S)
         except (sqlite3.Error, OSError) as error:
             if is_vital:
                 self.warn(f"{self.what} cannot be written; what is new stays in memory", str(error))
@@ -146,26 +152,46 @@ class Database:
 
         Raises:
             OSError: others may write into the directory, or it is not there.
+            _Damaged: the database was put aside.
             sqlite3.Error: the database cannot be used.
         """
         check_private(self.path.parent)
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         file = None
         with _busy:
+            self._check_owner()
             # Without an isolation level Python begins no transactions of its own.
             db = sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None)
             try:
                 file = os.stat(self.path).st_ino
+                db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_ROW_BYTES)
                 db.text_factory = _decoded
                 self._check_tables(db)
                 yield db
             except sqlite3.DatabaseError as error:
                 db.close()
-                if _is_damage(error):
-                    self._quarantine(error, file)
-                raise
+                if not _is_damage(error, self.path):
+                    raise
+                self._quarantine(error, file)
+                raise _Damaged(str(error)) from error
             finally:
                 db.close()
+
+    def _check_owner(self) -> None:
+        """Put a database aside that another user owns or could write: what is in it is not to be trusted.
+
+        Raises:
+            _Damaged: it was.
+        """
+        for part in _PARTS:
+            path = Path(f"{self.path}{part}")
+            try:
+                check_own(path)
+            except FileNotFoundError:
+                continue
+            except PermissionError as error:
+                self._quarantine(error, os.stat(self.path).st_ino if os.path.exists(self.path) else None)
+                raise _Damaged(str(error)) from error
 
     def _check_tables(self, db: sqlite3.Connection) -> None:
         """Raise what damage raises where one of our tables has other columns; one that is missing is made."""
@@ -185,7 +211,10 @@ class Database:
             self.warn(f"{self.what} was damaged and starts anew", f"{error}; the old one is {self.aside}")
             for part in _PARTS[1:]:
                 Path(f"{self.path}{part}").unlink(missing_ok=True)
-            os.replace(self.path, self.aside)
+            try:
+                os.replace(self.path, self.aside)
+            except IsADirectoryError:  # that name is taken by what is not ours
+                self.path.unlink()
 
     def _close_to_others(self) -> None:
         for part in _PARTS:
@@ -233,9 +262,29 @@ def _write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
             time.sleep(_LOCK_PAUSE_S)
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """True for a file that is no (whole) database; locked, full and read-only are subclasses of the error."""
-    return type(error) is sqlite3.DatabaseError
+def _is_damage(error: sqlite3.DatabaseError, path: Path) -> bool:
+    """True for a file that is no (whole) database of ours; one that is locked, full or read-only is none."""
+    if type(error) is sqlite3.DatabaseError:  # SQLite's codes for what is corrupt or no database, and our own
+        return True
+    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_TOOBIG):
+        return True
+    return _has_foreign_header(path)
+
+
+def _has_foreign_header(path: Path) -> bool:
+    """Whether SQLite takes the file for a newer version's: it reads such a one, or part of it, or refuses it.
+
+    See "The Database Header" of https://www.sqlite.org/fileformat2.html.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except OSError:
+        return False
+    if len(header) < _HEADER_BYTES:  # one that is being made
+        return False
+    versions, schema = header[18:20], int.from_bytes(header[44:48], "big")
+    return not set(versions) <= {1, 2} or schema > _NEWEST_SCHEMA
 
 
 def _decoded(text: bytes) -> str:
