@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import torch
 
 from tests.unit.agent_cases import LIBRARY, make_observation
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint
+from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
+from torchrlopt.options import Options
 
 NUM_DAMAGED = 3000
 
@@ -140,6 +142,111 @@ def test_a_column_that_is_gone_is_refused_by_name(path: Path) -> None:
 def test_other_metadata_is_refused(path: Path, name: str, value: str, message: str) -> None:
     rewrite(path, lambda header: header["__metadata__"].__setitem__(name, value))
     with pytest.raises(AgentError, match=message):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"rounds": 10**9},
+        {"rounds": 2**63},
+        {"width": 4000, "rounds": 30},
+        {"width": 10**9},
+        {"width": 10**30},
+        {"width": 1, "rounds": 10**9},
+        {"rule_width": 10**5},
+        {"encoder": None},
+        {"encoder": []},
+    ],
+    ids=str,
+)
+def test_networks_are_made_no_larger_than_their_weights(path: Path, sizes: dict[str, object]) -> None:
+    """The first took memory until there was none; so this would not end if they were made."""
+
+    def change(header: dict) -> None:
+        known = json.loads(header["__metadata__"]["architecture"])
+        header["__metadata__"]["architecture"] = json.dumps({**known, **sizes})
+
+    rewrite(path, change)
+    with pytest.raises(AgentError, match="no agent"):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize("names", ["3", "null", "{", "[" * 100_000, json.dumps(["x"] * 10**6), "[[], {}]"])
+def test_a_latent_agent_with_other_names_is_refused(path: Path, names: str) -> None:
+    def change(header: dict) -> None:
+        header["__metadata__"].update(kind="latent", substitutions=names, architecture='{"row": "wm"}')
+
+    rewrite(path, change)
+    with pytest.raises(AgentError, match=r"no agent|safetensors"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_room_is_for_what_the_file_holds(path: Path) -> None:
+    """An agent takes less than half of what it may."""
+    tensors = checkpoint.load_tensors(path.read_bytes())
+    room = checkpoint._room_for(tensors.values())
+    with checkpoint.making_networks(most=(left := checkpoint._room_for(tensors.values()))):
+        checkpoint.CandidateController(
+            Schema.current(), checkpoint.SubstitutionGraphs.of(LIBRARY, Schema.current()), None
+        )
+    assert 0 < room.tensors - left.tensors < room.tensors / 2
+    assert 0 < room.elements - left.elements < room.elements / 2
+
+
+DEEP = "[" * 100_000
+
+
+def resign(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    manifest = {"sha256": checkpoint.hashlib.sha256(content).hexdigest()}
+    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("name", ["schema", "architecture", "latency"])
+def test_nested_json_is_refused(path: Path, name: str) -> None:
+    rewrite(path, lambda header: header["__metadata__"].__setitem__(name, DEEP))
+    with pytest.raises(AgentError, match=r"no agent|schema of a checkpoint is malformed"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_nested_headers_and_manifests_are_refused(path: Path) -> None:
+    content = path.read_bytes()
+    resign(path, len(DEEP).to_bytes(8, "little") + DEEP.encode())
+    with pytest.raises(AgentError, match="no safetensors"):
+        checkpoint.load(path, LIBRARY)
+    resign(path, content)
+    checkpoint.manifest_path(path).write_text("[" * 60_000)
+    with pytest.raises(AgentError, match="nested too deep"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_large_headers_and_manifests_are_refused(path: Path) -> None:
+    content = path.read_bytes()
+    rewrite(path, lambda header: header["__metadata__"].__setitem__("notes", "x" * 2**20))
+    with pytest.raises(AgentError, match="a header of"):
+        checkpoint.load(path, LIBRARY)
+    resign(path, content)
+    with open(checkpoint.manifest_path(path), "ab") as file:
+        file.truncate(1 << 34)  # of spaces it would be well-formed
+    with pytest.raises(AgentError, match="expected up to 65536"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_pipes_are_no_agents(path: Path) -> None:
+    """And are not waited for."""
+    checkpoint.manifest_path(path).unlink()
+    os.mkfifo(checkpoint.manifest_path(path))
+    with pytest.raises(AgentError, match="no plain file"):
+        checkpoint.load(path, LIBRARY)
+    assert catalogue.digest(Options(searcher="agent", agent=str(path))) == ""
+
+
+def test_weights_that_are_no_numbers_are_refused(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-4:] = b"\x00\x00\xc0\x7f"
+    resign(path, bytes(content))
+    with pytest.raises(AgentError, match="not finite"):
         checkpoint.load(path, LIBRARY)
 
 

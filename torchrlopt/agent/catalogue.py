@@ -35,12 +35,12 @@ def path_of(options: Options) -> Path:
 
 
 def digest(options: Options) -> str:
-    """The manifest (with the SHA-256) of the checkpoint that is meant; empty where it is missing."""
+    """The manifest (with the SHA-256) of the checkpoint that is meant; empty where there is none."""
     if options.searcher not in agent_names():
         return ""
     try:
-        return checkpoint.manifest_path(path_of(options)).read_text(encoding="utf-8")
-    except OSError:
+        return checkpoint.manifest_text(path_of(options))
+    except (OSError, ValueError):
         return ""
 
 

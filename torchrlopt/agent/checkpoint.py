@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,21 @@ from torchrlopt.agent.latency import LatencyModel
 from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig, Guide
 from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.undisturbed_torch import making_networks
+from torchrlopt.agent.undisturbed_torch import Room, making_networks
 from torchrlopt.agent.world.latent_controller import LatentConfig, LatentController
 from torchrlopt.errors import AgentError
-from torchrlopt.storage.directory import write_whole
+from torchrlopt.storage.checked_json import decoded
+from torchrlopt.storage.files import read_bounded, write_whole
 
 logger = logging.getLogger("torchrlopt")
 
 FORMAT = 1  # raised when the meaning of a file changes
 MAX_BYTES = 64 * 2**20
+MAX_HEADER_BYTES = 2**20  # names of tensors and the description; ours take 30 kB
+MAX_MANIFEST_BYTES = 2**16
 
+# What torch and Python raise on sizes, names and types that make no sense.
+_REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
 #: What plays: candidates of real graphs, or latent states.
 Controller = CandidateController | LatentController
@@ -113,10 +118,15 @@ def load(path: Path, library: _C.Library) -> Agent:
     schema.check(Schema.current())
     try:
         with making_networks():
+            tensors = load_tensors(content)
+        # The header may ask for networks of any size: they are made no larger than what the file fills.
+        with making_networks(most=_room_for(tensors.values())):
             controller = _blank(metadata, schema, library)
-            controller.load_state_dict(load_tensors(content))
-    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+            controller.load_state_dict(tensors)
+    except (*_REFUSALS, SafetensorError) as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)[:300]) from error
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise AgentError("the checkpoint is no agent", where=str(path), got="weights that are not finite")
     if metadata.get("library_hash") != library.hash:
         logger.debug(
             "%s was trained with library %s, here %s", path, metadata.get("library_hash"), library.hash
@@ -129,7 +139,7 @@ def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
     if "latency" not in metadata:
         return None
     try:
-        given = json.loads(metadata["latency"])
+        given = decoded(metadata["latency"])
     except ValueError as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)) from error
     return LatencyModel.from_dict(given)
@@ -137,20 +147,34 @@ def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
 
 def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> Controller:
     """The networks that a file describes, before their weights."""
-    sizes = json.loads(metadata["architecture"])
+    sizes = decoded(metadata["architecture"])
     if metadata["kind"] == "latent":
-        return LatentController(schema, LatentConfig(**sizes), json.loads(metadata["substitutions"]))
+        names = [str(name) for name in decoded(metadata["substitutions"])]
+        return LatentController(schema, LatentConfig(**sizes), names)
     return CandidateController(schema, SubstitutionGraphs.of(library, schema), ControllerConfig(**sizes))
+
+
+def _room_for(tensors: Iterable[torch.Tensor]) -> Room:
+    """For networks that hold these, with what they keep or make beside their weights."""
+    sizes = [tensor.numel() for tensor in tensors]
+    return Room(tensors=4 * len(sizes) + 100, elements=4 * sum(sizes) + 2**16)
+
+
+def manifest_text(path: Path) -> str:
+    """What the manifest of a checkpoint says.
+
+    Raises:
+        OSError: it is missing, or no plain file of a proper size.
+        ValueError: it is no text.
+    """
+    return read_bounded(manifest_path(path), MAX_MANIFEST_BYTES).decode()
 
 
 def _verified_content(path: Path) -> bytes:
     """The bytes of the file, if they are those that the manifest is about."""
     try:
-        manifest = json.loads(manifest_path(path).read_text(encoding="utf-8"))
-        expected, size = str(manifest["sha256"]), path.stat().st_size
-        if size > MAX_BYTES:
-            raise AgentError("the checkpoint is too large", where=str(path), expected=MAX_BYTES, got=size)
-        content = path.read_bytes()
+        expected = str(decoded(manifest_text(path))["sha256"])
+        content = read_bounded(path, MAX_BYTES)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AgentError("the checkpoint cannot be read", where=str(path), got=str(error)) from error
     got = hashlib.sha256(content).hexdigest()
@@ -169,7 +193,9 @@ def _metadata(path: Path, content: bytes) -> dict[str, str]:
     """The strings in the header of a safetensors file."""
     try:
         length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length])
+        if length > MAX_HEADER_BYTES:
+            raise ValueError(f"a header of {length} bytes, expected up to {MAX_HEADER_BYTES}")
+        header = decoded(content[8 : 8 + length])
         return {str(name): str(value) for name, value in header.get("__metadata__", {}).items()}
     except (ValueError, AttributeError) as error:
         raise AgentError("the checkpoint is no safetensors file", where=str(path), got=repr(error)) from error

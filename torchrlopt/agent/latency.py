@@ -68,7 +68,7 @@ class LatencyModel:
         try:
             common = float(given["common"])
             factors = {str(kind): float(factor) for kind, factor in given["factors"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise AgentError("a latency model is malformed", got=repr(error)) from error
         if not all(math.isfinite(each) and each > 0 for each in (common, *factors.values())):
             raise AgentError("a latency model is malformed", expected="positive factors", got=given)

@@ -15,6 +15,7 @@ from torchrlopt import _C
 from torchrlopt.env import Observer, allocate, columns
 from torchrlopt.env.observation import Arrays
 from torchrlopt.errors import AgentError
+from torchrlopt.storage.checked_json import decoded
 
 ARRAYS = ("node", "edge", "global", "candidate")  # what has features
 
@@ -49,7 +50,7 @@ class Schema:
             AgentError: the text is no schema.
         """
         try:
-            given = json.loads(text)
+            given = decoded(text)
             named = {array: tuple(map(str, given["columns"][array])) for array in ARRAYS}
             return cls(named, tuple(map(str, given["ops"])))
         except (ValueError, KeyError, TypeError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -78,12 +79,37 @@ def _limits() -> tuple[Callable[[int], int], ...]:
     return (openmp,) if mkl is None else (openmp, mkl)
 
 
+@dataclasses.dataclass
+class Room:
+    """What networks that are being made may still take.
+
+    Attributes:
+        tensors: their number.
+        elements: of all tensors together.
+    """
+
+    tensors: int
+    elements: int
+
+    def take(self, tensor: torch.Tensor) -> None:
+        """Count a new tensor, before anything is written to it: until then it takes no memory.
+
+        Raises:
+            ValueError: there is no room for it.
+        """
+        self.tensors -= 1
+        self.elements -= tensor.numel()
+        if self.tensors < 0 or self.elements < 0:
+            raise ValueError("the networks are larger than their weights")
+
+
 class _OwnWeights(TorchFunctionMode):
     """Fills in what would be torch's own: the dtype of a new tensor, the generator of a draw."""
 
-    def __init__(self, generator: torch.Generator) -> None:
+    def __init__(self, generator: torch.Generator, room: Room | None) -> None:
         super().__init__()
         self._generator = generator
+        self._room = room
 
     def __torch_function__(
         self,
@@ -98,12 +124,20 @@ class _OwnWeights(TorchFunctionMode):
         if "generator" in given and given["generator"] is None:
             given["generator"] = self._generator
         with torch._C.DisableTorchFunction():
-            return func(*args, **given)
+            made = func(*args, **given)
+        if self._room is not None and func in _FACTORIES:
+            self._room.take(made)
+        return made
 
 
 @contextlib.contextmanager
-def making_networks(seed: int = 0) -> Iterator[None]:
-    """`undisturbed_torch`, where modules are made of float32 and draw their first weights by a seed."""
+def making_networks(seed: int = 0, most: Room | None = None) -> Iterator[None]:
+    """`undisturbed_torch`, where modules are made of float32 and draw their first weights by a seed.
+
+    Args:
+        seed: of the weights.
+        most: what they may take, of sizes that are not trusted; ValueError is raised beyond it.
+    """
     generator = torch.Generator().manual_seed(seed)
-    with undisturbed_torch(), torch._C._EnableTorchFunction(), _OwnWeights(generator):
+    with undisturbed_torch(), torch._C._EnableTorchFunction(), _OwnWeights(generator, most):
         yield
