@@ -1,8 +1,10 @@
 // What a node's neighbours say of it: static, the same wherever it runs, bound to keep its bits.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/graph.h"
+#include "core/unique.h"
 
 namespace rlopt {
 
@@ -32,6 +34,14 @@ bool jumps_at(const Graph& graph, const Node& node, int slot) {
   }
 }
 
+/// Whether it has bits to be kept, if a reader asks for it. Expressions over weights are evaluated once, by
+/// PyTorch, in whatever form.
+bool has_bits_to_keep(const Node& node, bool is_reproducible, bool is_static) {
+  return is_reproducible && !is_static && node.info().cost_class != CostClass::Leaf &&
+         std::any_of(node.types->begin(), node.types->end(),
+                     [](const TensorType& type) { return is_floating(type.dtype); });
+}
+
 }  // namespace
 
 Derived::Derived(const Graph& graph, NodeId id) {
@@ -53,39 +63,55 @@ Derived::Derived(const Graph& graph, NodeId id) {
     const Node& reader = graph.node(use.node);
     return reader.keeps_bits || jumps_at(graph, reader, use.slot);
   };
-  // Expressions over weights are evaluated once, by PyTorch, in whatever form.
-  keeps_bits = is_reproducible && !is_static && info.cost_class != CostClass::Leaf &&
-               std::any_of(node.types->begin(), node.types->end(), is_real) &&
+  // The readers last: there may be very many.
+  keeps_bits = has_bits_to_keep(node, is_reproducible, is_static) &&
                std::any_of(graph.uses(id).begin(), graph.uses(id).end(), may_jump);
 }
 
-void GraphEdit::refresh(NodeId start) {
-  std::vector<NodeId> stack{start};
-  if (graph_.alive(start)) {
-    for (const Value& input : graph_.node(start).inputs) {
-      if (input.present()) stack.push_back(input.node);
+/// A new reader changes one thing of its producers at most: their bits have to be kept from now on. To look
+/// at all their other readers each time would cost n * n for n readers of a value.
+void GraphEdit::refresh_producers_of_new(NodeId id) {
+  std::vector<NodeId> jumped;
+  const NodePtr node = graph_.nodes_[static_cast<size_t>(id)];
+  for (size_t i = 0; i < node->inputs.size(); ++i) {
+    if (!node->inputs[i].present() || !jumps_at(graph_, *node, static_cast<int>(i))) continue;
+    const Node& producer = graph_.node(node->inputs[i].node);
+    if (!producer.keeps_bits && has_bits_to_keep(producer, producer.is_reproducible, producer.is_static)) {
+      jumped.push_back(node->inputs[i].node);
     }
   }
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (!graph_.alive(id)) continue;
-    const Derived derived(graph_, id);
-    if (derived == graph_.node(id)) continue;
-    auto changed = std::make_shared<Node>(graph_.node(id));
-    changed->is_static = derived.is_static;
-    changed->is_reproducible = derived.is_reproducible;
-    changed->keeps_bits = derived.keeps_bits;
-    graph_.nodes_.set(static_cast<size_t>(id), changed);
-    touched_.push_back(id);
-    for (const Use& use : graph_.uses(id)) {
-      if (use.node < 0) continue;
-      stack.push_back(use.node);
-      touched_.push_back(use.node);
+  refresh(std::move(jumped));
+}
+
+void GraphEdit::refresh(std::vector<NodeId> ids) {
+  // In rounds: a node of n inputs that all change in one round is looked at once, and not n times.
+  std::vector<NodeId> next;
+  while (!ids.empty()) {
+    sort_unique(ids);
+    for (const NodeId id : ids) {
+      if (!graph_.alive(id)) continue;
+      const Derived derived(graph_, id);
+      const Node& old = graph_.node(id);
+      if (derived == old) continue;
+      const bool is_other_to_readers =
+          derived.is_static != old.is_static || derived.is_reproducible != old.is_reproducible;
+      const bool is_other_to_producers = derived.keeps_bits != old.keeps_bits;
+      auto changed = std::make_shared<Node>(old);
+      changed->is_static = derived.is_static;
+      changed->is_reproducible = derived.is_reproducible;
+      changed->keeps_bits = derived.keeps_bits;
+      touched_.push_back(id);
+      for (const Use& use : graph_.uses(id)) {
+        if (use.node < 0) continue;
+        if (is_other_to_readers) next.push_back(use.node);
+        touched_.push_back(use.node);
+      }
+      for (const Value& input : changed->inputs) {
+        if (is_other_to_producers && input.present()) next.push_back(input.node);
+      }
+      graph_.nodes_.set(static_cast<size_t>(id), std::move(changed));
     }
-    for (const Value& input : changed->inputs) {
-      if (input.present()) stack.push_back(input.node);
-    }
+    ids = std::exchange(next, {});
   }
 }
 

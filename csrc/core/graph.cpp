@@ -1,9 +1,12 @@
 #include "core/graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "core/unique.h"
 
 namespace rlopt {
 
@@ -20,6 +23,17 @@ void require_sizes(const TensorType& type) {
   for (const Dim& dim : type.dims) {
     if (dim.is_static() && dim.value() < 0) throw TypeError("a size below 0 in " + type.str());
   }
+}
+
+/// The nodes that a node reads, each once.
+std::vector<NodeId> producers_of(const Node& node) {
+  std::vector<NodeId> ids;
+  ids.reserve(node.inputs.size());
+  for (const Value& input : node.inputs) {
+    if (input.present()) ids.push_back(input.node);
+  }
+  sort_unique(ids);
+  return ids;
 }
 
 uint64_t hash_types(uint64_t hash, const Node& node) {
@@ -64,10 +78,10 @@ Graph Graph::unshared() const {
     node->types = std::make_shared<const std::vector<TensorType>>(*node->types);
     node->names = std::make_shared<const NodeNames>(*node->names);
     copy.nodes_.set(id, std::move(node));
-    copy.uses_.set(id, std::make_shared<const std::vector<Use>>(*uses_[id]));
+    copy.uses_.set(id, Shared(std::vector<Use>(*uses_[id])));
   }
-  copy.inputs_ = std::make_shared<const std::vector<NodeId>>(*inputs_);
-  copy.outputs_ = std::make_shared<const std::vector<Value>>(*outputs_);
+  copy.inputs_ = Shared(std::vector<NodeId>(*inputs_));
+  copy.outputs_ = Shared(std::vector<Value>(*outputs_));
   copy.output_names_ = std::make_shared<const std::vector<std::string>>(*output_names_);
   return copy;
 }
@@ -175,10 +189,8 @@ NodeId GraphEdit::add_input(const std::string& name, TensorType type, bool is_we
   node.identity = hash_mix(static_cast<uint64_t>(node.op), graph_.inputs().size());
   const NodeId id = graph_.end_id();
   graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
-  graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
-  auto inputs = *graph_.inputs_;
-  inputs.push_back(id);
-  graph_.inputs_ = std::make_shared<const std::vector<NodeId>>(std::move(inputs));
+  graph_.uses_.push_back(Shared(std::vector<Use>{}));
+  graph_.inputs_.writable().push_back(id);
   graph_.state_hash_ += graph_.term_of(id);
   return id;
 }
@@ -206,29 +218,46 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   for (const Value& input : node.inputs) node.identity = hash_mix(node.identity, graph_.identity_of(input));
   if (op == Op::Opaque) node.identity = hash_mix(node.identity, static_cast<uint64_t>(id));
   if (!node.inputs.empty() && node.inputs[0].present()) {
-    // Two nodes that compute the same are still two: exchanging their readers gives another graph.
-    const auto is_taken = [&](const Use& use) {
-      return use.node >= 0 && graph_.node(use.node).identity == node.identity;
-    };
-    const std::vector<Use>& siblings = graph_.uses(node.inputs[0].node);
-    if (std::any_of(siblings.begin(), siblings.end(), is_taken)) {
-      std::unordered_set<uint64_t>
-          taken;  // of thousands of equal nodes each would look through all the others
-      for (const Use& use : siblings) {
-        if (use.node >= 0) taken.insert(graph_.node(use.node).identity);
-      }
-      while (taken.contains(node.identity)) node.identity = hash_mix(node.identity, 1);
-    }
+    node.identity = free_identity(node.inputs[0].node, node.identity);
   }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (node.inputs[i].present()) add_use(node.inputs[i].node, {id, static_cast<int32_t>(i)});
+    if (!node.inputs[i].present()) continue;
+    writable_uses(node.inputs[i].node).push_back({id, static_cast<int32_t>(i)});
+    if (only_adds_) taken_.try_emplace({node.inputs[i].node, node.identity}, node.identity);
   }
   graph_.nodes_.push_back(std::make_shared<const Node>(std::move(node)));
-  graph_.uses_.push_back(std::make_shared<const std::vector<Use>>());
+  graph_.uses_.push_back(Shared(std::vector<Use>{}));
   if (!is_leaf(op)) ++graph_.num_operators_;
   graph_.state_hash_ += graph_.term_of(id);
-  refresh(id);
+  refresh({id});
+  refresh_producers_of_new(id);
   return id;
+}
+
+/// Two nodes that compute the same are still two: exchanging their readers gives another graph. So a node
+/// that has the identity of another reader of its first producer takes the next one that is free.
+uint64_t GraphEdit::free_identity(NodeId producer, uint64_t identity) {
+  if (only_adds_) {
+    const auto found = taken_.find({producer, identity});
+    if (found == taken_.end()) return identity;
+    uint64_t next = found->second;  // all before it are taken
+    do {
+      next = hash_mix(next, 1);
+    } while (taken_.contains({producer, next}));
+    found->second = next;
+    return next;
+  }
+  const std::vector<Use>& siblings = graph_.uses(producer);
+  const auto is_taken = [&](const Use& use) {
+    return use.node >= 0 && graph_.node(use.node).identity == identity;
+  };
+  if (std::none_of(siblings.begin(), siblings.end(), is_taken)) return identity;
+  std::unordered_set<uint64_t> taken;  // of thousands of equal nodes each would look through all the others
+  for (const Use& use : siblings) {
+    if (use.node >= 0) taken.insert(graph_.node(use.node).identity);
+  }
+  while (taken.contains(identity)) identity = hash_mix(identity, 1);
+  return identity;
 }
 
 /// A new node that takes the place of a value computes that value: so the sum does not depend on the order in
@@ -263,14 +292,19 @@ void GraphEdit::inherit_identity(Value from, Value to) {
 void GraphEdit::set_outputs(std::vector<Value> outputs, std::vector<std::string> names) {
   if (outputs.size() != names.size()) throw TypeError("outputs and their names differ in number");
   for (const Value& output : outputs) graph_.at(output);
+  std::vector<NodeId> former;
   for (size_t i = 0; i < graph_.outputs().size(); ++i) {
     graph_.state_hash_ -= graph_.term_of_output(i);
-    remove_use(graph_.outputs()[i].node, {-1, static_cast<int32_t>(i)});
+    former.push_back(graph_.outputs()[i].node);
+  }
+  sort_unique(former);
+  for (const NodeId id : former) {
+    std::erase_if(writable_uses(id), [](const Use& use) { return use.node < 0; });
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    add_use(outputs[i].node, {-1, static_cast<int32_t>(i)});
+    writable_uses(outputs[i].node).push_back({-1, static_cast<int32_t>(i)});
   }
-  graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+  graph_.outputs_ = Shared(std::move(outputs));
   graph_.output_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
   for (size_t i = 0; i < graph_.outputs().size(); ++i) graph_.state_hash_ += graph_.term_of_output(i);
 }
@@ -281,37 +315,47 @@ void GraphEdit::redirect(Value from, Value to) {
     throw TypeError("redirect: value of type " + graph_.type(from).str() + " replaced by one of type " +
                     graph_.type(to).str());
   }
+  only_adds_ = false;
   inherit_identity(from, to);
+  const auto reads = [&](const Use& use) {
+    return from == (use.node < 0 ? graph_.outputs()[static_cast<size_t>(use.slot)]
+                                 : graph_.node(use.node).inputs[static_cast<size_t>(use.slot)]);
+  };
   std::vector<Use> moved;
-  for (const Use& use : graph_.uses(from.node)) {
-    const Value read = use.node < 0 ? graph_.outputs()[static_cast<size_t>(use.slot)]
-                                    : graph_.node(use.node).inputs[static_cast<size_t>(use.slot)];
-    if (read == from) moved.push_back(use);
-  }
-  for (const Use& use : moved) {
-    remove_use(from.node, use);
-    add_use(to.node, use);
-    const auto slot = static_cast<size_t>(use.slot);
-    if (use.node < 0) {
-      auto outputs = graph_.outputs();
+  std::copy_if(graph_.uses(from.node).begin(), graph_.uses(from.node).end(), std::back_inserter(moved),
+               reads);
+  std::erase_if(writable_uses(from.node), reads);
+  std::vector<Use>& uses = writable_uses(to.node);
+  uses.insert(uses.end(), moved.begin(), moved.end());
+  std::sort(moved.begin(), moved.end());  // all slots of one reader together: it is copied once
+  std::vector<NodeId> around{to.node, from.node};
+  for (size_t i = 0; i < moved.size();) {
+    const NodeId reader = moved[i].node;
+    if (reader < 0) {
+      const auto slot = static_cast<size_t>(moved[i++].slot);
       graph_.state_hash_ -= graph_.term_of_output(slot);
-      outputs[slot] = to;
-      graph_.outputs_ = std::make_shared<const std::vector<Value>>(std::move(outputs));
+      graph_.outputs_.writable()[slot] = to;
       graph_.state_hash_ += graph_.term_of_output(slot);
-    } else {
-      graph_.state_hash_ -= graph_.term_of(use.node);
-      auto node = std::make_shared<Node>(graph_.node(use.node));
-      node->inputs[slot] = to;
-      graph_.nodes_.set(static_cast<size_t>(use.node), std::move(node));
-      graph_.state_hash_ += graph_.term_of(use.node);
-      touched_.push_back(use.node);
-      refresh(use.node);
+      continue;
     }
+    graph_.state_hash_ -= graph_.term_of(reader);
+    auto node = std::make_shared<Node>(graph_.node(reader));
+    for (; i < moved.size() && moved[i].node == reader; ++i) {
+      node->inputs[static_cast<size_t>(moved[i].slot)] = to;
+    }
+    const std::vector<NodeId> producers = producers_of(*node);
+    graph_.nodes_.set(static_cast<size_t>(reader), std::move(node));
+    graph_.state_hash_ += graph_.term_of(reader);
+    touched_.push_back(reader);
+    around.push_back(reader);
+    around.insert(around.end(), producers.begin(), producers.end());
   }
-  refresh(from.node);
+  sort_unique(around);
+  refresh(std::move(around));
 }
 
 void GraphEdit::remove_if_dead(NodeId start) {
+  only_adds_ = false;
   std::vector<NodeId> stack{start};
   while (!stack.empty()) {
     const NodeId id = stack.back();
@@ -322,29 +366,18 @@ void GraphEdit::remove_if_dead(NodeId start) {
     if (!is_leaf(node->op)) --graph_.num_operators_;
     graph_.state_hash_ -= graph_.term_of(id);
     graph_.nodes_.set(static_cast<size_t>(id), nullptr);
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (!node->inputs[i].present()) continue;
-      remove_use(node->inputs[i].node, {id, static_cast<int32_t>(i)});
-      stack.push_back(node->inputs[i].node);
+    std::vector<NodeId> producers = producers_of(*node);
+    for (const NodeId producer : producers) {
+      std::erase_if(writable_uses(producer), [&](const Use& use) { return use.node == id; });
+      stack.push_back(producer);
     }
-    for (const Value& input : node->inputs) {  // when the dead node is a reader of none any more
-      if (input.present()) refresh(input.node);
-    }
+    refresh(std::move(producers));  // when the dead node is a reader of none any more
   }
 }
 
-void GraphEdit::add_use(NodeId of, Use use) {
-  auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
-  uses->push_back(use);
+std::vector<Use>& GraphEdit::writable_uses(NodeId of) {
   reread_.push_back(of);
-  graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
-}
-
-void GraphEdit::remove_use(NodeId of, Use use) {
-  auto uses = std::make_shared<std::vector<Use>>(graph_.uses(of));
-  uses->erase(std::find(uses->begin(), uses->end(), use));
-  reread_.push_back(of);
-  graph_.uses_.set(static_cast<size_t>(of), std::move(uses));
+  return graph_.uses_.writable(static_cast<size_t>(of)).writable();
 }
 
 }  // namespace rlopt

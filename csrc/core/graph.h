@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -122,9 +123,9 @@ class Graph {
   uint64_t term_of_output(size_t slot) const;
 
   SharedVector<NodePtr> nodes_;
-  SharedVector<std::shared_ptr<const std::vector<Use>>> uses_;
-  std::shared_ptr<const std::vector<NodeId>> inputs_ = std::make_shared<std::vector<NodeId>>();
-  std::shared_ptr<const std::vector<Value>> outputs_ = std::make_shared<std::vector<Value>>();
+  SharedVector<Shared<std::vector<Use>>> uses_;
+  Shared<std::vector<NodeId>> inputs_ = Shared(std::vector<NodeId>{});
+  Shared<std::vector<Value>> outputs_ = Shared(std::vector<Value>{});
   std::shared_ptr<const std::vector<std::string>> output_names_ =
       std::make_shared<std::vector<std::string>>();
   int num_operators_ = 0;
@@ -135,7 +136,7 @@ class Graph {
 class GraphEdit {
  public:
   GraphEdit() = default;
-  explicit GraphEdit(Graph base) : graph_(std::move(base)), first_new_(graph_.end_id()) {}
+  explicit GraphEdit(Graph base) : graph_(std::move(base)), first_new_(graph_.end_id()), only_adds_(false) {}
 
   NodeId add_input(const std::string& name, TensorType type, bool is_weight);
   /// Type inference is the caller's: `types` has one entry per output. Throws IndexError for an input that is
@@ -157,12 +158,29 @@ class GraphEdit {
   Graph finish() { return std::move(graph_); }
 
  private:
-  void add_use(NodeId of, Use use);
-  void remove_use(NodeId of, Use use);
-  void refresh(NodeId id);
+  /// A producer, and the identity of one that reads it.
+  struct Taken {
+    NodeId producer;
+    uint64_t identity;
+    bool operator==(const Taken&) const = default;
+  };
+  struct HashTaken {
+    size_t operator()(const Taken& taken) const {
+      return hash_mix(taken.identity, static_cast<uint64_t>(taken.producer));
+    }
+  };
+
+  uint64_t free_identity(NodeId producer, uint64_t identity);
+  std::vector<Use>& writable_uses(NodeId of);
+  void refresh(std::vector<NodeId> ids);
+  void refresh_producers_of_new(NodeId id);
   void inherit_identity(Value from, Value to);
   Graph graph_;
   NodeId first_new_ = 0;
+  bool only_adds_ = true;  // a graph is built from nothing, so that an identity that is taken stays so
+  // As long as it does: the identities of each producer's readers, and for each the last one
+  // of the chain of taken ones that begins with it. Without it, n readers of a value cost n * n.
+  std::unordered_map<Taken, uint64_t, HashTaken> taken_;
   std::vector<NodeId> touched_;
   std::vector<NodeId> reread_;
 };

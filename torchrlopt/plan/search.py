@@ -66,20 +66,20 @@ class Plan:
             SearchError: a field is missing or has the wrong type.
         """
         try:
-            steps = tuple((str(name), int(location)) for name, location in given["steps"])
+            steps = tuple((_text(name), int(location)) for name, location in given["steps"])
             costs = tuple(float(cost) for cost in given["costs_ms"])
             plan = cls(
-                graph_hash=str(given["graph_hash"]),
-                library_hash=str(given["library_hash"]),
+                graph_hash=_text(given["graph_hash"]),
+                library_hash=_text(given["library_hash"]),
                 steps=steps,
                 costs_ms=costs,
                 cost_before_ms=float(given["cost_before_ms"]),
-                searcher=str(given["searcher"]),
+                searcher=_text(given["searcher"]),
                 expansions=int(given["expansions"]),
                 candidates=int(given["candidates"]),
                 is_exhausted=bool(given["is_exhausted"]),
                 seconds=float(given["seconds"]),
-                found_by=str(given.get("found_by", "")),
+                found_by=_text(given.get("found_by", "")),
                 curve=tuple((float(seconds), float(cost)) for seconds, cost in given.get("curve", ())),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -94,6 +94,13 @@ class Plan:
                 "a stored plan is malformed", expected="one cost per step", got=(len(steps), len(costs))
             )
         return plan
+
+
+def _text(given: Any) -> str:
+    """A text that the core can be given. Raises UnicodeEncodeError (a ValueError) for half a letter."""
+    text = str(given)
+    text.encode()
+    return text
 
 
 class Searcher(Protocol):
