@@ -11,8 +11,6 @@ from pathlib import Path
 
 from torchrlopt.errors import OptionsError
 
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
 
 def read_bounded(path: Path, most: int) -> bytes:
     """The content of a plain file; never waits, and takes no more memory than the limit allows.
@@ -25,7 +23,7 @@ def read_bounded(path: Path, most: int) -> bytes:
         OSError: it cannot be read, is no plain file (a pipe, a device, a directory), or is larger (EFBIG).
     """
     _require_plain(os.stat(path), path)  # a pipe that is opened, if only to look at it, wakes its writer
-    with os.fdopen(os.open(path, _READ), "rb") as file:
+    with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         _require_plain(status, path)
         if status.st_size > most:
@@ -78,6 +76,11 @@ def require_replaceable(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise OptionsError("the result would replace something that is no file", where=str(path))
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    """Opens what may have become a pipe or a terminal since it was looked at."""
+    return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _require_plain(status: os.stat_result, path: Path) -> None:
