@@ -299,6 +299,47 @@ def test_messages_are_counted_before_they_are_made(tmp_path: Path, monkeypatch: 
             wire.check_size(content)
 
 
+# What each content takes, in messages, in a file of 40 to 100 kB.
+BULKS = {
+    "empty operand names": (_field(7, _field(1, b"\x0a\x00" * 20_000)), 10_000),
+    "empty output names": (_field(7, _field(1, b"\x12\x00" * 20_000)), 10_000),
+    "empty texts of an attribute": (_field(7, _field(1, _field(5, b"\x4a\x00" * 20_000))), 10_000),
+    "empty texts of a tensor": (_field(7, _field(5, b"\x32\x00" * 20_000)), 10_000),
+    "integers of an attribute, one by one": (_field(7, _field(1, _field(5, b"\x40\x01" * 20_000))), 2_000),
+    "floats of an attribute, one by one": (
+        _field(7, _field(1, _field(5, b"\x3d\x00\x00\x00\x00" * 20_000))),
+        2_000,
+    ),
+    "dims of a tensor, one by one": (_field(7, _field(5, b"\x08\x01" * 20_000)), 2_000),
+    "integers of a tensor, packed": (_field(7, _field(5, _field(7, b"\x01" * 40_000))), 1_217),
+    "bytes of a tensor as integers": (_field(7, _field(5, _field(5, b"\x01" * 40_000))), 521),
+    "fields that nobody knows": (_field(7, b"\xf8\x07\x01" * 20_000), 10_000),
+}
+
+
+@pytest.mark.parametrize("name", BULKS)
+def test_all_that_takes_more_memory_than_bytes_is_counted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused below the limit that it takes, read at it (with the few messages around it)."""
+    content, messages = BULKS[name]
+    monkeypatch.setattr(wire, "MAX_MESSAGES", messages - 10)
+    with pytest.raises(ModelFormatError, match="too large"):
+        wire.check_size(content)
+    monkeypatch.setattr(wire, "MAX_MESSAGES", messages + 10)
+    wire.check_size(content)
+
+
+def test_floats_of_a_tensor_take_what_they_take_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_MESSAGES", 10)
+    wire.check_size(_field(7, _field(5, _field(4, bytes(40_000)))))  # float_data
+    wire.check_size(_field(7, _field(5, _field(10, bytes(40_000)))))  # double_data
+
+
+def test_what_is_there_once_is_not_given_for_ever() -> None:
+    """Nothing is kept of it but the last, so that only the time to read it could bound it."""
+    with pytest.raises(ModelFormatError, match="no ONNX model"):
+        wire.check_size(b"\x08\x01" * 10_000_000)
+
+
 def test_bytes_of_weights_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_MESSAGES", 1000)
     proto = proto_of(BODY)

@@ -96,13 +96,17 @@ def message(model: onnx_ir.Model) -> onnx.ModelProto:
 def _name_nodes(graph: onnx_ir.Graph) -> None:
     """Give every node that lacks a name of its own one: names are how nodes are found again."""
     taken: set[str] = set()
+    last: dict[
+        str, int
+    ] = {}  # the number that a name was given last: of n nodes of one name none asks n times
     for node in graph:
         name = node.name or next((f"{output.name}" for output in node.outputs if output.name), node.op_type)
-        number = 0
-        unique = name
+        number = last.get(name, 0)
+        unique = f"{name}.{number}" if number else name
         while unique in taken:
             number += 1
             unique = f"{name}.{number}"
+        last[name] = number
         taken.add(unique)
         node.name = unique
 

@@ -5,7 +5,9 @@ Everything here looks at protobuf messages and at the names of files; no file bu
 
 from __future__ import annotations
 
+import errno
 import functools
+import itertools
 import re
 import stat
 import unicodedata
@@ -18,6 +20,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from torchrlopt.errors import ModelFormatError, UnsafePathError
 from torchrlopt.onnx import wire
+from torchrlopt.storage.files import read_bounded
 
 MAX_FILE_BYTES = 2 << 30
 """Size of the largest model file; larger models keep their weights as external data."""
@@ -45,18 +48,15 @@ def parse(path: Path) -> onnx.ModelProto:
         ModelFormatError: it is no plain file, too large, or no model.
         FileNotFoundError: there is no such file.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelFormatError("the model is no plain file", where=str(path))
-    if status.st_size > MAX_FILE_BYTES:
-        raise ModelFormatError(
-            "the file is too large",
-            where=str(path),
-            expected=f"up to {MAX_FILE_BYTES} bytes",
-            got=status.st_size,
-        )
+    try:
+        data = read_bounded(path, MAX_FILE_BYTES)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise ModelFormatError("the model is no plain file", where=str(path)) from error
+        if error.errno == errno.EFBIG:
+            raise ModelFormatError("the file is too large", where=str(path), got=error.strerror) from error
+        raise
     proto = onnx.ModelProto()
-    data = path.read_bytes()
     wire.check_size(data)
     try:
         proto.ParseFromString(data)
@@ -78,8 +78,8 @@ def check(proto: onnx.ModelProto, path: Path | None) -> None:
     """
     num_nodes = 0
     for message, depth in _messages(proto):
-        if isinstance(message, onnx.NodeProto):
-            num_nodes += 1
+        if isinstance(message, onnx.GraphProto | onnx.FunctionProto):
+            num_nodes += len(message.node)  # before an object is made of any
         if num_nodes > MAX_NODES or depth > MAX_DEPTH:
             raise ModelFormatError(
                 "the model is too large",
@@ -143,9 +143,14 @@ def location(tensor: onnx.TensorProto) -> tuple[str, int]:
 
 def _messages(proto: Message) -> Iterator[tuple[Message, int]]:
     """The message and all inside it that are tensors or may hold one, with how deep graphs are nested."""
-    waiting = [(proto, 0)]
+    # Of fields that are gone through, not of messages: there are millions, and each would be an object.
+    waiting: list[Iterator[tuple[Message, int]]] = [iter([(proto, 0)])]
     while waiting:
-        message, depth = waiting.pop()
+        found = next(waiting[-1], None)
+        if found is None:
+            waiting.pop()
+            continue
+        message, depth = found
         yield message, depth
         is_nested = isinstance(message, onnx.AttributeProto)
         for field, value in message.ListFields():
@@ -154,7 +159,7 @@ def _messages(proto: Message) -> Iterator[tuple[Message, int]]:
                 continue
             deeper = depth + (is_nested and kind.full_name == onnx.GraphProto.DESCRIPTOR.full_name)
             inner = (value,) if isinstance(value, Message) else value
-            waiting += [(each, deeper) for each in inner]
+            waiting.append(zip(inner, itertools.repeat(deeper)))
 
 
 @functools.cache
