@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,6 +54,7 @@ class Runner:
         self._varied: set[bool] = set()
         self._compiled, self._shortcuts = _compiled(original, options, weakref.ref(self))
         self._is_fresh = True
+        self._until_first_graph = ExitStack()
         self._left_alone: set[tuple[Any, ...]] = set()
         self._trial: Trial | None = None
 
@@ -160,7 +161,8 @@ class Runner:
 
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call that compiles; whole calls are timed after it where that is safe and decides something."""
-        with _for_weights(self.options):
+        with self._until_first_graph:
+            self._until_first_graph.enter_context(_for_weights(self.options))
             outputs = self._compiled(*args, **kwargs)
         self._is_fresh = False
         is_over = self._first_call.end(self.original)
@@ -279,8 +281,14 @@ def _compiled(
         is_whole, settings = only_computes(own_code), settings_of(own_code)
         runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
         runner._first_call.note(is_whole, example_inputs)
+        if options.weights == "frozen":
+            from torchrlopt.compile.frozen import pin_attributes  # heavy
+
+            pin_attributes(gm, name)
+            # The code of later graphs may run for several blocks, each with weights of its own to pass.
+            runner._until_first_graph.close()
         reports: list[Report] = []
-        run = compile_graph(gm, example_inputs, options, reports.append)
+        run = compile_graph(gm, example_inputs, options, reports.append, name)
         runner.reports.extend(reports)
         is_wanted = settings is not None and not hands_through() and reports[-1].kept == "rewritten"
         return noted(gm, run, settings or ()) if is_wanted else run
@@ -308,15 +316,15 @@ def _compiled(
     name = f"L['model'].__closure__[{cell}].cell_contents"
     shortcuts = Shortcuts(own, original, name, options.weights == "frozen")
     if options.weights == "frozen":
-        from torchrlopt.capture.aot import skip_module_guards  # heavy
+        from torchrlopt.compile.frozen import skip_guards_of  # heavy
 
-        filtered: dict[str, Any] = {"guard_filter_fn": skip_module_guards}
+        filtered: dict[str, Any] = {"guard_filter_fn": skip_guards_of(name)}
         return torch.compile(own, backend=rlopt, options=filtered), shortcuts
     return torch.compile(own, backend=rlopt), shortcuts
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:
-    """Around the first call."""
+    """Around the first call, until there is a graph."""
     if options.weights != "frozen":
         return nullcontext()
     from torchrlopt.capture.aot import weights_as_attributes  # heavy

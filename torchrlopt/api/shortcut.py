@@ -251,7 +251,7 @@ class Shortcuts:
         if found is None or not found.are_those(asked):
             raise _NotLearnedError("the model has changed meanwhile")
         held = self._held()
-        places = _places(graph, inputs, args, kwargs, model, held)
+        places = _places(graph, inputs, args, kwargs, model, held, self._name)
         check = found.without(model.known if model is not None else frozenset())
         if check is None or not check(scope):
             raise _NotLearnedError("the guards of their code cannot be taken apart")
@@ -297,6 +297,7 @@ def _places(
     kwargs: Mapping[str, Any],
     model: Watched | None,
     held: Collection[int],
+    name: str,
 ) -> list[str | None]:
     """Where in the call each input of the graph is; None for a weight.
 
@@ -306,7 +307,9 @@ def _places(
     found: list[str | None] = []
     for source, each in zip(graph.sources, inputs, strict=True):
         is_watched = model is not None and model.tensors.get(source) is each
-        if is_watched or (id(each) in held and isinstance(each, torch.Tensor)):
+        # Another place of the call may hold a weight of the model now, and something else the next time.
+        is_held = id(each) in held and source.startswith(f"{name}.") and isinstance(each, torch.Tensor)
+        if is_watched or is_held:
             found.append(None)
             continue
         try:

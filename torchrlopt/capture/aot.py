@@ -18,6 +18,8 @@ from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import is_constant_source
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import (
     ConstantVariable,
@@ -328,18 +330,25 @@ def forget_backend(backend: Callable[..., Any]) -> None:
             cached_backends.pop(key, None)
 
 
-def skip_module_guards(guards: Sequence[Any]) -> list[bool]:
-    """For `torch.compile(options={"guard_filter_fn": ...})`: nobody looks whether modules have changed.
-
-    A look at each of 1,300 weights, whose memory no cache holds any more, takes milliseconds.
-    """
-    return list(torch.compiler.skip_guard_on_all_nn_modules_unsafe(guards))
-
-
 def weights_as_attributes() -> AbstractContextManager[Any]:
     """While Dynamo traces in here, weights become attributes of its graph: no call passes them any more."""
     patch: AbstractContextManager[Any] = torch._dynamo.config.patch(prepare_freezing=True)
     return patch
+
+
+def attribute_sources(gm: torch.fx.GraphModule) -> list[Any]:
+    """Where Dynamo found the tensors that are attributes of the graph at hand; asked inside a backend.
+
+    Tensors that the code makes itself are found nowhere, and are not among them.
+    """
+    found = InstructionTranslator.current_tx().output.param_name_to_source or {}
+    sources = [found.get(node.target) for node in gm.graph.find_nodes(op="get_attr")]
+    return [source for source in sources if source is not None and not is_constant_source(source)]
+
+
+def guard_identity(source: Any) -> None:
+    """Have Dynamo guard that the very object is found there that is there now; asked inside a backend."""
+    install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
 
 def lifted_weights() -> list[torch.Tensor]:

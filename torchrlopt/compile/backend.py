@@ -26,6 +26,7 @@ from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
+from torchrlopt.compile.frozen import are_fixed
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.release import note_weights, release
 from torchrlopt.compile.repro.folder import note_failure
@@ -40,6 +41,10 @@ from torchrlopt.plan import planning
 from torchrlopt.report import Report
 
 _serial = itertools.count()
+
+_NOT_FIXED = (
+    "weights='frozen': the graph reads weights that are not an optimised model's own: all are checked"
+)
 
 _PLAIN_SAVING_MS = 0.2
 """Where a call saves more than this, what AOTAutograd does around it cannot turn the verdict."""
@@ -125,6 +130,7 @@ def compile_graph(
     example_inputs: Sequence[Any],
     options: Options,
     record: Callable[[Report], None],
+    model: str | None = None,
 ) -> Callable[..., Any]:
     """Compile one of Dynamo's graphs.
 
@@ -133,6 +139,8 @@ def compile_graph(
         example_inputs: real tensors and SymInts.
         options: the user's choices.
         record: is given the report.
+        model: where Dynamo finds the one model that this is compiled for, as an expression; None where the
+            code may serve several.
 
     Returns:
         The rewritten graph behind AOTAutograd's wrapper where it is right and faster, else `gm` itself.
@@ -141,7 +149,7 @@ def compile_graph(
     run = None
     try:
         outcome.report.phases_ms, outcome.report.cut = take_ms(), aot.cut_at(gm)
-        run = _compiled(gm, example_inputs, options, outcome)
+        run = _compiled(gm, example_inputs, options, outcome, model)
         if outcome.report.kept == "rewritten" and options.release_weights:
             _release(outcome)
         save_report(outcome.report, options)
@@ -165,6 +173,8 @@ def _release(outcome: _Outcome) -> None:
     """Hold weights once, as far as that can be."""
     traced, lowered = outcome.traced, outcome.lowered
     assert traced is not None, "it was traced, or there were no rewritten graph"
+    if _NOT_FIXED in outcome.report.notes:
+        return
     if lowered is None or not getattr(lowered, "unread", ()):
         note = "release_weights: every weight is read in calls, or the executor does not tell"
         outcome.report.notes = (*outcome.report.notes, note)
@@ -189,7 +199,11 @@ def _note_failure(
 
 
 def _compiled(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options, outcome: _Outcome
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    outcome: _Outcome,
+    model: str | None,
 ) -> Callable[..., Any]:
     """The graph behind AOTAutograd's wrapper, with the rewritten or the original graph in it."""
     original = aot.under_autocast(forward_of(gm))  # its code is generated here, not while it is timed
@@ -198,7 +212,12 @@ def _compiled(
         start = time.perf_counter()
         outcome.traced = traced
         try:
-            return _answer(original, traced, options.on(traced.device.type), outcome)
+            chosen = options.on(traced.device.type)
+            if options.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
+                # What a call brings along may be other weights each time, and nobody has promised otherwise.
+                chosen = dataclasses.replace(chosen, weights="check", release_weights=False)
+                outcome.report.notes = (*outcome.report.notes, _NOT_FIXED)
+            return _answer(original, traced, chosen, outcome)
         finally:
             outcome.answer_ms = (time.perf_counter() - start) * 1e3
 

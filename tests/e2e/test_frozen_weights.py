@@ -1,0 +1,183 @@
+"""`weights="frozen"` promises that the model's own weights never change, and says nothing about others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+
+OPTIONS: dict[str, Any] = {"weights": "frozen", "measure": False, "cache": False, "on_error": "raise"}
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+
+def linear(seed: int) -> nn.Linear:
+    torch.manual_seed(seed)
+    return nn.Linear(8, 8).eval()
+
+
+def same(fast: Callable[..., Any], model: nn.Module, *args: Any) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(fast(*args), model(*args), rtol=1e-4, atol=1e-5)
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = linear(0)
+        self.eval()
+
+
+class WithAdapter(Own):
+    """Two products of one input: their weights are concatenated ahead of the calls."""
+
+    def forward(self, x: torch.Tensor, adapter: nn.Module) -> torch.Tensor:
+        return self.own(x) + adapter(x)  # type: ignore[no-any-return]
+
+
+def test_a_module_that_is_an_argument_may_be_another_each_time() -> None:
+    model = WithAdapter()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for adapter in (linear(1), linear(1), linear(2), linear(3)):
+        same(fast, model, X, adapter)
+    assert {report.kept for report in fast.reports} == {"rewritten"}
+    assert any("weights='frozen'" in note for note in fast.report.notes)
+
+
+def test_a_module_that_is_an_argument_may_be_written_to() -> None:
+    model, adapter = WithAdapter(), linear(1)
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for factor in (1.0, 2.0, -1.0):
+        with torch.no_grad():
+            adapter.weight.mul_(factor)
+        same(fast, model, X, adapter)
+
+
+def test_a_module_of_the_model_may_be_an_argument_as_well() -> None:
+    model, other = WithAdapter(), linear(1)
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for adapter in (model.own, model.own, other, model.own, other):
+        same(fast, model, X, adapter)
+
+
+def test_an_argument_that_is_the_models_module_stands_for_itself_only() -> None:
+    class OnlyAdapter(Own):
+        def forward(self, x: torch.Tensor, adapter: nn.Module) -> torch.Tensor:
+            return adapter(x) * 2  # type: ignore[no-any-return]
+
+    model = OnlyAdapter()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for adapter in (model.own, model.own, model.own, linear(1), model.own):
+        same(fast, model, X, adapter)
+
+
+def test_an_attribute_of_a_module_that_is_an_argument_may_be_replaced() -> None:
+    class Holder(nn.Module):
+        inner = linear(1)
+
+    class OfHolder(Own):
+        def forward(self, x: torch.Tensor, holder: Holder) -> torch.Tensor:
+            return self.own(x) + holder.inner(x)  # type: ignore[no-any-return]
+
+    model, holder = OfHolder(), Holder()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for seed in (1, 2, 3):
+        holder.inner = linear(seed)
+        same(fast, model, X, holder)
+
+
+def test_a_module_in_a_global_or_a_closure_is_not_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    enclosed = linear(2)
+
+    class OfOthers(Own):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.own(x) + IN_A_GLOBAL(x) + enclosed(x)  # type: ignore[no-any-return]
+
+    model = OfOthers()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    same(fast, model, X)
+    monkeypatch.setitem(globals(), "IN_A_GLOBAL", linear(5))
+    same(fast, model, X)
+    enclosed = linear(6)
+    same(fast, model, X)
+    with torch.no_grad():
+        enclosed.weight.mul_(3)
+        IN_A_GLOBAL.weight.mul_(3)
+    same(fast, model, X)
+
+
+IN_A_GLOBAL = linear(1)
+
+
+def test_a_parameter_that_is_an_argument_may_be_another_each_time() -> None:
+    class Scaled(Own):
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return self.own(x) * scale  # type: ignore[no-any-return]
+
+    model = Scaled()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for seed in range(3):
+        same(fast, model, X, nn.Parameter(torch.randn(8, generator=torch.Generator().manual_seed(seed))))
+
+
+class Pair(nn.Module):
+    """Two products whose weights are concatenated ahead of the calls."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.a, self.b = linear(seed), linear(seed + 100)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x).relu() + self.b(x).relu()  # type: ignore[no-any-return]
+
+
+class Cut(nn.Module):
+    """Blocks that run the same compiled code, as Dynamo cuts the call inside each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Pair(seed) for seed in range(3))
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = _cut_off(block, x)
+        return x
+
+
+def _cut_off(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return block(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("door", ["optimise", "torch.compile"])
+def test_blocks_that_share_code_keep_their_own_weights(door: str) -> None:
+    model = Cut()
+    fast = (
+        torchrlopt.optimise(model, **OPTIONS)
+        if door == "optimise"
+        else torch.compile(model, backend="rlopt", options=OPTIONS)
+    )
+    for _ in range(3):
+        same(fast, model, X)
+
+
+def test_models_that_are_compiled_one_by_one_keep_their_own_weights() -> None:
+    for seed in range(3):
+        model = Pair(seed)
+        same(torch.compile(model, backend="rlopt", options=OPTIONS), model, X)
+
+
+def test_other_sizes_keep_the_promise_apart_as_well() -> None:
+    model, known = WithAdapter(), linear(9)
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    for rows in (4, 5, 6, 7):
+        for adapter in (linear(rows), known):
+            same(fast, model, torch.randn(rows, 8), adapter)
