@@ -1,9 +1,17 @@
-"""Does somebody differentiate through a call? The original runs then: the rewritten graph records nothing."""
+"""Does somebody differentiate through a call? The original runs then: the rewritten graph records nothing.
+
+Inputs in containers are found before the call. Those in other objects, in globals and in closures are found
+by Dynamo when it traces the call: they are inputs of its graphs, and it guards whether they require grad. So
+a graph that reads such a tensor refuses to run in a call that records gradients.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -13,28 +21,129 @@ from torch.utils._pytree import tree_leaves
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 """What holds no tensor."""
 
+_IN_CONTAINERS = re.compile(r"L\['(args|kwargs)'\](\[[^\[\]]*\])*")
+"""Where `is_differentiated` looks, as Dynamo writes it; it looks into some more objects."""
+
+
+_DIFFERENTIATED = (
+    "gradients are recorded and {} requires them: call the model under torch.no_grad() where none are wanted"
+)
+_LOST = (
+    "gradients with respect to {} were not recorded in a call, as graphs of it had run before that was read; "
+    "later calls run the original"
+)
+
+
+class RecordedError(Exception):
+    """A graph refuses to run in a call that records gradients with respect to what it reads."""
+
+
+class _Call(threading.local):
+    """The call that this thread is in.
+
+    Attributes:
+        is_recorded: whether gradients are recorded around it; inside they never are.
+    """
+
+    is_recorded = False
+
+
+_CALL = _Call()
+
+
+@contextlib.contextmanager
+def without_recording() -> Iterator[None]:
+    """Around a call of compiled code: no gradients are recorded, and graphs know whether they were before."""
+    before, _CALL.is_recorded = _CALL.is_recorded, torch.is_grad_enabled()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        _CALL.is_recorded = before
+
+
+def refusing(run: Callable[..., Any], source: str) -> Callable[..., Any]:
+    """A graph that raises RecordedError in calls that record gradients, and runs in others.
+
+    Args:
+        run: the graph.
+        source: where in a call it finds what requires gradients.
+    """
+    from torchrlopt.compile.fallback import WARNINGS  # heavy
+
+    def checked(*inputs: Any) -> Any:
+        if _CALL.is_recorded:
+            WARNINGS.warn(_DIFFERENTIATED, _DIFFERENTIATED.format(source))
+            raise RecordedError
+        return run(*inputs)
+
+    return checked
+
+
+def noticing(run: Callable[..., Any], source: str, notice: Callable[[], None]) -> Callable[..., Any]:
+    """A graph that runs in every call, as others have run in it before, and tells of those that record.
+
+    Args:
+        run: the graph.
+        source: where it finds what requires gradients.
+        notice: is called where they are lost.
+    """
+    from torchrlopt.compile.fallback import WARNINGS  # heavy
+
+    def checked(*inputs: Any) -> Any:
+        if _CALL.is_recorded:
+            WARNINGS.warn(_LOST, _LOST.format(source))
+            notice()
+        return run(*inputs)
+
+    return checked
+
 
 def is_differentiated(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a gradient with respect to an input may be asked for, or a transform of `torch.func` runs.
 
-    Inputs are looked for in lists, tuples, mappings, dataclasses and whatever else PyTorch's pytree knows.
+    Inputs are looked for in lists, tuples, sets, mappings, dataclasses and whatever else PyTorch's pytree
+    knows.
     """
     if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return True
     return torch.is_grad_enabled() and any(map(_requires_grad, (*args, *kwargs.values())))
 
 
+def has_unknown_objects(args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an argument is, or holds, an object into which `is_differentiated` does not look."""
+    return any(map(_is_unknown, (*args, *kwargs.values())))
+
+
+def may_be_elsewhere(sources: Iterable[str]) -> bool:
+    """Whether the inputs of a graph are somewhere else than `is_differentiated` looks.
+
+    Args:
+        sources: where Dynamo found them, as expressions.
+    """
+    return not all(map(_IN_CONTAINERS.fullmatch, sources))
+
+
 def _requires_grad(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.requires_grad
-    return not isinstance(value, PLAIN) and any(map(_requires_grad, _parts(value)))
+    return not isinstance(value, PLAIN) and any(map(_requires_grad, _parts(value) or ()))
 
 
-def _parts(value: Any) -> Iterable[Any]:
-    """What a container holds; nothing for any other object."""
+def _is_unknown(value: Any) -> bool:
+    if isinstance(value, (torch.Tensor, *PLAIN)):
+        return False
+    parts = _parts(value)
+    return parts is None or any(map(_is_unknown, parts))
+
+
+def _parts(value: Any) -> Sequence[Any] | None:
+    """What a container holds; None for any other object."""
     if isinstance(value, Mapping):
-        return value.values()
+        return list(value.values())
+    if isinstance(value, Set):
+        return list(value)
     if dataclasses.is_dataclass(value):
         return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     leaves = tree_leaves(value)
-    return [leaf for leaf in leaves if leaf is not value]
+    return None if len(leaves) == 1 and leaves[0] is value else leaves

@@ -5,6 +5,7 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -15,7 +16,15 @@ from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from torchrlopt.api.first_call import FirstCall
-from torchrlopt.api.gradients import is_differentiated
+from torchrlopt.api.gradients import (
+    RecordedError,
+    has_unknown_objects,
+    is_differentiated,
+    may_be_elsewhere,
+    noticing,
+    refusing,
+    without_recording,
+)
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report, Timing
@@ -56,6 +65,8 @@ class Runner:
         self._is_fresh = True
         self._until_first_graph = ExitStack()
         self._left_alone: set[tuple[Any, ...]] = set()
+        self._untraceable: set[tuple[Any, ...]] = set()
+        self._reads_elsewhere = self._loses_gradients = False
         self._trial: Trial | None = None
 
     @property
@@ -101,11 +112,19 @@ class Runner:
         """
         if self.original.training or _is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
+        # Whatever the original computes on its own account may be differentiated as the original's.
+        is_recorded = torch.is_grad_enabled()
+        if is_recorded and (self._loses_gradients or self._has_no_graph):
+            return self.original.forward(*args, **kwargs)
+        if self._untraceable and _kind(args, kwargs) in self._untraceable:
+            return self.original.forward(*args, **kwargs)
+        is_unclear = is_recorded and (self._reads_elsewhere or has_unknown_objects(args, kwargs))
         if self._left_alone and _kind(args, kwargs) in self._left_alone:
-            with torch.no_grad():  # as it would be if the rewritten graph ran
+            # Without gradients, as if the rewritten graph ran, which would say where they are due.
+            with torch.set_grad_enabled(is_unclear):
                 return self.original.forward(*args, **kwargs)
         trial = self._trial
-        if trial is not None:
+        if trial is not None and not is_unclear:
             if trial.takes(_kind(args, kwargs)):
                 return self._call_in_turn(trial, args, kwargs)
             if trial.is_given_up:
@@ -124,20 +143,28 @@ class Runner:
             if records:
                 torch._C._set_grad_enabled(True)
 
+    @property
+    def _has_no_graph(self) -> bool:
+        """Whether Dynamo found nothing to compile in the first call."""
+        return not (self._is_fresh or self.reports)
+
     def _call_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call that compiles, or that goes through Dynamo."""
-        with torch.no_grad():
-            try:
+        try:
+            with without_recording():
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
                 return self._call_compiled(args, kwargs)
-            except torch._dynamo.exc.TorchDynamoException as error:
-                if self.options.on_error == "fallback":
-                    return self._call_untraceable(args, kwargs, error)
-                inner = getattr(error, "inner_exception", None)
-                if isinstance(inner, RlOptError):
-                    raise inner from None
-                raise
+        except RecordedError:  # nothing of the call has run
+            self._first_call = FirstCall()  # of another call: it holds the inputs of this one
+            return self.original.forward(*args, **kwargs)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            if self.options.on_error == "fallback":
+                return self._call_untraceable(args, kwargs, error)
+            inner = getattr(error, "inner_exception", None)
+            if isinstance(inner, RlOptError):
+                raise inner from None
+            raise
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call through Dynamo; the next one like it may do without."""
@@ -156,7 +183,7 @@ class Runner:
         report = Report(self.options.searcher, self.options.executor)
         keep_original(CaptureError("Dynamo cannot trace the model", got=str(error)), report)
         self.reports.append(report)
-        self._left_alone.add(_kind(args, kwargs))
+        self._untraceable.add(_kind(args, kwargs))
         return outputs
 
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -237,6 +264,13 @@ class Runner:
         return outputs
 
 
+def _lose_gradients(living: weakref.ref[Runner]) -> None:
+    """From now on calls that record gradients run the original."""
+    runner = living()
+    if runner is not None:
+        runner._loses_gradients = True
+
+
 def _is_traced() -> bool:
     """Whether a tracer looks on: it sees the model's own operators."""
     return torch._C._is_tracing() or is_fx_symbolic_tracing()
@@ -272,25 +306,34 @@ def _compiled(
     # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
     # torch.utils.swap_tensors takes no tensor that has any.
     def rlopt(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torchrlopt.capture.aot import hands_through, only_computes, settings_of  # heavy
+        from torchrlopt.capture import aot  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
+        from torchrlopt.compile.own_weights import others, pin_attributes  # heavy
 
         runner, own_code = living(), code()
         assert runner is not None, "it is calling"
         assert own_code is not None, "it is being compiled"
-        is_whole, settings = only_computes(own_code), settings_of(own_code)
+        is_whole, settings = aot.only_computes(own_code), aot.settings_of(own_code)
         runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
         runner._first_call.note(is_whole, example_inputs)
+        read, is_start = others(gm, example_inputs, name), aot.is_start_of(own_code)
+        if is_start:
+            runner._reads_elsewhere |= may_be_elsewhere(read)
+        else:  # its code names the model's parts otherwise
+            own = set(map(id, original.parameters()))
+            read = {source: tensor for source, tensor in read.items() if id(tensor) not in own}
         if options.weights == "frozen":
-            from torchrlopt.compile.frozen import pin_attributes  # heavy
-
             pin_attributes(gm, name)
             # The code of later graphs may run for several blocks, each with weights of its own to pass.
             runner._until_first_graph.close()
         reports: list[Report] = []
         run = compile_graph(gm, example_inputs, options, reports.append, name)
         runner.reports.extend(reports)
-        is_wanted = settings is not None and not hands_through() and reports[-1].kept == "rewritten"
+        differentiable = next((source for source, tensor in read.items() if tensor.requires_grad), None)
+        if differentiable is not None:  # no shortcut may go past what is put around the graph
+            lose = functools.partial(_lose_gradients, living)
+            return refusing(run, differentiable) if is_start else noticing(run, differentiable, lose)
+        is_wanted = settings is not None and not aot.hands_through() and reports[-1].kept == "rewritten"
         return noted(gm, run, settings or ()) if is_wanted else run
 
     def reset() -> None:
@@ -316,7 +359,7 @@ def _compiled(
     name = f"L['model'].__closure__[{cell}].cell_contents"
     shortcuts = Shortcuts(own, original, name, options.weights == "frozen")
     if options.weights == "frozen":
-        from torchrlopt.compile.frozen import skip_guards_of  # heavy
+        from torchrlopt.compile.own_weights import skip_guards_of  # heavy
 
         filtered: dict[str, Any] = {"guard_filter_fn": skip_guards_of(name)}
         return torch.compile(own, backend=rlopt, options=filtered), shortcuts
@@ -327,6 +370,6 @@ def _for_weights(options: Options) -> AbstractContextManager[Any]:
     """Around the first call, until there is a graph."""
     if options.weights != "frozen":
         return nullcontext()
-    from torchrlopt.capture.aot import weights_as_attributes  # heavy
+    from torchrlopt.compile.own_weights import weights_as_attributes  # heavy
 
     return weights_as_attributes()

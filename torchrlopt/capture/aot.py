@@ -1,6 +1,7 @@
 """What we need from Dynamo and AOTAutograd: tracing to the inference graph, and facts about its inputs.
 
-The private names of torch that compiling leans on are here; those that are asked at calls are in `guards.py`.
+The private names of torch that compiling leans on are here; those that are asked at calls are in `guards.py`,
+those about weights that are attributes of Dynamo's graph in `compile/own_weights.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import dataclasses
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
-from torch._dynamo.guards import GuardBuilder, install_guard
-from torch._dynamo.source import is_constant_source
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import (
     ConstantVariable,
@@ -330,25 +328,9 @@ def forget_backend(backend: Callable[..., Any]) -> None:
             cached_backends.pop(key, None)
 
 
-def weights_as_attributes() -> AbstractContextManager[Any]:
-    """While Dynamo traces in here, weights become attributes of its graph: no call passes them any more."""
-    patch: AbstractContextManager[Any] = torch._dynamo.config.patch(prepare_freezing=True)
-    return patch
-
-
-def attribute_sources(gm: torch.fx.GraphModule) -> list[Any]:
-    """Where Dynamo found the tensors that are attributes of the graph at hand; asked inside a backend.
-
-    Tensors that the code makes itself are found nowhere, and are not among them.
-    """
-    found = InstructionTranslator.current_tx().output.param_name_to_source or {}
-    sources = [found.get(node.target) for node in gm.graph.find_nodes(op="get_attr")]
-    return [source for source in sources if source is not None and not is_constant_source(source)]
-
-
-def guard_identity(source: Any) -> None:
-    """Have Dynamo guard that the very object is found there that is there now; asked inside a backend."""
-    install_guard(source.make_guard(GuardBuilder.ID_MATCH))
+def is_start_of(code: types.CodeType) -> bool:
+    """Whether the graph at hand is the first of a call of `code`, before which nothing has run."""
+    return InstructionTranslator.current_tx().output.root_tx.f_code is code
 
 
 def lifted_weights() -> list[torch.Tensor]:

@@ -26,8 +26,8 @@ from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
-from torchrlopt.compile.frozen import are_fixed
 from torchrlopt.compile.memory import MEMORY
+from torchrlopt.compile.own_weights import are_fixed
 from torchrlopt.compile.release import note_weights, release
 from torchrlopt.compile.repro.folder import note_failure
 from torchrlopt.errors import OptionsError

@@ -1,6 +1,7 @@
-"""Weights that are promised not to change: only the model's own, by the places that Dynamo finds them in.
+"""Which of the tensors that a graph reads are the model's own weights, by where Dynamo finds them.
 
-A module that is an argument or in a global, and another instance that runs the same code, have weights that
+`weights="frozen"` promises that these never change, and in eval mode no gradients are recorded for them. A
+module that is an argument or in a global, and another instance that runs the same code, have weights that
 nobody has promised anything about. Dynamo says of every guard and every tensor where it found it; what it
 reached by looking into the model is the model's own.
 """
@@ -8,14 +9,25 @@ reached by looking into the model is the model's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-
-from torchrlopt.capture import aot
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import is_constant_source
+from torch._dynamo.symbolic_convert import InstructionTranslator
 
 _ON_IDENTITY = frozenset({"DUPLICATE_INPUT"})
 """Guards that two places hold one object: the code that was compiled reads it from one of them."""
+
+
+def weights_as_attributes() -> AbstractContextManager[Any]:
+    """While Dynamo traces in here, weights become attributes of its graph: no call passes them any more.
+
+    All of them do: what is not the model's own has to be guarded, see `pin_attributes`.
+    """
+    patch: AbstractContextManager[Any] = torch._dynamo.config.patch(prepare_freezing=True)
+    return patch
 
 
 def skip_guards_of(model: str) -> Callable[[Sequence[Any]], list[bool]]:
@@ -56,8 +68,32 @@ def are_fixed(gm: torch.fx.GraphModule, static: Collection[int], num_lifted: int
     passed = [placeholders[at - num_lifted] for at in static if at >= num_lifted]
     sources = [getattr(each, "_dynamo_source", None) for each in passed]
     if num_lifted:
-        sources += aot.attribute_sources(gm)
+        sources += [source for source, _ in _attributes(gm)]
     return all(_is_inside(source, model) for source in sources)
+
+
+def others(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], model: str) -> dict[str, torch.Tensor]:
+    """The tensors that a graph reads and that are no parameters of the model, by the places they are in.
+
+    Asked inside a backend, about the graph at hand.
+
+    Args:
+        gm: Dynamo's graph.
+        example_inputs: its inputs: real tensors and SymInts.
+        model: where Dynamo finds the model, as an expression.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    read = [
+        (getattr(node, "_dynamo_source", None), value)
+        for node, value in zip(placeholders, example_inputs, strict=True)
+    ]
+    read += _attributes(gm)
+    return {
+        getattr(source, "name", f"input {at}"): value
+        for at, (source, value) in enumerate(read)
+        if isinstance(value, torch.Tensor)
+        and not (isinstance(value, torch.nn.Parameter) and _is_inside(source, model))
+    }
 
 
 def pin_attributes(gm: torch.fx.GraphModule, model: str) -> None:
@@ -69,9 +105,23 @@ def pin_attributes(gm: torch.fx.GraphModule, model: str) -> None:
         gm: Dynamo's graph.
         model: where Dynamo finds the model, as an expression.
     """
-    for source in aot.attribute_sources(gm):
+    for source, _ in _attributes(gm):
         if not _is_inside(source, model):
-            aot.guard_identity(source)
+            install_guard(source.make_guard(GuardBuilder.ID_MATCH))
+
+
+def _attributes(gm: torch.fx.GraphModule) -> list[tuple[Any, Any]]:
+    """The attributes of the graph at hand that Dynamo found somewhere, each after where.
+
+    Tensors that the code makes itself are found nowhere, and are not among them.
+    """
+    found = InstructionTranslator.current_tx().output.param_name_to_source or {}
+    places = [(found.get(node.target), node.target) for node in gm.graph.find_nodes(op="get_attr")]
+    return [
+        (source, getattr(gm, name))
+        for source, name in places
+        if source is not None and not is_constant_source(source)
+    ]
 
 
 def _is_inside(source: Any, model: str) -> bool:
