@@ -2,14 +2,17 @@
 
 torch registers Python kernels that take interpolation apart into index arithmetic and gathers before any
 backend sees it, and two activations into comparisons, which runs many times slower than the operator itself.
-While a trace is going on inside `whole_operators()` those kernels are out of the way.
+While a trace is going on inside `whole_operators()` those kernels are out of the way. `F.interpolate` calls
+overloads that take sizes or factors; what would be left of those are kernels in C++ that take no symbolic
+sizes, so ours stand in for them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -43,6 +46,20 @@ def whole_operators() -> Iterator[None]:
                 _restore()
 
 
+def _by_size(whole: torch._ops.OpOverload) -> Callable[..., torch.Tensor]:
+    """What an overload that takes sizes or factors does: it calls the one that takes both, size by size."""
+
+    def resized(x: torch.Tensor, sizes: Sequence[Any] | None, *others: Any) -> torch.Tensor:
+        *flags, factors = others
+        if sizes is None:
+            spatial = x.shape[2:]
+            sizes = [torch.sym_int(size * factor) for size, factor in zip(spatial, factors, strict=True)]
+        scales = factors or [None] * len(sizes)
+        return whole(x, sizes, *flags, *scales)  # type: ignore[no-any-return]
+
+    return resized
+
+
 def _overloads() -> Iterator[torch._ops.OpOverload]:
     for name in _PACKETS:
         packet = getattr(torch.ops.aten, name, None)
@@ -57,11 +74,16 @@ def _remove() -> None:
         _saved[operation] = {
             key: operation.py_kernels.pop(key) for key in _KEYS if key in operation.py_kernels
         }
+        if operation._overloadname == "vec":
+            kernel = _by_size(operation.overloadpacket.default)
+            operation.py_kernels.update(dict.fromkeys(_KEYS, kernel))
         operation._dispatch_cache.clear()
 
 
 def _restore() -> None:
     for operation, kernels in _saved.items():
+        for key in _KEYS:
+            operation.py_kernels.pop(key, None)
         operation.py_kernels.update(kernels)  # type: ignore[arg-type]  # what _remove took out of it
         operation._dispatch_cache.clear()
     _saved.clear()

@@ -52,6 +52,11 @@ _WRONG = frozenset(
         # A product with the identity matrix: NaN and infinities beside the diagonal reach it.
         "diagonal",
         "diagonal_copy",
+        # Not between aligned corners.
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+        # Only for factors that float32 does not round.
+        *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
         # Right only where the operand is contiguous: the elements are counted in its logical order.
         "as_strided",
     }

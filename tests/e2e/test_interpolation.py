@@ -1,0 +1,83 @@
+"""`F.interpolate` in all modes: to the size of another tensor, and by factors, at several sizes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from torchrlopt import optimise
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+Resize = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+RANKS = {
+    ("nearest", 1), ("nearest", 2), ("nearest", 3), ("nearest-exact", 2), ("linear", 1), ("bilinear", 2),
+    ("bicubic", 2), ("trilinear", 3),
+}  # fmt: skip
+
+
+class Fused(nn.Module):
+    """A coarse map is brought to the size of a fine one, as in U-Nets and feature pyramids."""
+
+    def __init__(self, rank: int, resize: Resize) -> None:
+        super().__init__()
+        convolution = CONVOLUTIONS[rank]
+        self.fine, self.coarse = convolution(3, 4, 3, padding=1), convolution(4, 4, 3, stride=2, padding=1)
+        self.last, self.resize = convolution(4, 4, 1), resize
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        fine = self.fine(x)
+        return self.last(self.resize(self.coarse(fine), fine))  # type: ignore[no-any-return]
+
+
+def is_right(rank: int, resize: Resize) -> None:
+    """At a first size, and at others, for which sizes are symbols."""
+    torch.manual_seed(0)
+    model = Fused(rank, resize).eval()
+    fast = optimise(model, measure=False, cache=False, on_error="raise", searcher="greedy", executor="eager")
+    for size in (20, 12, 28) if rank < 3 else (20, 12):
+        x = torch.randn(2, 3, *[size + 2 * (axis % 2) for axis in range(rank)])
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    assert {report.kept for report in fast.reports} == {"rewritten"}
+
+
+@pytest.mark.parametrize(("mode", "rank"), sorted(RANKS))
+def test_to_the_size_of_another_map(mode: str, rank: int) -> None:
+    is_right(rank, lambda coarse, fine: functional.interpolate(coarse, size=fine.shape[2:], mode=mode))
+
+
+@pytest.mark.parametrize("factor", [2.0, 1.3, 0.7])
+@pytest.mark.parametrize(("mode", "rank"), sorted(RANKS))
+def test_by_a_factor(mode: str, rank: int, factor: float) -> None:
+    """Multiples of 10 by 1.3 or 0.7 are one smaller where the factor is rounded to float32."""
+    is_right(rank, lambda coarse, fine: functional.interpolate(coarse, scale_factor=factor, mode=mode))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_by_a_factor_that_is_worked_out_anew(mode: str) -> None:
+    resize = functools.partial(
+        functional.interpolate, scale_factor=2.3, recompute_scale_factor=True, mode=mode
+    )
+    is_right(2, lambda coarse, fine: resize(coarse))
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialiased(mode: str, corners: bool) -> None:
+    resize = functools.partial(functional.interpolate, mode=mode, antialias=True, align_corners=corners)
+    is_right(2, lambda coarse, fine: resize(fine, size=coarse.shape[2:]))
+
+
+def test_the_kernels_of_torch_are_there_again_afterwards() -> None:
+    overload = torch.ops.aten.upsample_bilinear2d.vec
+    before = dict(overload.py_kernels)
+    is_right(2, lambda coarse, fine: functional.interpolate(coarse, size=fine.shape[2:], mode="bilinear"))
+    assert overload.py_kernels == before
