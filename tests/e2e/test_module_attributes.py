@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import copy
+import functools
 import inspect
 import io
 import pickle
@@ -211,10 +213,12 @@ def test_parametrisations_reach_both() -> None:
 
 
 class Sealed(type):
-    def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
-        if any(isinstance(base, Sealed) for base in bases):
-            raise TypeError("it is sealed")
-        return super().__new__(mcs, name, bases, body)
+    """Lets no class be made under another one of its own."""
+
+    def mro(cls) -> list[type]:
+        if any(isinstance(base, Sealed) for base in cls.__bases__):
+            raise TypeError("no subclasses")
+        return super().mro()
 
 
 class Closed(nn.ReLU, metaclass=Sealed):
@@ -222,8 +226,98 @@ class Closed(nn.ReLU, metaclass=Sealed):
 
 
 def test_a_class_without_subclasses_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"allows no subclass.*Closed.*sealed.*torch\.compile"):
+    with pytest.raises(UnsupportedError, match=r"no subclass.*Closed.*torch\.compile"):
         optimise(Closed().eval())
+
+
+REGISTRY: dict[str, type] = {}
+
+
+class Registering(abc.ABCMeta):
+    """Keeps a class of each name."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
+        if name in REGISTRY:
+            raise KeyError(f"{name} is registered twice")
+        made = REGISTRY[name] = super().__new__(mcs, name, bases, body)
+        return made
+
+    def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
+        super().__init__(name, bases, body)
+        cls.number = len(REGISTRY)
+
+
+class Known(Branches, metaclass=Registering):
+    number: ClassVar[int]
+
+
+def test_a_metaclass_that_registers_models_is_not_told() -> None:
+    known = dict(REGISTRY)
+    model = build(Known)
+    fast = optimise(model, X, **QUICK)
+    assert_close(fast(X), model(X).detach())
+    assert known == REGISTRY
+    assert fast.number == Known.number
+    assert type(type(fast)) is Registering
+    assert isinstance(fast, Known)
+    assert not isinstance(nn.ReLU(), type(fast))
+
+
+class Slotted(Branches):
+    __slots__ = ("__private", "scale")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.__private = 2.0, 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale + self.__private
+
+    def doubled(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * self(x) / self.scale
+
+
+def test_slots_are_shared() -> None:
+    model = build(Slotted)
+    fast = optimise(model, X, **QUICK)
+    assert fast.scale == 2.0
+    assert_close(fast.doubled(X), model.doubled(X).detach(), rtol=1e-4, atol=1e-5)
+    fast.scale = 3.0
+    assert model.scale == 3.0
+    assert_close(fast(X), model(X).detach(), rtol=1e-4, atol=1e-5)
+    del model.scale
+    assert not hasattr(fast, "scale")
+    made = type(fast)()  # a plain model, with slots of its own
+    made.scale = 5.0
+    assert not hasattr(model, "scale")
+
+
+def test_a_forward_that_the_class_gets_later_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replaced(Branches):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    model = build(Replaced)
+    fast = optimise(model, X, **QUICK)
+    inner = Branches.forward
+    for _ in range(4):
+        assert_close(fast(X), model(X).detach(), rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(Replaced, "forward", lambda self, x: inner(self, x) * 3 + 1)
+    for _ in range(4):
+        assert_close(fast(X), model(X).detach(), rtol=1e-4, atol=1e-5)
+    assert fast.report.kept == "rewritten"
+    assert len(fast.reports) == 1
+
+
+def test_a_forward_that_is_made_anew_each_time_it_is_asked_for_is_compiled_once() -> None:
+    class Partial(Branches):
+        forward = functools.partialmethod(Branches.forward)  # type: ignore[assignment]
+
+    model = build(Partial)
+    fast = optimise(model, X, **QUICK)
+    for _ in range(3):
+        assert_close(fast(X), model(X).detach(), rtol=1e-4, atol=1e-5)
+    assert len(fast.reports) == 1
 
 
 def test_saved_loaded_and_copied() -> None:

@@ -1,16 +1,18 @@
 """`Optimised`: the user's module once more, as an object whose `forward` runs optimised.
 
 Both objects have one and the same `__dict__`: parameters, submodules, hooks, the training mode and every
-other attribute are shared by construction, also those that are set or deleted later. The class is a subclass
-of the model's, so methods of the model (`generate`, `len`, indexing) work on it, and where they call
-`self(...)` they meet the optimised `forward`. The original stays as it was: nothing is patched, and its calls
-run as before.
+other attribute are shared by construction, also those that are set or deleted later. Slots are the
+original's. The class is a subclass of the model's, so methods of the model (`generate`, `len`, indexing) work
+on it, and where they call `self(...)` they meet the optimised `forward`. The original stays as it was:
+nothing is patched, and its calls run as before.
 """
 
 from __future__ import annotations
 
+import abc
 import copy
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -113,11 +115,18 @@ def optimised(model: torch.nn.Module, options: Options) -> Optimised:
 
 
 def _subclass(base: type[torch.nn.Module]) -> type[Optimised]:
-    """A class under ours and the model's; it reads like the model's."""
+    """A class under ours and the model's; it reads like the model's.
+
+    A metaclass that registers models, or refuses names that it knows, is not told: no class of the user's is
+    made here, so of its way to make one only the parts of Python's own metaclasses run.
+    """
     body = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
     body |= {"__slots__": _SLOTS, "__class__": property(lambda _: base, _change_class)}
+    body |= {name: _Shared(member) for name, member in _members(base).items()}
+    metaclass = type(base)
+    plain: Any = next(each for each in metaclass.__mro__ if each in (type, abc.ABCMeta))
     try:
-        return types.new_class(base.__name__, (Optimised, base), exec_body=lambda names: names.update(body))
+        return plain.__new__(metaclass, base.__name__, (Optimised, base), body)  # type: ignore[no-any-return]
     except TypeError as error:
         raise UnsupportedError(
             "the model's class allows no subclass",
@@ -125,6 +134,41 @@ def _subclass(base: type[torch.nn.Module]) -> type[Optimised]:
             got=str(error),
             todo='torch.compile(model, backend="rlopt")',
         ) from error
+
+
+class _Shared:
+    """An attribute that the model's class has a slot for: the original's own.
+
+    Args:
+        member: the slot's descriptor.
+    """
+
+    def __init__(self, member: types.MemberDescriptorType) -> None:
+        self._member = member
+
+    def __get__(self, module: Optimised | None, owner: type[Optimised]) -> Any:
+        return self if module is None else self._member.__get__(_holder(module), owner)
+
+    def __set__(self, module: Optimised, value: Any) -> None:
+        self._member.__set__(_holder(module), value)
+
+    def __delete__(self, module: Optimised) -> None:
+        self._member.__delete__(_holder(module))
+
+
+def _holder(module: Optimised) -> torch.nn.Module:
+    """Whose slots hold the attributes: its own only where it is a plain model, made by calling the class."""
+    try:
+        return module._torchrlopt_runner.original
+    except AttributeError:
+        return module
+
+
+def _members(base: type[torch.nn.Module]) -> dict[str, types.MemberDescriptorType]:
+    """The slots of a class that are its attributes, by name."""
+    names = {name for each in base.__mro__ for name in vars(each)}
+    found = ((name, inspect.getattr_static(base, name)) for name in names)
+    return {name: member for name, member in found if isinstance(member, types.MemberDescriptorType)}
 
 
 def _change_class(module: Optimised, cls: type[torch.nn.Module]) -> None:

@@ -6,6 +6,7 @@ It decides between the compiled code and the original, and holds the reports.
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -57,17 +58,31 @@ class Runner:
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         self.original = original
         self.options = options
-        self.reports: list[Report] = []
         self.example_inputs: Any = None
-        self._first_call = FirstCall()
         self._varied: set[bool] = set()
-        self._compiled, self._shortcuts = _compiled(original, options, weakref.ref(self))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is compiled or known so far of the code that calls run."""
+        self.reports: list[Report] = []
+        kind = type(self.original)
+        self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
+        self._compiled, self._shortcuts = _compiled(self.original, self.options, weakref.ref(self))
+        self._first_call = FirstCall()
         self._is_fresh = True
         self._until_first_graph = ExitStack()
         self._left_alone: set[tuple[Any, ...]] = set()
         self._untraceable: set[tuple[Any, ...]] = set()
         self._reads_elsewhere = self._loses_gradients = False
         self._trial: Trial | None = None
+
+    def _see_class(self) -> None:
+        """Begin anew where the class has another `forward` now: Dynamo takes it that methods of classes stay.
+
+        What a class has under that name may make another object each time that it is asked for.
+        """
+        if inspect.getattr_static(type(self.original), "forward") is not self._code:
+            self._begin()
 
     @property
     def has_varying_sizes(self) -> bool:
@@ -86,6 +101,8 @@ class Runner:
         """Compute what the original's `forward` computes."""
         if torch.compiler.is_compiling():  # it sees the model's own operators
             return self.original.forward(*args, **kwargs)
+        if type(self.original).forward is not self._forward:
+            self._see_class()
         # Most calls. What else may look on, such as torch.jit.trace, a mode or a transform of torch.func, is
         # in the state of the dispatcher, by which a known call is told.
         is_asked = not (
