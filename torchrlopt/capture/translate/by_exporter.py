@@ -62,6 +62,8 @@ _WRONG = frozenset(
     }
 )
 
+# Forms that the exporter has no operator for, and writes another one: by the argument and its value.
+_WRONG_FORMS = {"scatter_reduce": ("reduce", "mean"), "index_reduce": ("reduce", "mean")}
 
 # The size of their results hangs on data: neither can it be planned with, nor a converter look at it.
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
@@ -84,6 +86,8 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
     operator = target.node.target
     if not isinstance(operator, torch._ops.OpOverload) or operator._opname in _INACCURATE | _WRONG:
         return None
+    if _is_wrong_form(target.node, operator):
+        return None
     if operator.namespace not in ("aten", "prims", "torchvision"):
         # A custom operator: not worth building the registry to find out that it is unknown there.
         return None
@@ -95,6 +99,13 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
     if model is None or len(model.graph.outputs) != len(target.types):
         return None
     return _splice(g, target, _simplified(model, target), values)
+
+
+def _is_wrong_form(node: torch.fx.Node, operator: torch._ops.OpOverload) -> bool:
+    wrong = _WRONG_FORMS.get(operator._opname)
+    names = [argument.name for argument in operator._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return wrong is not None and given.get(wrong[0]) == wrong[1]
 
 
 def _simplified(model: ir.Model, target: Target) -> ir.Model:
