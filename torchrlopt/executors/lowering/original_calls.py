@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import onnx_ir
 from torch import fx
 
+from torchrlopt.executors.lowering.converters.positions import mark_positions
+
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
 
@@ -48,12 +50,15 @@ def nodes_by_origin(model: onnx_ir.Model, captured: Captured) -> dict[str, list[
 class Groups:
     """The groups of a rewritten model that are whole.
 
+    Nodes of the others are converted: what the call behind one says of its positions is noted in `meta`.
+
     Args:
         model: the rewritten model.
         captured: what it was rewritten from.
     """
 
     def __init__(self, model: onnx_ir.Model, captured: Captured) -> None:
+        mark_positions(model, captured)
         self._captured = captured
         self._calls = {node.name: node for node in captured.aten.graph.nodes}
         self._now = {str(node.name): node for node in model.graph}

@@ -11,8 +11,17 @@ from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, ate
 from torchrlopt.executors.lowering.converters.table import OpCall, converts
 
 
-def _from_front(emitter: Emitter, entry: Entry, size: Any) -> fx.Node:
-    """Indices in int64, counted from the front; only for kernels that refuse negative ones."""
+def _from_front(emitter: Emitter, entry: Entry, size: Any, is_from_front: bool = False) -> fx.Node:
+    """Indices in int64, counted from the front; only for kernels that refuse negative ones.
+
+    Args:
+        emitter: where calls go.
+        entry: the indices.
+        size: what negative ones are added to.
+        is_from_front: whether negative ones are to be refused, as the original refuses them.
+    """
+    if is_from_front:
+        return emitter.cast(emitter.tensor(entry), torch.int64)
     if isinstance(entry, torch.Tensor) and isinstance(size, int):
         wide = entry.to(torch.int64)
         return emitter.constant(torch.where(wide < 0, wide + size, wide))
@@ -34,15 +43,30 @@ def _gather(emitter: Emitter, call: OpCall) -> Entry:
     indices = emitter.tensor(entry)
     if emitter.dtype(indices) not in (torch.int32, torch.int64):
         indices = emitter.cast(indices, torch.int64)
+    if call.is_from_front:
+        return _rows(emitter, x, axis, indices)
     # index counts negative indices from the end by itself.
     return emitter.op(aten.index.Tensor, x, [None] * axis + [indices])
+
+
+def _rows(emitter: Emitter, x: fx.Node, axis: int, indices: fx.Node) -> fx.Node:
+    """As `embedding` and `index_select` read, which refuse negative indices."""
+    if axis == 0 and emitter.rank(x) == 2:
+        return emitter.op(aten.embedding.default, x, indices)
+    if emitter.rank(indices) == 1:
+        return emitter.op(aten.index_select.default, x, axis, indices)
+    shape = emitter.shape(x)
+    flat = emitter.op(aten.reshape.default, indices, [-1])
+    found = emitter.op(aten.index_select.default, x, axis, flat)
+    sizes = [*shape[:axis], *emitter.shape(indices), *shape[axis + 1 :]]
+    return emitter.op(aten.reshape.default, found, sizes)
 
 
 @converts("GatherElements")
 def _gather_elements(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     axis = normal_axis(call.attr("axis", 0), emitter.rank(x))
-    indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis))
+    indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis), call.is_from_front)
     return emitter.op(aten.gather.default, x, axis, indices)
 
 
@@ -68,7 +92,7 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 def _scatter_elements(emitter: Emitter, call: OpCall) -> Entry:
     x, updates = call.x(0), call.x(2)
     axis = normal_axis(call.attr("axis", 0), emitter.rank(x))
-    indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis))
+    indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis), call.is_from_front)
     reduction = call.attr("reduction", "none")
     if reduction == "none":
         return emitter.op(aten.scatter.src, x, axis, indices, updates)

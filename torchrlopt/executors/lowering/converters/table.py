@@ -11,6 +11,7 @@ from torch import fx
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints
+from torchrlopt.executors.lowering.converters.positions import FROM_FRONT
 
 Result = Entry | tuple[Entry | None, ...]
 Converter = Callable[[Emitter, "OpCall"], Result]
@@ -28,6 +29,7 @@ class OpCall:
         inputs: one entry per input slot; None for an omitted one.
         num_outputs: number of outputs, omitted ones included.
         wanted: for each output, whether anything may read it.
+        is_from_front: whether PyTorch refuses positions that count from the end.
     """
 
     def __init__(self, node: onnx_ir.Node, inputs: Sequence[Entry | None], emitter: Emitter) -> None:
@@ -36,6 +38,7 @@ class OpCall:
         self.inputs = tuple(inputs)
         self.num_outputs = len(node.outputs)
         self.wanted = tuple(bool(output.name) for output in node.outputs)
+        self.is_from_front = bool(node.meta.get(FROM_FRONT))
         self.attributes: Mapping[str, Any] = {
             name: _plain(attribute) for name, attribute in node.attributes.items()
         }
