@@ -42,6 +42,7 @@ def test_imports_go_one_way() -> None:
     assert imports_of("graphs") <= {"models"}
     assert imports_of("peers") <= SUITE
     assert imports_of("errors") == set()
+    assert imports_of("runtime_accuracy") <= {"shared"}
     assert imports_of("collection") <= {"zoo", "errors"}
     assert imports_of("shared") <= SUITE | {"peers"}
     assert {name: imports_of(name) & COMMANDS for name in COMMANDS} == {name: set() for name in COMMANDS}

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.onnx_runtimes import conditioning
 from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
@@ -157,9 +158,13 @@ class Runtime:
                 f"{self.package} cannot be imported", got=f"{type(error).__name__}: {error}"
             ) from error
 
+    def not_as_pytorch(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+        """The nodes that it would compute in another way than PyTorch, or less exactly, with reasons."""
+        return {**conditioning.refused(model, self.package), **self.refuses(model)}
+
     def refusals(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         """See `Executor.refusals`."""
-        found = {**of_opaque(model), **of_last_digits(model), **self.refuses(model)}
+        found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model)}
         if self.ask is not None and importlib.util.find_spec(self.package) is not None:
             self.load()
             found |= refused_kinds(model, found, self.title, self.ask)
@@ -184,12 +189,13 @@ def lower_to_session(
     refuse_opaque(model)
     refuse_last_digits(model)
     refuse_elsewhere(captured)
-    for node, reason in runtime.refuses(model).items():
+    for node, reason in runtime.not_as_pytorch(model).items():
         raise UnsupportedError(reason, where=str(node.name), got=node.op_type)
     standardise(model)
     if model.graph.opset_imports[""] > NATIVE:
         # Runtimes have kernels and fusions for a sigmoid and a product, and none for the newer operator.
         lower_opset(model, NATIVE)
+    conditioning.make_stable(model, runtime.package)
     with _disable_current_modes():
         return SessionCallable(model, captured, options, runtime.open)
 

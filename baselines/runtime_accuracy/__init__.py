@@ -1,0 +1,1 @@
+"""How exact the operators of each runtime are."""

@@ -1,0 +1,283 @@
+"""Where a runtime's kernel is further from the exact result than PyTorch's, and what is done about it.
+
+One row for each runtime and operator. An error counts by the size of its own element, not by that of the
+largest one. Only results near underflow count by an absolute error, unless a later operator magnifies them,
+as a logarithm does. Rows were found by `python -m baselines.runtime_accuracy`, which tries every operator at
+nine scales.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx_ir
+
+from torchrlopt.executors.onnx_runtimes import stable_forms
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+
+Condition = Callable[[onnx_ir.Node], bool]
+
+_MOVES = frozenset(
+    {
+        "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape",
+        "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
+)  # fmt: skip
+_KEEPS_SMALL = _MOVES | {
+    "Abs", "Cast", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum",
+}  # fmt: skip
+"""What gives numbers as small as those it takes, with the same relative error."""
+
+_MAGNIFIES = frozenset({"Log", "Pow", "Reciprocal", "ReduceLogSum", "Sqrt"})
+"""What makes ordinary numbers of tiny ones; and Div by them."""
+
+
+def _always(node: onnx_ir.Node) -> bool:
+    return True
+
+
+def _is_float(node: onnx_ir.Node) -> bool:
+    dtype = node.outputs[0].dtype
+    return dtype is None or dtype.is_floating_point()
+
+
+def _is_magnified(node: onnx_ir.Node) -> bool:
+    """Whether the relative error of tiny results is seen: by a later operator, or by the caller."""
+    seen: set[onnx_ir.Value] = set()
+    waiting = list(node.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.is_graph_output():
+            return True
+        for reader, slot in value.uses():
+            if reader.op_type in _MAGNIFIES or (reader.op_type == "Div" and slot == 1):
+                return True
+            if reader.op_type in _KEEPS_SMALL or reader.op_type == "Div":
+                waiting.extend(reader.outputs)
+    return False
+
+
+_KEEPS_INFINITE = _MOVES | {"Add", "Cast", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Sum"}
+
+
+def _may_meet_infinity(node: onnx_ir.Node) -> bool:
+    """Whether elements may be infinite: of a mask, a constant or a logarithm."""
+    if not _is_float(node):
+        return False
+    seen: set[onnx_ir.Value] = set()
+    waiting = [node.inputs[0]]
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        constant = onnx_ir.convenience.get_const_tensor(value)
+        if producer is None and constant is None:
+            return True  # an input, which may be a mask
+        if constant is not None:
+            if constant.dtype.is_floating_point() and not abs(constant.numpy().astype("float64")).max(
+                initial=0
+            ) < float("inf"):
+                return True
+        elif producer is not None and producer.op_type in ("Log", "LogSoftmax"):
+            return True
+        elif producer is not None and producer.op_type in _KEEPS_INFINITE:
+            waiting.extend(producer.inputs)
+    return False
+
+
+def _is_variance(node: onnx_ir.Node) -> bool:
+    """Whether it is the mean of the squares of `x - mean(x)`, over the same axes."""
+    square = _maker(node.inputs[0], "Mul")
+    if square is None or square.inputs[0] is not square.inputs[1] or not _is_float(node):
+        return False
+    centred = _maker(square.inputs[0], "Sub")
+    mean = None if centred is None else _maker(centred.inputs[1], "ReduceMean")
+    if centred is None or mean is None or mean.inputs[0] is not centred.inputs[0]:
+        return False
+    return _axes(mean) == _axes(node) is not None
+
+
+def _maker(value: onnx_ir.Value | None, operator: str) -> onnx_ir.Node | None:
+    """The node that gives a value, where it is one of that operator."""
+    producer = None if value is None else value.producer()
+    return producer if producer is not None and producer.op_type == operator else None
+
+
+def _axes(node: onnx_ir.Node) -> tuple[int, ...] | None:
+    constant = _constant(node, 1)
+    return None if constant is None else tuple(int(each) for each in constant.numpy().reshape(-1))
+
+
+def _is_of_nothing(node: onnx_ir.Node) -> bool:
+    """Whether it has a size of 0 to go over."""
+    x = node.inputs[0]
+    return x is not None and x.shape is not None and 0 in x.shape
+
+
+def _is_nearest(node: onnx_ir.Node) -> bool:
+    mode = node.attributes.get("mode")
+    return mode is not None and mode.as_string() == "nearest"
+
+
+def _has_ties(node: onnx_ir.Node) -> bool:
+    """Whether it takes the nearest element, and how a quotient is rounded decides which that is."""
+    x, result = node.inputs[0], node.outputs[0]
+    attributes = {name: each.value for name, each in node.attributes.items()}
+    if attributes.get("mode", "nearest") != "nearest" or x is None or x.shape is None:
+        return False
+    constant = _constant(node, 2)
+    factors = None if constant is None else constant.numpy().astype(float).tolist()
+    if factors is None and result.shape is not None:
+        pairs = list(zip(x.shape, result.shape, strict=True))
+        if all(isinstance(size, int) and isinstance(wanted, int) for size, wanted in pairs):
+            factors = [int(wanted) / int(size) for size, wanted in pairs]  # type: ignore[arg-type]
+    if factors is None or len(factors) != len(x.shape):
+        return True
+    is_centred = attributes.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    return any(_ties(*each, is_centred) for each in zip(factors, x.shape, strict=True))
+
+
+def _constant(node: onnx_ir.Node, slot: int) -> onnx_ir.TensorProtocol | None:
+    """What an operand holds, where it is a constant."""
+    value = node.inputs[slot] if len(node.inputs) > slot else None
+    return None if value is None else onnx_ir.convenience.get_const_tensor(value)
+
+
+def _ties(factor: float, size: int | onnx_ir.SymbolicDim, is_centred: bool) -> bool:
+    if factor.is_integer() or (1 / factor).is_integer():
+        return False  # all quotients are exact
+    if not isinstance(size, int):
+        return True
+    half = np.float32(0.5 if is_centred else 0.0)
+    places = np.arange(int(size * factor), dtype=np.float32) + half
+    ways = [places / np.float32(factor), places / np.float32(factor) - half + half]
+    # The factor came through float32 itself: that of 2.3 is a little less.
+    for exact in (factor, factor * (1 - 2.0**-24), factor * (1 + 2.0**-24)):
+        ways += [places * np.float32(1 / exact), places.astype(np.float64) / factor]
+    return any((np.floor(way) != np.floor(ways[0])).any() for way in ways)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What is known of an operator in a runtime.
+
+    Attributes:
+        operator: its type.
+        wrong: what is wrong with the runtime's kernel, with numbers.
+        form: puts a stable form in its place; None: the node is refused, and PyTorch runs it.
+        where: the nodes that it holds for.
+    """
+
+    operator: str
+    wrong: str
+    form: Callable[[onnx_ir.Node], None] | None = None
+    where: Condition = _always
+
+
+_EXP_MINUS_1 = "exp(x) - 1: no digit is right at -1e-8, 0.05 % is lost at -1e-3"
+_FLOAT_SUMS = "summed in float32, one by one: 1e-5 of a sum of 4096, where PyTorch sums in float64"
+_ONE_BY_ONE = "summed one by one: 3e-5 of 4096 numbers around 1e6, where a plain sum is off by 1e-7"
+_TIES = "another element where two are equally near"
+_NO_NAN = "a mean of nothing is not NaN"
+
+ROWS: Mapping[str, tuple[Row, ...]] = {
+    # Seen in ONNX Runtime 1.31.1.
+    "onnxruntime": (
+        Row("Celu", _EXP_MINUS_1, stable_forms.elu),
+        Row("CumSum", _FLOAT_SUMS, stable_forms.in_double, _is_float),
+        Row("Elu", _EXP_MINUS_1, stable_forms.elu),
+        Row(
+            "GroupNormalization",
+            "mean(x^2) - mean(x)^2: 28 % are wrong of x + 1000, NaN of x + 10000",
+            stable_forms.group_norm,
+        ),
+        Row("GridSample", _TIES, None, _is_nearest),
+        Row("ReduceMean", _NO_NAN, None, _is_of_nothing),
+        Row("ReduceMean", "off by the mean's own error, squared", stable_forms.centred_again, _is_variance),
+        Row("ReduceL1", _ONE_BY_ONE, stable_forms.summed, _is_float),
+        Row("ReduceSumSquare", _ONE_BY_ONE, stable_forms.summed, _is_float),
+        Row("Resize", _TIES, None, _has_ties),
+        Row("Selu", _EXP_MINUS_1, stable_forms.elu),
+        Row("Sigmoid", "0 below -18: its logarithm is -inf", stable_forms.sigmoid, _is_magnified),
+    ),
+    # Seen in OpenVINO 2026.4.1.
+    "openvino": (
+        Row("Celu", _EXP_MINUS_1, stable_forms.elu),
+        Row("CumSum", _FLOAT_SUMS, None, _is_float),
+        Row("Elu", _EXP_MINUS_1, stable_forms.elu),
+        Row("Erf", "a polynomial that is no 0 at 0: 0.4 % is lost at 1e-3, all below 1e-6", stable_forms.erf),
+        Row("GridSample", _TIES, None, _is_nearest),
+        Row(
+            "MaxPool", "-3.4e38 where all elements are -inf", stable_forms.with_infinities, _may_meet_infinity
+        ),
+        Row("Mish", "0 below -18", None, _is_magnified),
+        Row(
+            "ReduceMax",
+            "-3.4e38 where all elements are -inf",
+            stable_forms.with_infinities,
+            _may_meet_infinity,
+        ),
+        Row("ReduceMean", _NO_NAN, None, _is_of_nothing),
+        Row("ReduceMean", "off by the mean's own error, squared", stable_forms.centred_again, _is_variance),
+        Row(
+            "ReduceMin", "3.4e38 where all elements are inf", stable_forms.with_infinities, _may_meet_infinity
+        ),
+        Row("Resize", _TIES, None, _has_ties),
+        Row("Selu", _EXP_MINUS_1, stable_forms.elu),
+        Row("Softplus", "log(1 + exp(x)): -2e-6 at -20, 8e-6 where 0 is near", stable_forms.softplus),
+    ),
+}
+
+
+def _found(model: onnx_ir.Model, runtime: str) -> list[tuple[onnx_ir.Node, Row]]:
+    rows = _rows_of(runtime)
+    return [
+        (node, row)
+        for node in model.graph
+        if node.domain in STANDARD_DOMAINS
+        for row in rows.get(node.op_type, ())
+        if row.where(node)
+    ]
+
+
+@functools.cache
+def _rows_of(runtime: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in ROWS[runtime]:
+        found.setdefault(row.operator, []).append(row)
+    return found
+
+
+def refused(model: onnx_ir.Model, runtime: str) -> dict[onnx_ir.Node, str]:
+    """The nodes that lose digits in the runtime and have no stable form, each with what is wrong.
+
+    Args:
+        model: not changed.
+        runtime: a name in `ROWS`.
+    """
+    return {
+        node: f"computed otherwise than by PyTorch: {row.wrong}"
+        for node, row in _found(model, runtime)
+        if row.form is None
+    }
+
+
+def make_stable(model: onnx_ir.Model, runtime: str) -> None:
+    """Put stable forms in the place of nodes that have one; in place.
+
+    Args:
+        model: of standard operators; values typed where types are known.
+        runtime: a name in `ROWS`.
+    """
+    for node, row in _found(model, runtime):
+        if row.form is not None:
+            row.form(node)
