@@ -154,7 +154,7 @@ def _ask(model: bytes) -> str | None:
     return None
 
 
-_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open, ask=_ask)
+_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open, ask=_ask, raises_above=True)
 
 
 class OnnxRuntimeExecutor:

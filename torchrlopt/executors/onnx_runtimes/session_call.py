@@ -18,6 +18,7 @@ from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes import conditioning
 from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
+from torchrlopt.executors.onnx_runtimes.index_bounds import Bounds, are_within, bounds_of, out_of_range
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
@@ -133,6 +134,7 @@ class Runtime:
         open: makes a session.
         refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
         ask: whether the runtime takes a model; None where it says so only when it compiles.
+        raises_above: whether it raises where a position is too large, as PyTorch does.
     """
 
     title: str
@@ -140,6 +142,7 @@ class Runtime:
     open: Opener
     refuses: Callable[[onnx_ir.Model], Mapping[onnx_ir.Node, str]] = lambda model: {}
     ask: Ask | None = None
+    raises_above: bool = False
 
     def load(self) -> None:
         """Import it.
@@ -160,7 +163,8 @@ class Runtime:
 
     def not_as_pytorch(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         """The nodes that it would compute in another way than PyTorch, or less exactly, with reasons."""
-        return {**conditioning.refused(model, self.package), **self.refuses(model)}
+        inexact = conditioning.refused(model, self.package)
+        return {**inexact, **out_of_range(model, self.raises_above), **self.refuses(model)}
 
     def refusals(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         """See `Executor.refusals`."""
@@ -197,7 +201,8 @@ def lower_to_session(
         lower_opset(model, NATIVE)
     conditioning.make_stable(model, runtime.package)
     with _disable_current_modes():
-        return SessionCallable(model, captured, options, runtime.open)
+        bounds = bounds_of(model, runtime.raises_above)
+        return SessionCallable(model, captured, options, runtime.open, bounds)
 
 
 def _drop_unread(model: onnx_ir.Model, names: Collection[str]) -> None:
@@ -218,9 +223,17 @@ class SessionCallable:
         captured: names and order of the arguments.
         options: the user's choices; with live weights these stay inputs.
         opener: makes the sessions.
+        bounds: between which numbers the elements of inputs are: with others the original runs.
     """
 
-    def __init__(self, model: onnx_ir.Model, captured: Captured, options: Options, opener: Opener) -> None:
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        captured: Captured,
+        options: Options,
+        opener: Opener,
+        bounds: Mapping[str, Bounds],
+    ) -> None:
         position = positions(captured)
         is_static = static_inputs(captured, options)
         _drop_unread(model, is_static | captured.constants.keys())
@@ -234,6 +247,8 @@ class SessionCallable:
         self._weights = [position[name] for name in self._weight_names]
         self._feed_names = [name for name in names if name in position and name not in is_static]
         self._feeds = [position[name] for name in self._feed_names]
+        self._bounds = [bounds.get(name) for name in self._feed_names]
+        self._weight_bounds = [bounds.get(name) for name in self._weight_names]
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
@@ -291,19 +306,21 @@ class SessionCallable:
         return self._run(operands[-1], operands[:num_feeds], operands[num_feeds:-1])
 
     def _run(self, session: Session, feeds: Sequence[Any], read: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The outputs of a call with an open session; None where a feed holds no plain numbers."""
+        """The outputs of a call with an open session; None where the original has to run on these feeds."""
         tensors = [as_tensor(value) for value in feeds]
-        return self._outputs(session(tensors), read) if are_plain(tensors) else None
+        is_taken = are_plain(tensors) and are_within(tensors, self._bounds)
+        return self._outputs(session(tensors), read) if is_taken else None
 
     def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
-        """A session with these weights, and whether it may be used: see `plain_numbers`."""
+        """A session with these weights, and whether it may be used: `plain_numbers`, `index_bounds`."""
         held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
         held = {name: dense(tensor) for name, tensor in held.items()}
         if self._check is not None:
             self._check(held)
         session = self._opener(self._model, held, self._feed_names, self._settings)
         _SESSIONS.add(session)
-        return session, are_plain(held[name] for name in self._weight_names)
+        own = [held[name] for name in self._weight_names]
+        return session, are_plain(own) and are_within(own, self._weight_bounds)
 
     def leave_sessions(self) -> None:
         """Open others at the next call."""

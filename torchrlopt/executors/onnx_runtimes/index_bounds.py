@@ -1,0 +1,154 @@
+"""What integers a runtime may be given, so that it does as PyTorch does where they are out of range.
+
+PyTorch raises where a position is outside of what is indexed, or a divisor is 0. ONNX counts negative
+positions from the end, OpenVINO reads zeros or another row, and a division that the processor cannot do ends
+the program. So the inputs that positions and divisors come from are looked at in every call, and where one is
+out of range the original runs, which raises what PyTorch raises. What is computed inside has to be in range
+whatever the inputs are; else the node is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir
+import torch
+
+from torchrlopt.executors.onnx_runtimes.integer_ranges import (
+    Range,
+    Ranges,
+    attribute,
+    constant_range,
+    size_of,
+)
+
+Bounds = tuple[float, float]
+
+_OUTSIDE = "positions that may be out of range, where PyTorch raises"
+_DIVISION = "integers may be divided by 0, or by -1 where that overflows"
+
+_AXIS_READERS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
+"""Operators whose second operand holds positions along `axis` of the first, by the default of `axis`."""
+
+_CLASS_READERS = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+
+
+def _lookups(node: onnx_ir.Node) -> Iterator[tuple[onnx_ir.Value | None, int | None]]:
+    """What a node takes as positions, each with the size that they have to be below."""
+    data = node.inputs[0] if node.inputs else None
+    if node.op_type in _AXIS_READERS:
+        yield node.inputs[1], size_of(data, attribute(node, "axis", _AXIS_READERS[node.op_type]))
+    elif node.op_type in _CLASS_READERS:
+        yield node.inputs[1], size_of(data, 1)
+    elif node.op_type == "OneHot":
+        depth = constant_range(node.inputs[1]) if node.inputs[1] is not None else None
+        yield data, None if depth is None else int(depth.low)
+    elif node.op_type == "RotaryEmbedding" and len(node.inputs) > 3 and node.inputs[3] is not None:
+        yield node.inputs[3], size_of(node.inputs[1], 0)
+    elif node.op_type in ("GatherND", "ScatterND"):
+        yield from _columns(node, attribute(node, "batch_dims", 0))
+
+
+def _columns(node: onnx_ir.Node, first: int) -> Iterator[tuple[onnx_ir.Value | None, int | None]]:
+    """The columns of the positions, one for each axis; where they are not apart, all of them for each."""
+    data, positions = node.inputs[0], node.inputs[1]
+    count = size_of(positions, -1)
+    if count is None:
+        yield None, None
+        return
+    joined = None if positions is None else positions.producer()
+    is_joined = joined is not None and joined.op_type == "Concat" and len(joined.inputs) == count
+    for at in range(count):
+        column = joined.inputs[at] if is_joined and joined is not None else positions
+        yield column, size_of(data, first + at)
+
+
+class _Search:
+    """Goes over a model once."""
+
+    def __init__(self, model: onnx_ir.Model, raises_above: bool) -> None:
+        self.ranges = Ranges(model)
+        self.raises_above = raises_above
+        self.bounds: dict[str, Bounds] = {}
+        self.refused: dict[onnx_ir.Node, str] = {}
+        for node in model.graph:
+            if node.domain:
+                continue
+            if not all(self._fits(value, size) for value, size in _lookups(node)):
+                self.refused[node] = _OUTSIDE
+            if node.op_type in ("Div", "Mod") and not self._divides(node):
+                self.refused[node] = _DIVISION
+
+    def _fits(self, value: onnx_ir.Value | None, size: int | None) -> bool:
+        """Whether positions are in range once the inputs are, which are bounded for it."""
+        found = self.ranges.of(value)
+        if value is None or found is None:
+            return False
+        if onnx_ir.convenience.get_const_tensor(value) is not None:
+            # Capture has seen that PyTorch takes them, also from the end.
+            return size is None or (-size <= found.low and found.high < size)
+        if size is None and not self.raises_above:
+            return False
+        high = math.inf if size is None else size - 1
+        is_possible = found.low <= found.high
+        if is_possible and (found.low < 0 or (found.high > high and not self.raises_above)):
+            return False
+        self._bound(found, 0, high)
+        return True
+
+    def _divides(self, node: onnx_ir.Node) -> bool:
+        """Whether a division is one that the processor can do."""
+        dividend, divisor = map(self.ranges.of, node.inputs)
+        dtype = node.outputs[0].dtype
+        if dtype is None or not dtype.is_integer():
+            return True
+        if divisor is None:
+            return False
+        constant = onnx_ir.convenience.get_const_tensor(node.inputs[1])  # type: ignore[arg-type]
+        if constant is not None:
+            numbers = constant.numpy()
+            is_small = dividend is not None and dividend.is_known and dividend.low > dtype.min
+            return bool((numbers != 0).all() and (is_small or (numbers != -1).all()))
+        if divisor.low <= divisor.high and divisor.low < 1:
+            return False
+        self._bound(divisor, 1, math.inf)
+        return True
+
+    def _bound(self, found: Range, low: float, high: float) -> None:
+        for name, (least, most) in found.inputs.items():
+            known = self.bounds.get(name, (-math.inf, math.inf))
+            self.bounds[name] = max(known[0], low - least), min(known[1], high - most)
+
+
+def out_of_range(model: onnx_ir.Model, raises_above: bool) -> dict[onnx_ir.Node, str]:
+    """The nodes that may be given positions or divisors for which PyTorch raises, with reasons.
+
+    Args:
+        model: not changed.
+        raises_above: whether the runtime itself raises where a position is too large.
+    """
+    return _Search(model, raises_above).refused
+
+
+def bounds_of(model: onnx_ir.Model, raises_above: bool) -> Mapping[str, Bounds]:
+    """Between which integers an input's elements have to be, by name; see `out_of_range`."""
+    return _Search(model, raises_above).bounds
+
+
+def are_within(tensors: Sequence[torch.Tensor], bounds: Sequence[Bounds | None]) -> bool:
+    """Whether all elements are between their bounds.
+
+    Args:
+        tensors: in CPU memory.
+        bounds: of each; None where there are none.
+    """
+    return all(_is_within(tensor, *each) for tensor, each in zip(tensors, bounds, strict=True) if each)
+
+
+def _is_within(tensor: torch.Tensor, low: float, high: float) -> bool:
+    if tensor.numel() == 0:
+        return True
+    # PyTorch's own would wake its threads, which then spin while the runtime computes.
+    array = tensor.detach().numpy()
+    return bool(low <= array.min() and array.max() <= high)
