@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 # other 64-bit integers, compare them or return them are refused.
 _MAY_READ_INT64 = frozenset(
     {
-        "Constant", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceSum", "Reshape", "Resize", "ScatterElements", "ScatterND", "Slice", "Split",
-        "Squeeze", "Tile", "Transpose", "Unsqueeze",
+        "Constant", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "ReduceL1", "ReduceL2",
+        "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+        "ReduceSumSquare", "Reshape", "Resize", "ScatterElements", "ScatterND", "Slice", "Split", "Squeeze",
+        "Tile", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
 _MAY_GIVE_INT64 = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
