@@ -89,6 +89,16 @@ def test_what_may_be_too_large_is_left_to_a_runtime_that_raises(positions: str) 
     assert not out_of_range(model, raises_above=True)
 
 
+def test_one_hot_never_raises() -> None:
+    values = "v = Constant <value_floats: floats = [0.0, 1.0]> ()"
+    body = f"{number('c', 0)} j = Max (i, c) {number('d', 9)} {values}"
+    model = model_of(f"{body} y = OneHot (j, d, v)", output="float[3,9] y")
+    assert out_of_range(model, raises_above=True)
+    direct = model_of(f"{body} y = OneHot (i, d, v)", output="float[3,9] y")
+    assert not out_of_range(direct, raises_above=True)
+    assert dict(bounds_of(direct, raises_above=True)) == {"i": (0, 8)}
+
+
 def test_a_size_that_varies() -> None:
     model = model_of("y = Gather <axis = 0> (x, i)", inputs="float[N,4] x, int64[3] i")
     assert out_of_range(model, raises_above=False)

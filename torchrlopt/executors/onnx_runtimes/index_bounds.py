@@ -31,6 +31,9 @@ _DIVISION = "integers may be divided by 0, or by -1 where that overflows"
 _AXIS_READERS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
 """Operators whose second operand holds positions along `axis` of the first, by the default of `axis`."""
 
+_NEVER_RAISE = frozenset({"OneHot", "RotaryEmbedding"})
+"""They give something for any position, in a runtime that raises elsewhere where one is too large."""
+
 _CLASS_READERS = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 
 
@@ -75,12 +78,13 @@ class _Search:
         for node in model.graph:
             if node.domain:
                 continue
-            if not all(self._fits(value, size) for value, size in _lookups(node)):
+            raises = self.raises_above and node.op_type not in _NEVER_RAISE
+            if not all(self._fits(value, size, raises) for value, size in _lookups(node)):
                 self.refused[node] = _OUTSIDE
             if node.op_type in ("Div", "Mod") and not self._divides(node):
                 self.refused[node] = _DIVISION
 
-    def _fits(self, value: onnx_ir.Value | None, size: int | None) -> bool:
+    def _fits(self, value: onnx_ir.Value | None, size: int | None, raises_above: bool) -> bool:
         """Whether positions are in range once the inputs are, which are bounded for it."""
         found = self.ranges.of(value)
         if value is None or found is None:
@@ -88,11 +92,11 @@ class _Search:
         if onnx_ir.convenience.get_const_tensor(value) is not None:
             # Capture has seen that PyTorch takes them, also from the end.
             return size is None or (-size <= found.low and found.high < size)
-        if size is None and not self.raises_above:
+        if size is None and not raises_above:
             return False
         high = math.inf if size is None else size - 1
         is_possible = found.low <= found.high
-        if is_possible and (found.low < 0 or (found.high > high and not self.raises_above)):
+        if is_possible and (found.low < 0 or (found.high > high and not raises_above)):
             return False
         self._bound(found, 0, high)
         return True
