@@ -14,7 +14,7 @@ EXECUTORS = PACKAGE / "executors"
 FLOORS = (
     ("lowering", "registry", "device_clock"),
     ("weights", "kept_heap", "kept_outputs"),
-    ("cuda_graphs",),
+    ("cuda_graphs", "isolation"),
     ("eager",),
     ("inductor", "onnx_runtimes", "regions"),
     ("tensorrt",),

@@ -41,8 +41,14 @@ CONFINED = {
     "torchrlopt._tools": ("torchrlopt/substitutions/", "torchrlopt/api/cli/"),
     "z3": ("torchrlopt/substitutions/",),
     "tensorrt": ("torchrlopt/executors/tensorrt/",),
-    "onnxruntime": ("torchrlopt/executors/onnx_runtimes/onnxruntime.py",),
-    "openvino": ("torchrlopt/executors/onnx_runtimes/openvino.py",),
+    "onnxruntime": (
+        "torchrlopt/executors/onnx_runtimes/onnxruntime.py",
+        "torchrlopt/executors/onnx_runtimes/onnxruntime_build.py",
+    ),
+    "openvino": (
+        "torchrlopt/executors/onnx_runtimes/openvino.py",
+        "torchrlopt/executors/onnx_runtimes/openvino_build.py",
+    ),
     "torch_geometric": ("training/",),
     "ray": ("training/",),
 }

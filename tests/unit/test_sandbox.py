@@ -91,7 +91,7 @@ def outcome(how: str, what: str, folder: Path) -> str:
     return done.stdout.split()[0]
 
 
-@pytest.mark.parametrize("what", [*WRITES, *PROCESSES.keys() - {"fork"}])
+@pytest.mark.parametrize("what", [*WRITES, *(each for each in PROCESSES if each != "fork")])
 def test_landlock_refuses(what: str, tmp_path: Path) -> None:
     assert outcome("files", (WRITES | PROCESSES)[what], tmp_path) == "refused"
     assert set(os.listdir(tmp_path)) == {"old", "mine"}

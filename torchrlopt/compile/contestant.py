@@ -8,15 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir
+import torch
 
 from torchrlopt import _C
 from torchrlopt.capture.job import Job
 from torchrlopt.compile import check
 from torchrlopt.executors import registry
+from torchrlopt.executors.isolation import verdicts
 from torchrlopt.executors.regions.lower import lower
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.machine import device
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Subject
+from torchrlopt.plan.planning import Subject, plan_store
 from torchrlopt.plan.region_prices import region_prices
 
 
@@ -57,5 +60,6 @@ def lowered_from(model: onnx_ir.Model, graph: _C.Graph, job: Job, options: Optio
     Raises:
         LoweringError: the executor does not take it.
     """
+    verdicts.remember_in(plan_store, device.fingerprint(torch.device("cpu")))  # where the runtimes compute
     prices = functools.partial(region_prices, graph, subject_of(job), options)
     return lower(registry.get(options.executor), model, job.captured, options, prices)

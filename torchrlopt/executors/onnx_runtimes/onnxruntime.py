@@ -17,6 +17,8 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.onnx_runtimes.first_run import Request
+from torchrlopt.executors.onnx_runtimes.onnxruntime_build import session_of
 from torchrlopt.executors.onnx_runtimes.session_call import (
     Runtime,
     Session,
@@ -47,6 +49,23 @@ def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
     return ["Pad_Fusion"] if feeds_kernel else []
 
 
+def _request(
+    model: onnx_ir.Model, held: Mapping[str, torch.Tensor], settings: Mapping[str, object]
+) -> Request:
+    """What a session is made of; see `session_call.Runtime`."""
+    # Threads that go on spinning after a call would take the processor from PyTorch; without any spinning
+    # every parallel operator waits for threads to wake up (squeezenet1_1: 2.4 ms, with it 1.9).
+    entries = {"session.force_spinning_stop": "1", **settings}
+    return Request(
+        proto_without_weights(model, {name: tensor.shape for name, tensor in held.items()}),
+        {
+            "threads": torch.get_num_threads(),
+            "entries": {name: str(value) for name, value in entries.items()},
+            "disabled": _wrong_optimisers(model),
+        },
+    )
+
+
 def _open(
     model: onnx_ir.Model,
     held: Mapping[str, torch.Tensor],
@@ -54,26 +73,10 @@ def _open(
     settings: Mapping[str, object],
 ) -> Session:
     """A session with these weights; see `session_call.Opener`."""
-    from onnxruntime import InferenceSession, SessionOptions
-
-    proto = proto_without_weights(model, {name: tensor.shape for name, tensor in held.items()})
-    session_options = SessionOptions()
-    session_options.intra_op_num_threads = torch.get_num_threads()
-    session_options.inter_op_num_threads = 1
-    session_options.log_severity_level = 3
-    # Threads that go on spinning after a call would take the processor from PyTorch; without any spinning
-    # every parallel operator waits for threads to wake up (squeezenet1_1: 2.4 ms, with it 1.9).
-    for name, value in {"session.force_spinning_stop": "1", **settings}.items():
-        session_options.add_session_config_entry(name, str(value))
+    request = _request(model, held, settings)
     values = {name: _shared(tensor) for name, tensor in held.items() if tensor.numel()}
-    session_options.add_external_initializers(list(values), list(values.values()))
     try:
-        session = InferenceSession(
-            proto,
-            session_options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=_wrong_optimisers(model),
-        )
+        session = session_of(request.proto, values, request.settings)
     except Exception as error:  # ONNX Runtime's errors have no common base
         raise LoweringError("ONNX Runtime refuses the model", got=str(error)) from error
     fetches = [str(value.name) for value in model.graph.outputs]
@@ -139,22 +142,14 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 
 
-def _ask(model: bytes) -> str | None:
-    """What ONNX Runtime has against a model; see `asked.Ask`."""
-    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
-
-    options = SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001  # ONNX Runtime's errors have no common base
-        return str(error).rpartition(" : ")[2]
-    return None
-
-
-_RUNTIME = Runtime("ONNX Runtime", "onnxruntime", _open, ask=_ask, raises_above=True)
+_RUNTIME = Runtime(
+    "ONNX Runtime",
+    "onnxruntime",
+    _open,
+    _request,
+    Path(__file__).with_name("onnxruntime_build.py"),
+    raises_above=True,
+)
 
 
 class OnnxRuntimeExecutor:
@@ -164,7 +159,7 @@ class OnnxRuntimeExecutor:
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
         """See `Executor.refusals`."""
-        return _RUNTIME.refusals(model)
+        return _RUNTIME.refusals(model, options.cache)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `lower_to_session`."""

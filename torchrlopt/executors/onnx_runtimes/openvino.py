@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.onnx_runtimes.first_run import Request
+from torchrlopt.executors.onnx_runtimes.openvino_build import compiled_of, new_core, tensor_of
 from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.half_precision import lacks_kernels
@@ -58,22 +59,19 @@ def _of_64_bits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
     return found
 
 
-def _core() -> Any:
-    """A core of its own for each graph, so that the threads it starts end with the graph.
-
-    It gives the thread in which it loads its plugin a stack for signal handlers, and takes that away when it
-    dies, in whatever thread: the next signal (a child has ended, Ctrl-C) would then end the program. So it is
-    made in a thread that ends at once.
-    """
-    import openvino
-
-    def make() -> Any:
-        core = openvino.Core()
-        core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
-        return core
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(make).result()
+def _request(
+    model: onnx_ir.Model, held: Mapping[str, torch.Tensor], settings: Mapping[str, object]
+) -> Request:
+    """What a model is compiled of; see `session_call.Runtime`."""
+    properties = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "INFERENCE_PRECISION_HINT": _precision({tensor.dtype for tensor in held.values()}),
+        # A thread pinned to the core that another runtime's thread runs on was seen to double the time.
+        "ENABLE_CPU_PINNING": "NO",
+        **settings,
+    }
+    return Request(onnx_ir.to_proto(model).SerializeToString(), properties)
 
 
 def _open(
@@ -83,20 +81,10 @@ def _open(
     settings: Mapping[str, object],
 ) -> Session:
     """A compiled model with these weights; see `session_call.Opener`."""
-    proto = onnx_ir.to_proto(model).SerializeToString()
-    properties = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "INFERENCE_PRECISION_HINT": _precision({tensor.dtype for tensor in held.values()}),
-        # A thread pinned to the core that another runtime's thread runs on was seen to double the time.
-        "ENABLE_CPU_PINNING": "NO",
-        **settings,
-    }
+    request = _request(model, held, settings)
     try:
-        core = _core()
-        network = core.read_model(proto)
-        _hold(network, held)
-        compiled = core.compile_model(network, "CPU", properties)
+        tensors = {name: _shared(tensor) for name, tensor in held.items()}
+        compiled = compiled_of(request.proto, tensors, request.settings)
     except Exception as error:  # OpenVINO's errors have no common base
         raise LoweringError("OpenVINO refuses the model", got=str(error)) from error
     # Inputs that nothing reads are not the network's any more.
@@ -163,18 +151,6 @@ def _precision(dtypes: Collection[torch.dtype]) -> str:
     return "f16" if torch.float16 in dtypes and not lacks_kernels() else "f32"
 
 
-def _hold(network: Any, held: Mapping[str, torch.Tensor]) -> None:
-    """Exchange inputs of a network by constants, in place."""
-    from openvino import op
-
-    for parameter in network.get_parameters():
-        (name,) = parameter.output(0).get_names()
-        if name in held:
-            parameter.output(0).replace(op.Constant(_shared(held[name])).output(0))
-            network.remove_parameter(parameter)
-    network.validate_nodes_and_infer_types()
-
-
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
     """The memory of a tensor; numpy has no bfloat16, whose bits are shown as integers."""
     array: NDArray[Any] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
@@ -183,11 +159,7 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
 
 def _shared(tensor: torch.Tensor) -> Any:
     """An OpenVINO tensor of the same memory."""
-    import openvino
-
-    if tensor.dtype is torch.bfloat16:
-        return openvino.Tensor(_array(tensor), tensor.shape, openvino.Type.bf16)
-    return openvino.Tensor(_array(tensor), shared_memory=True)
+    return tensor_of(_array(tensor), tensor.dtype is torch.bfloat16)
 
 
 def _bits(tensor: Any) -> tuple[NDArray[Any], bool]:
@@ -218,24 +190,14 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",  # its default on some processors is to round to bfloat16
     }
-    compiled = _core().compile_model(str(path), "CPU", settings)
+    compiled = new_core().compile_model(str(path), "CPU", settings)
     names = [value.any_name for value in compiled.inputs]
     return lambda arrays: list(compiled(dict(zip(names, arrays, strict=True))).to_tuple())
 
 
-def _ask(model: bytes) -> str | None:
-    """What OpenVINO has against a model; see `asked.Ask`."""
-    try:
-        core = _core()
-        network = core.read_model(model)
-        taken = core.query_model(network, "CPU")
-    except Exception as error:  # noqa: BLE001  # OpenVINO's errors have no common base
-        return str(error).strip().rpartition("Summary:")[2].partition("To facilitate")[0]
-    refused = {each.get_type_name() for each in network.get_ops() if each.get_friendly_name() not in taken}
-    return f"the CPU has no {', '.join(sorted(refused))}" if refused else None
-
-
-_RUNTIME = Runtime("OpenVINO", "openvino", _open, _of_64_bits, _ask)
+_RUNTIME = Runtime(
+    "OpenVINO", "openvino", _open, _request, Path(__file__).with_name("openvino_build.py"), _of_64_bits
+)
 
 
 class OpenVinoExecutor:
@@ -245,7 +207,7 @@ class OpenVinoExecutor:
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
         """See `Executor.refusals`."""
-        return _RUNTIME.refusals(model)
+        return _RUNTIME.refusals(model, options.cache)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `lower_to_session`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import os
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
@@ -16,8 +18,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes import conditioning
-from torchrlopt.executors.onnx_runtimes.asked import Ask, refused_kinds
+from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
+from torchrlopt.executors.onnx_runtimes.first_run import Asking, FirstRun, Isolated, Request
 from torchrlopt.executors.onnx_runtimes.index_bounds import Bounds, are_within, bounds_of, out_of_range
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
@@ -132,16 +135,18 @@ class Runtime:
         title: its name, for people.
         package: the Python package, which is also the extra of ours that brings it.
         open: makes a session.
+        request: what `open` makes it of, but for weights: of a model, weights by name and the settings.
+        module: path of the file that does the same in a process of its own; see `first_run.Isolated`.
         refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
-        ask: whether the runtime takes a model; None where it says so only when it compiles.
         raises_above: whether it raises where a position is too large, as PyTorch does.
     """
 
     title: str
     package: str
     open: Opener
+    request: Callable[[onnx_ir.Model, Mapping[str, torch.Tensor], Mapping[str, object]], Request]
+    module: Path
     refuses: Callable[[onnx_ir.Model], Mapping[onnx_ir.Node, str]] = lambda model: {}
-    ask: Ask | None = None
     raises_above: bool = False
 
     def load(self) -> None:
@@ -166,13 +171,22 @@ class Runtime:
         inexact = conditioning.refused(model, self.package)
         return {**inexact, **out_of_range(model, self.raises_above), **self.refuses(model)}
 
-    def refusals(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-        """See `Executor.refusals`."""
+    def refusals(self, model: onnx_ir.Model, is_stored: bool) -> dict[onnx_ir.Node, str]:
+        """See `Executor.refusals`.
+
+        Args:
+            model: not changed.
+            is_stored: whether the runtime's answers are looked for and kept on disk.
+        """
         found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model)}
-        if self.ask is not None and importlib.util.find_spec(self.package) is not None:
-            self.load()
-            found |= refused_kinds(model, found, self.title, self.ask)
+        if importlib.util.find_spec(self.package) is not None:
+            found |= refused_kinds(model, found, self.title, Asking(self.isolated, is_stored))
         return found
+
+    @property
+    def isolated(self) -> Isolated:
+        """The runtime in a process of its own."""
+        return Isolated(self.title, self.package, self.module)
 
 
 def lower_to_session(
@@ -189,7 +203,8 @@ def lower_to_session(
         raise UnsupportedError(
             f"the {runtime.title} executor runs captured graphs", todo="open the file itself"
         )
-    runtime.load()
+    if importlib.util.find_spec(runtime.package) is None:
+        runtime.load()  # says what to do
     refuse_opaque(model)
     refuse_last_digits(model)
     refuse_elsewhere(captured)
@@ -201,8 +216,7 @@ def lower_to_session(
         lower_opset(model, NATIVE)
     conditioning.make_stable(model, runtime.package)
     with _disable_current_modes():
-        bounds = bounds_of(model, runtime.raises_above)
-        return SessionCallable(model, captured, options, runtime.open, bounds)
+        return SessionCallable(model, captured, options, runtime, bounds_of(model, runtime.raises_above))
 
 
 def _drop_unread(model: onnx_ir.Model, names: Collection[str]) -> None:
@@ -222,7 +236,7 @@ class SessionCallable:
         model: what runs; weights are graph inputs.
         captured: names and order of the arguments.
         options: the user's choices; with live weights these stay inputs.
-        opener: makes the sessions.
+        runtime: makes the sessions.
         bounds: between which numbers the elements of inputs are: with others the original runs.
     """
 
@@ -231,7 +245,7 @@ class SessionCallable:
         model: onnx_ir.Model,
         captured: Captured,
         options: Options,
-        opener: Opener,
+        runtime: Runtime,
         bounds: Mapping[str, Bounds],
     ) -> None:
         position = positions(captured)
@@ -240,7 +254,7 @@ class SessionCallable:
         names = [str(value.name) for value in model.graph.inputs]
         self._model = model
         self._original = captured.aten
-        self._opener = opener
+        self._runtime = runtime
         self._constants = {name: each for name, each in captured.constants.items() if name in names}
         self._settings = options.executor_options or {}
         self._weight_names = [name for name in names if name in is_static]
@@ -258,6 +272,11 @@ class SessionCallable:
         static = is_static | captured.constants.keys()
         is_composed = options.numerics == "real"
         self._check = split_weights(model.clone(), static, _CPU, exact=True) if is_composed else None
+        self._first_run = FirstRun(
+            lambda held: runtime.request(model, held, self._settings),
+            functools.partial(runtime.isolated.do, is_stored=options.cache),
+            any(not value.shape.is_static() for value in model.graph.inputs if value.shape is not None),
+        )
         _CALLABLES.add(self)
 
     @property
@@ -267,6 +286,8 @@ class SessionCallable:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Run on the inputs of the captured graph, in its order."""
+        if not self._first_run.is_over and not self._may_open(args):
+            return tuple(self._original(*args))
         opened = self._cache.get_unless_new([args[at] for at in self._weights])
         if opened is None:
             return tuple(self._original(*args))
@@ -308,16 +329,38 @@ class SessionCallable:
     def _run(self, session: Session, feeds: Sequence[Any], read: Sequence[Any]) -> tuple[Any, ...] | None:
         """The outputs of a call with an open session; None where the original has to run on these feeds."""
         tensors = [as_tensor(value) for value in feeds]
-        is_taken = are_plain(tensors) and are_within(tensors, self._bounds)
-        return self._outputs(session(tensors), read) if is_taken else None
+        return self._outputs(session(tensors), read) if self._takes(tensors) else None
+
+    def _takes(self, feeds: Sequence[torch.Tensor]) -> bool:
+        """Whether the runtime computes what PyTorch does of these feeds."""
+        return are_plain(feeds) and are_within(feeds, self._bounds)
+
+    def _may_open(self, args: Sequence[Any]) -> bool:
+        """Try the graph on these arguments, see `FirstRun`; raises what it raises.
+
+        Returns:
+            Whether a session may be opened: on feeds that the runtime does not take nothing is tried.
+        """
+        feeds = [as_tensor(args[at]) for at in self._feeds]
+        if not self._first_run.is_needed(feeds):
+            return True
+        if not self._takes(feeds):
+            return False
+        held = self._held([args[at] for at in self._weights])
+        self._first_run.run(held, dict(zip(self._feed_names, feeds, strict=True)))
+        return True
+
+    def _held(self, weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
+        return {name: dense(tensor) for name, tensor in held.items()}
 
     def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
         """A session with these weights, and whether it may be used: `plain_numbers`, `index_bounds`."""
-        held = dict(zip(self._weight_names, weights, strict=True)) | self._constants
-        held = {name: dense(tensor) for name, tensor in held.items()}
+        held = self._held(weights)
         if self._check is not None:
             self._check(held)
-        session = self._opener(self._model, held, self._feed_names, self._settings)
+        self._runtime.load()
+        session = self._runtime.open(self._model, held, self._feed_names, self._settings)
         _SESSIONS.add(session)
         own = [held[name] for name in self._weight_names]
         return session, are_plain(own) and are_within(own, self._weight_bounds)

@@ -1,0 +1,278 @@
+"""A runtime that crashes, hangs or takes all memory ends a process of its own, and never the program.
+
+The faults are put into the real runtimes: a `sitecustomize` on that process's path changes their methods.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx_ir
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.e2e.models import RUNTIMES, build
+from tests.e2e.test_default_runtime import DEFAULT, ManySmall
+from tests.unit.test_isolation import until_gone
+from torchrlopt.compile import backend
+from torchrlopt.errors import RlOptError
+from torchrlopt.executors.isolation import verdicts
+from torchrlopt.executors.isolation.isolated_process import IsolatedProcess
+from torchrlopt.executors.onnx_runtimes import asked, first_run, onnxruntime
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo", "own_process")
+
+STAGES = {
+    "onnxruntime": {
+        "ask": ("onnxruntime", "InferenceSession", "'disabled_optimizers' not in named"),
+        "build": ("onnxruntime", "InferenceSession", "'disabled_optimizers' in named"),
+        "run": ("onnxruntime.InferenceSession", "run_with_ort_values", "True"),
+    },
+    "openvino": {
+        "ask": ("openvino.Core", "query_model", "True"),
+        "build": ("openvino.Core", "compile_model", "True"),
+        "run": ("openvino._ov_api.InferRequest", "infer", "True"),
+    },
+}
+FAULTS = {
+    "abort": ("os.abort()", "SIGABRT"),
+    "crash": ("ctypes.string_at(0)", "SIGSEGV"),
+    "hang": ("time.sleep(1000)", "not done after"),
+    "fill": ("np.ones(20 << 30, np.uint8)", "memory"),
+    "leave": ("os._exit(0)", "without an answer"),
+}
+SITE = """
+import ctypes, os, sys, time
+import numpy as np
+import {package}
+
+def with_fault(plain):
+    def faulty(*args, **named):
+        if {condition}:
+            {fault}
+        return plain(*args, **named)
+    return faulty
+
+{owner}.{name} = with_fault({owner}.{name})
+"""
+X = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+OPTIONS: dict[str, Any] = {"searcher": "greedy", "measure": False, "min_gain": -10.0}
+
+
+@pytest.fixture
+def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known from other tests, and their processes are left alone."""
+    monkeypatch.setattr(first_run, "_process", functools.cache(IsolatedProcess))
+    monkeypatch.setattr(verdicts, "_KNOWN", {})
+    monkeypatch.setattr(asked, "_ANSWERS", {})
+
+
+@pytest.fixture
+def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
+    """Puts a fault into a stage of a runtime."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+
+    def put(package: str, stage: str, fault: str) -> None:
+        owner, name, condition = STAGES[package][stage]
+        text = SITE.format(
+            package=package, owner=owner, name=name, condition=condition, fault=FAULTS[fault][0]
+        )
+        with (folder / "sitecustomize.py").open("a", encoding="utf-8") as file:
+            file.write(text)
+        monkeypatch.syspath_prepend(str(folder))
+        monkeypatch.setattr(first_run, "LEAST_S", 3.0)
+        monkeypatch.setattr(first_run, "available_bytes", lambda: 8 << 30)
+
+    return put
+
+
+class Small(nn.Module):
+    """Two linears that are merged, and one behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(16, 8), nn.Linear(16, 8), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(torch.cat([self.a(x), self.b(x)], 1).tanh())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("stage", ["ask", "build", "run"])
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_the_program_goes_on(
+    executor: str, stage: str, fault: str, inject: Callable[[str, str, str], None]
+) -> None:
+    inject(executor, stage, fault)
+    model = build(Small)
+    fast = torchrlopt.optimise(model, (X,), executor=executor, cache=False, **OPTIONS)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(X), model(X))
+    if stage == "ask":  # all nodes are refused one by one; the graph as a whole survives its trial
+        assert any(FAULTS[fault][1] in str(each) for each in verdicts._KNOWN.values())
+    else:
+        assert fast.report.kept == "original"
+        assert FAULTS[fault][1] in str(fast.report.fallback_reason)
+
+
+def test_the_default_goes_on_with_pytorch(inject: Callable[[str, str, str], None]) -> None:
+    for executor in RUNTIMES:
+        inject(executor, "build", "abort")
+    model, x = build(ManySmall), torch.randn(1, 16, 8, 8)
+    fast = torchrlopt.optimise(model, (x,), **DEFAULT)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert fast.report.executor == "eager"
+    reasons = [str(each.reason) for each in fast.report.choices if each.executor in RUNTIMES]
+    assert reasons
+    assert all("SIGABRT" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_another_process_knows_of_a_crash(
+    executor: str, inject: Callable[[str, str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inject(executor, "build", "abort")
+    model = build(Small)
+    for is_first in (True, False):
+        with pytest.raises(RlOptError, match="SIGABRT") as caught:
+            torchrlopt.optimise(model, (X,), executor=executor, on_error="raise", **OPTIONS)
+        assert ("remembered" in str(caught.value)) != is_first
+        start_anew(monkeypatch)
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_another_process_does_not_try_what_survived(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(Small)
+    for _ in range(2):
+        fast = torchrlopt.optimise(model, (X,), executor=executor, on_error="raise", **OPTIONS)
+        assert fast.report.kept == "rewritten"
+        with torch.no_grad():
+            torch.testing.assert_close(fast(X), model(X), rtol=1e-4, atol=1e-5)
+        start_anew(monkeypatch)
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_the_process_ends_when_nobody_needs_it(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime does not let a process end in every state."""
+    monkeypatch.setenv("TORCHRLOPT_TESTED_PROCESS", executor + str(os.getpid()))
+    mark = f"TORCHRLOPT_TESTED_PROCESS={executor}{os.getpid()}".encode()
+    begun: list[IsolatedProcess] = []
+    monkeypatch.setattr(
+        first_run,
+        "_process",
+        functools.cache(lambda module: begun.append(IsolatedProcess(module)) or begun[-1]),
+    )
+    torchrlopt.optimise(build(Small), (X,), executor=executor, on_error="raise", cache=False, **OPTIONS)
+    pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if holds(path, mark)]
+    assert len(pids) == len(begun) == 1
+    begun[0].end()
+    assert until_gone(*pids)
+
+
+def holds(path: Path, mark: bytes) -> bool:
+    try:
+        return mark in path.read_bytes()
+    except OSError:  # of another user, or gone
+        return False
+
+
+def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another process, of which no isolated one may be begun."""
+
+    class Never:
+        def do(self, task: Any) -> Any:
+            raise AssertionError(f"{task.what} is tried again")
+
+    torch._dynamo.reset()
+    backend.reset()
+    verdicts._KNOWN.clear()
+    asked._ANSWERS.clear()
+    monkeypatch.setattr(first_run, "_process", lambda module: Never())
+
+
+UNKNOWN = (("openvino", torch.float64), ("onnxruntime", torch.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int32])
+@pytest.mark.parametrize("executor", RUNTIMES)
+def test_all_dtypes_are_tried(executor: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    plain = IsolatedProcess.do
+
+    def noted(self: IsolatedProcess, task: Any) -> Any:
+        tried.append(task.what)
+        return plain(self, task)
+
+    monkeypatch.setattr(IsolatedProcess, "do", noted)
+    if (executor, dtype) in UNKNOWN:
+        pytest.skip("the runtime does not compute in it")
+    model = build(Moved).to(dtype if dtype.is_floating_point else torch.float32)
+    x, mask = torch.ones(3, 16).to(dtype), torch.arange(16) > 7
+    fast = torchrlopt.optimise(model, (x, mask), executor=executor, on_error="raise", **OPTIONS)
+    assert fast.report.kept == "rewritten", fast.report.fallback_reason
+    assert tried[-1] == "run"
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x, mask), model(x, mask))
+
+
+class Moved(nn.Module):
+    """Numbers of any type, and booleans."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = x.transpose(0, 1).reshape(3, 16)
+        return torch.where(mask, y, y * 0) * self.weight.to(x.dtype) if x.is_floating_point() else y
+
+
+def test_onnxruntime_shares_bfloat16_with_the_process() -> None:
+    """As bits: numpy has no such type."""
+    pytest.importorskip("onnxruntime", reason="the executor needs it")
+    head = '<ir_version: 10, opset_import: ["" : 20]>'
+    nodes = "t = Transpose <perm = [1, 0]> (x)\n y = Concat <axis = 1> (t, w)"
+    graph = f"{head} g (bfloat16[3,2] x, bfloat16[2,4] w) => (bfloat16[2,7] y) {{ {nodes} }}"
+    model = onnx_ir.from_onnx_text(graph)
+    held, feeds = (
+        {name: torch.ones(shape, dtype=torch.bfloat16)} for name, shape in (("w", (2, 4)), ("x", (3, 2)))
+    )
+    request = onnxruntime._request(model, held, {})
+    isolated = onnxruntime._RUNTIME.isolated
+    trial = first_run.FirstRun(
+        lambda _: request, functools.partial(isolated.do, is_stored=False), varies=False
+    )
+    trial.run(held, feeds)
+    assert trial.is_over
+
+
+def test_sizes_that_vary_are_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[Any] = []
+    plain = IsolatedProcess.do
+
+    def noted(self: IsolatedProcess, task: Any) -> Any:
+        feeds = [array for name, array in task.arrays.items() if name.startswith("feeds")]
+        sizes.extend(each.shape for each in feeds if each.ndim)
+        return plain(self, task)
+
+    monkeypatch.setattr(IsolatedProcess, "do", noted)
+    model = build(Small)
+    fast = torch.compile(
+        model,
+        backend="rlopt",
+        dynamic=True,
+        options={"executor": "onnxruntime", "on_error": "raise", **OPTIONS},
+    )
+    with torch.no_grad():
+        for rows in (5, 6, 7, 8):
+            x = torch.randn(rows, 16)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert sizes == [(5, 16), (6, 16)]

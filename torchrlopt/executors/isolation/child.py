@@ -1,0 +1,124 @@
+"""The other side of `isolated_process.py`. Not imported by anything.
+
+It forks for each task: what crashes, hangs or grows is the fork, with nothing of earlier tasks in it. Only
+the fork imports the runtime. ONNX Runtime and OpenVINO start threads when they are imported, and a fork has
+none of its parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_IDLE_S = 60.0  # it goes when nothing has been asked for so long; the next task begins another one
+_MOST_BYTES = 1 << 14  # of an answer; with JSON's escapes it has to fit into one message of the socket
+_MOST_LETTERS = 2000  # of an error
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """`child.py SOCKET MODULE`: does what comes through the socket until the other end is closed."""
+    handle, path = int(sys.argv[1]), sys.argv[2]
+    if os.fork():
+        # The program's own child ends at once: it has none that dies, or is waited for, at any other time.
+        os._exit(0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program that ignores its children hands that down
+    other = socket.socket(fileno=handle)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError):  # where memory runs out, this one ends and not the program
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    packet = _module(Path(__file__).with_name("packet.py"))
+    module = _module(Path(path))
+    other.send(b"{}")
+    while select.select([other], [], [], _IDLE_S)[0]:
+        message, handles, *_ = socket.recv_fds(other, _MOST_BYTES, 1)
+        if not message:
+            return
+        task = json.loads(message)
+        read, write = os.pipe()
+        own = os.getpid()
+        worker = os.fork()
+        if worker == 0:
+            other.close()
+            os.close(read)
+            _end_with(own)
+            _work(packet, module, task, handles[0], write)
+        os.close(write)
+        os.close(handles[0])
+        answer = _answer(other, read)
+        if answer is None:  # the program does not wait any more, or is gone
+            os.kill(worker, signal.SIGKILL)
+            os.waitpid(worker, 0)
+            return
+        status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+        with contextlib.suppress(BrokenPipeError):
+            other.send(json.dumps({"status": status, "answer": answer.decode(errors="replace")}).encode())
+
+
+def _module(path: Path) -> Any:
+    """A module by its file, without the package around it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # the name ends in .py
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _answer(other: socket.socket, read: int) -> bytes | None:
+    """What the worker writes until it ends; None where the other side has closed the socket."""
+    answer = b""
+    with os.fdopen(read, "rb", buffering=0) as pipe:
+        while True:
+            ready, *_ = select.select([other.fileno(), pipe.fileno()], [], [])
+            if other.fileno() in ready:  # nothing is sent before the answer has come
+                return None
+            part = pipe.read(_MOST_BYTES)
+            if not part:
+                return answer
+            answer = (answer + part)[:_MOST_BYTES]
+
+
+def _end_with(parent: int) -> None:
+    """End when that process does, also in the middle of a runtime's own code."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had gone before that
+        os._exit(1)
+
+
+def _work(packet: Any, module: Any, task: dict[str, Any], handle: int, write: int) -> None:
+    """Do a task, in the process that was forked for it; does not return."""
+    try:
+        header, arrays = packet.unpack(handle)
+        _limit(int(task["memory_bytes"]))
+        answer = json.dumps(getattr(module, task["what"])(header, arrays))
+    except MemoryError:
+        answer = json.dumps({"error": "no memory was left"})
+    except Exception as error:  # noqa: BLE001  # all of it is the answer
+        answer = json.dumps({"error": f"{type(error).__name__}: {error}"[:_MOST_LETTERS]})
+    os.write(write, answer.encode())
+    os._exit(0)  # what threads of the runtime do when Python ends is not asked for
+
+
+def _limit(memory: int) -> None:
+    """Allow so many more bytes of memory that can be written; runtimes reserve far more addresses."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (has,) = (int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+    _, hardest = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = has + memory if hardest == resource.RLIM_INFINITY else min(has + memory, hardest)
+    resource.setrlimit(resource.RLIMIT_DATA, (allowed, hardest))
+
+
+if __name__ == "__main__":
+    main()

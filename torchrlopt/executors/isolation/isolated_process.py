@@ -1,0 +1,256 @@
+"""Has a process of its own do what may crash, hang, or take all memory.
+
+The process is a Python of its own, which imports the runtime and little else (`child.py`): never the user's
+script, nor torch. It ends when its socket is closed, and so with this process, however that ends. It has a
+session of its own, so that Ctrl-C in a terminal reaches this process only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import multiprocessing.spawn
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.isolation.packet import Arrays, pack
+
+_CHILD = Path(__file__).with_name("child.py")
+_START_S = 120.0  # imports from a slow disk, on a machine that is busy with other things
+_MOST_BYTES = 1 << 17  # of an answer, with the escapes of JSON
+_STDERR_BYTES = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is to be done.
+
+    Attributes:
+        what: a function of the module: takes `header` and `arrays`, gives a JSON-able dictionary. An error of
+            the runtime is an answer as well: its text under "error".
+        header: JSON-able.
+        arrays: contiguous.
+        seconds: wall time, after which it counts as hanging.
+        memory_bytes: that it may take beyond its arrays.
+    """
+
+    what: str
+    header: Mapping[str, Any]
+    arrays: Arrays
+    seconds: float
+    memory_bytes: int
+
+
+class Death(Exception):  # noqa: N818  # it is an answer
+    """The process did not come to an answer.
+
+    Args:
+        how: what it did, as "its process ended with SIGSEGV".
+        detail: the last line that it has written to its standard error; empty where there is none.
+        is_lasting: whether the same task would do the same again, and nothing from outside may have been the
+            cause, such as a lack of memory.
+    """
+
+    def __init__(self, how: str, detail: str = "", is_lasting: bool = True) -> None:
+        super().__init__(how)
+        self.how = how
+        self.detail = detail
+        self.is_lasting = is_lasting
+
+
+class IsolatedProcess:
+    """A process for tasks with one runtime, begun when there is one; safe for threads.
+
+    Args:
+        module: path of the file with the functions of tasks, which is run without the package around it: it
+            may import numpy, and the functions the runtime.
+    """
+
+    def __init__(self, module: Path) -> None:
+        self._module = module
+        self._other: socket.socket | None = None
+        self._stderr = -1
+        self._lock = threading.Lock()
+        _PROCESSES.add(self)
+
+    def do(self, task: Task) -> dict[str, Any]:
+        """What the function gives.
+
+        Raises:
+            Death: it gives nothing.
+            UnsupportedError: no process could be begun.
+            OSError: there is no memory for the arrays.
+        """
+        with self._lock:
+            try:
+                answer = self._asked(task) if self._other is not None else None
+                if answer is None:  # it was idle for long and has gone, or somebody has ended it
+                    self._begin()
+                    answer = self._asked(task)
+            except BaseException:  # of all kinds: Ctrl-C must leave no task behind
+                self.end()
+                raise
+            if answer is None:
+                self.end()
+                raise Death("its process was ended from outside", is_lasting=False)
+            return self._outcome(answer)
+
+    def end(self) -> None:
+        """End the process, in whatever it is; the next task begins another one."""
+        if self._other is not None:
+            self._other.close()
+            os.close(self._stderr)
+        self._other = None
+
+    def forget(self) -> None:
+        """In a fork: the process works for the parent, of which another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self.end()
+
+    def _begin(self) -> None:
+        self.end()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stderr = _bounded_file()
+        self._other, self._stderr = ours, stderr
+        with theirs:
+            # The child finds the modules that this process finds, and none of the folder that it runs in.
+            path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+            try:
+                process = subprocess.Popen(
+                    [_executable(), "-P", str(_CHILD), str(theirs.fileno()), str(self._module)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    cwd="/",
+                    env={**os.environ, "PYTHONPATH": path},
+                )
+            except OSError as error:
+                raise _no_process(str(error)) from error
+        with process:  # ends at once, see `child.main`
+            pass
+        try:
+            ready = _message(ours, _START_S)
+        except TimeoutError as error:
+            raise _no_process(f"it was not ready after {_START_S:.0f} s") from error
+        if ready is None:
+            raise _no_process(_last_line(stderr) or "it ended before it was ready")
+
+    def _asked(self, task: Task) -> dict[str, Any] | None:
+        """Status and answer of the process; None where the process has gone without.
+
+        Raises:
+            Death: the time is over.
+        """
+        assert self._other is not None
+        os.lseek(self._stderr, 0, os.SEEK_SET)  # the offset is theirs, too
+        descriptor = pack(task.header, task.arrays)
+        try:
+            text = json.dumps({"what": task.what, "memory_bytes": task.memory_bytes}).encode()
+            socket.send_fds(self._other, [text], [descriptor])
+        except (BrokenPipeError, ConnectionResetError):
+            return None
+        finally:
+            os.close(descriptor)
+        try:
+            return _message(self._other, task.seconds)
+        except TimeoutError as error:
+            raise Death(f"it was not done after {task.seconds:.0f} s") from error
+
+    def _outcome(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        status = answer["status"]
+        if status != 0:
+            # Who kills is the system, where memory runs out, or somebody at this machine.
+            raise Death(_how(status), _last_line(self._stderr), is_lasting=status != -signal.SIGKILL)
+        try:
+            found = json.loads(answer["answer"])
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Death("its process ended without an answer", _last_line(self._stderr))
+        return found
+
+
+_PROCESSES: weakref.WeakSet[IsolatedProcess] = weakref.WeakSet()
+
+
+def _forget_those_of_the_parent() -> None:
+    for each in _PROCESSES:
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget_those_of_the_parent)
+
+
+def _message(other: socket.socket, seconds: float) -> dict[str, Any] | None:
+    """The next message; None where the other side has gone.
+
+    Raises:
+        TimeoutError: there was none for so long.
+    """
+    other.settimeout(seconds)
+    try:
+        data = other.recv(_MOST_BYTES)
+    except ConnectionResetError:
+        return None
+    found: dict[str, Any] | None = json.loads(data) if data else None
+    return found
+
+
+def _executable() -> str:
+    """The Python that runs modules like this process.
+
+    Raises:
+        UnsupportedError: none is known: this process is a program with Python in it.
+    """
+    known = multiprocessing.spawn.get_executable()
+    name = os.fsdecode(known) if known else ""
+    is_program = getattr(sys, "frozen", False) and name == sys.executable
+    if not name or is_program:
+        raise _no_process("this process is a program with Python in it")
+    return name
+
+
+def _no_process(reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        "no process could be begun in which the runtime is tried first",
+        got=reason,
+        todo="multiprocessing.set_executable(path of a Python that has the runtime)",
+    )
+
+
+def _bounded_file() -> int:
+    """A file in memory that does not grow, whatever is written."""
+    descriptor = os.memfd_create("torchrlopt", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, _STDERR_BYTES)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return descriptor
+
+
+def _last_line(stderr: int) -> str:
+    with contextlib.suppress(OSError):
+        end = os.lseek(stderr, 0, os.SEEK_CUR)
+        lines = os.pread(stderr, end, 0).decode(errors="replace").strip("\0\n ").splitlines()
+        return lines[-1][:500] if lines else ""
+    return ""
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"its process ended with status {status}"
+    try:
+        return f"its process ended with {signal.Signals(-status).name}"
+    except ValueError:
+        return f"its process ended with signal {-status}"

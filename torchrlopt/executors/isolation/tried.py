@@ -1,0 +1,59 @@
+"""Tasks that a runtime does for the first time: in a process of its own, unless it is known how they end."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.isolation import verdicts
+from torchrlopt.executors.isolation.isolated_process import Death, IsolatedProcess, Task
+
+
+def tried(
+    process: IsolatedProcess, title: str, task: Task, doing: str, key: str, is_stored: bool
+) -> dict[str, Any]:
+    """The answer to a task, from the process or from memory.
+
+    Args:
+        process: does the task.
+        title: of the runtime, for people.
+        task: what is to be done.
+        doing: what that is, for people: "while it ...".
+        key: see `verdicts.key_of`.
+        is_stored: whether answers are looked for and kept on disk.
+
+    Raises:
+        LoweringError: it crashed, hung or was killed for its memory, now or at an earlier time; or the
+            runtime refused it.
+        UnsupportedError: see `IsolatedProcess.do`.
+    """
+    found = verdicts.known(key, is_stored)
+    if found is None:
+        try:
+            found = {"answer": process.do(task)}
+        except Death as death:
+            found = {"death": death.how, "detail": death.detail}
+            verdicts.remember(key, found, is_stored and death.is_lasting)
+            raise _error(title, doing, found) from death
+        except OSError as error:
+            raise LoweringError(
+                f"there is no memory to try {title} in a process of its own", got=error
+            ) from error
+        # What lacked memory may find it another day.
+        verdicts.remember(key, found, is_stored and "error" not in found["answer"])
+    elif "death" in found:
+        raise _error(title, doing, found, is_old=True)
+    answer: dict[str, Any] = found["answer"]
+    if "error" in answer:
+        raise LoweringError(f"{title} refuses the model", got=answer["error"])
+    return answer
+
+
+def _error(title: str, doing: str, found: dict[str, Any], is_old: bool = False) -> LoweringError:
+    day = datetime.date.fromtimestamp(found["at"]).isoformat() if is_old else ""
+    when = f", on {day}; remembered" if is_old else ""
+    return LoweringError(
+        f"{title} was tried in a process of its own first, and {found['death']} while it {doing}{when}",
+        got=found.get("detail") or None,
+    )

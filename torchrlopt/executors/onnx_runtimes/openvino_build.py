@@ -1,0 +1,107 @@
+"""What OpenVINO does in the program, and first in a process of its own.
+
+That process loads this file by its path, and so it imports nothing but numpy and OpenVINO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from numpy.typing import NDArray
+
+_CALLS = 2  # the second takes other ways: what was made for these sizes is in a cache
+
+
+def new_core() -> Any:
+    """A core of its own for each graph, so that the threads it starts end with the graph.
+
+    It gives the thread in which it loads its plugin a stack for signal handlers, and takes that away when it
+    dies, in whatever thread: the next signal (a child has ended, Ctrl-C) would then end the program. So it is
+    made in a thread that ends at once.
+    """
+    import openvino
+
+    def make() -> Any:
+        core = openvino.Core()
+        core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
+        return core
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
+
+
+def compiled_of(proto: bytes, held: Mapping[str, Any], properties: Mapping[str, Any]) -> Any:
+    """A compiled model.
+
+    Args:
+        proto: the model.
+        held: OpenVINO's tensors for inputs that become constants, by name.
+        properties: of the CPU device.
+    """
+    from openvino import op
+
+    core = new_core()
+    network = core.read_model(proto)
+    for parameter in network.get_parameters():
+        (name,) = parameter.output(0).get_names()
+        if name in held:
+            parameter.output(0).replace(op.Constant(held[name]).output(0))
+            network.remove_parameter(parameter)
+    network.validate_nodes_and_infer_types()
+    return core.compile_model(network, "CPU", dict(properties))
+
+
+def tensor_of(array: NDArray[Any], is_bfloat16: bool) -> Any:
+    """An OpenVINO tensor of the same memory; numpy has no bfloat16, whose bits are shown as integers."""
+    import openvino
+
+    if is_bfloat16:
+        return openvino.Tensor(array, array.shape, openvino.Type.bf16)
+    return openvino.Tensor(array, shared_memory=True)
+
+
+def refusal(model: bytes) -> str | None:
+    """What OpenVINO has against a model; see `asked.Ask`."""
+    import openvino  # noqa: F401  # one that is damaged says nothing of the operators
+
+    try:
+        core = new_core()
+        network = core.read_model(model)
+        taken = core.query_model(network, "CPU")
+    except MemoryError:  # says nothing of the operators
+        raise
+    except Exception as error:  # noqa: BLE001  # OpenVINO's errors have no common base
+        return str(error).strip().rpartition("Summary:")[2].partition("To facilitate")[0]
+    refused = {each.get_type_name() for each in network.get_ops() if each.get_friendly_name() not in taken}
+    return f"the CPU has no {', '.join(sorted(refused))}" if refused else None
+
+
+def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """`refusal`, as a task."""
+    return {"refusal": refusal(arrays["model"].tobytes())}
+
+
+def run(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Compile a model and call it, as a task.
+
+    Args:
+        header: "settings", the properties; types of the arrays of "held" and "feeds" by name.
+        arrays: "model", and "held NAME" and "feeds NAME" of each.
+    """
+    tensors = {
+        kind: {
+            name: tensor_of(arrays[f"{kind} {name}"], dtype == "torch.bfloat16")
+            for name, dtype in header[kind].items()
+        }
+        for kind in ("held", "feeds")
+    }
+    compiled = compiled_of(arrays["model"].tobytes(), tensors["held"], header["settings"])
+    request = compiled.create_infer_request()
+    for port in compiled.inputs:
+        (tensor,) = (tensors["feeds"][name] for name in port.get_names() if name in tensors["feeds"])
+        request.set_tensor(port, tensor)
+    for _ in range(_CALLS):
+        request.infer(share_outputs=True)
+    return {}
