@@ -276,3 +276,39 @@ def test_sizes_that_vary_are_tried_twice(monkeypatch: pytest.MonkeyPatch) -> Non
             x = torch.randn(rows, 16)
             torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
     assert sizes == [(5, 16), (6, 16)]
+
+
+class Residual(nn.Module):
+    """Small products whose residual comes from elementwise operators: OpenVINO 2026.4.1 crashes on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.ModuleList(nn.Linear(96, 192) for _ in range(3))
+        self.b = nn.ModuleList(nn.Linear(192, 96) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for a, b in zip(self.a, self.b, strict=True):
+            x = x + b(nn.functional.gelu(a(x)))
+        return x
+
+
+def test_openvino_runs_chains_of_small_products() -> None:
+    pytest.importorskip("openvino", reason="the executor needs it")
+    model, x = build(Residual), torch.randn(8, 96)
+    fast = torchrlopt.optimise(model, (x,), executor="openvino", on_error="raise", **OPTIONS)
+    assert fast.report.executor == "openvino"
+    assert fast.report.kept == "rewritten"
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_process_alone_saves_the_program_from_them() -> None:
+    """Where OpenVINO is told to fuse them: a version that does not crash computes what is right."""
+    pytest.importorskip("openvino", reason="the executor needs it")
+    model, x = build(Residual), torch.randn(8, 96)
+    asked = {"SNIPPETS_MODE": "ENABLE"}
+    fast = torchrlopt.optimise(model, (x,), executor="openvino", executor_options=asked, **OPTIONS)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    reason = fast.report.fallback_reason
+    assert reason is None or "ended with SIGSEGV while it built and ran this graph" in reason

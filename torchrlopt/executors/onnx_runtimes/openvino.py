@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.onnx_runtimes.chained_products import may_crash
 from torchrlopt.executors.onnx_runtimes.first_run import Request
 from torchrlopt.executors.onnx_runtimes.openvino_build import compiled_of, new_core, tensor_of
 from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
@@ -63,14 +64,16 @@ def _request(
     model: onnx_ir.Model, held: Mapping[str, torch.Tensor], settings: Mapping[str, object]
 ) -> Request:
     """What a model is compiled of; see `session_call.Runtime`."""
-    properties = {
+    properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "INFERENCE_PRECISION_HINT": _precision({tensor.dtype for tensor in held.values()}),
         # A thread pinned to the core that another runtime's thread runs on was seen to double the time.
         "ENABLE_CPU_PINNING": "NO",
-        **settings,
     }
+    if may_crash(model, frozenset(held)):
+        properties["SNIPPETS_MODE"] = "DISABLE"  # elementwise operators run in kernels of their own
+    properties |= settings
     return Request(onnx_ir.to_proto(model).SerializeToString(), properties)
 
 
