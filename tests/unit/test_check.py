@@ -11,6 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.compile import check
+from torchrlopt.compile.closeness.floats import Own
+from torchrlopt.compile.closeness.tolerance import TOLERANCES
 from torchrlopt.errors import UnsupportedError, VerificationError
 
 
@@ -39,7 +41,7 @@ def test_another_order_of_summation_passes(dtype: torch.dtype) -> None:
         return ((x[:, :32] @ w[:32] + x[:, 32:] @ w[32:]).to(dtype),)
 
     error = check.verify(graph, graph.forward, halves, [x, w]).worst
-    assert error <= check.TOLERANCES[dtype].rmse_factor
+    assert error <= TOLERANCES[dtype].rmse_factor
 
 
 @pytest.mark.parametrize(
@@ -234,10 +236,10 @@ def test_the_known_error_of_the_original_stands_in_for_float64(monkeypatch: pyte
     x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     graph = torch.fx.symbolic_trace(lambda x: (x * 3,))
     off = x * 3 + 6 * eps * float((x * 3).abs().max())
-    check.confirm(graph, graph.forward, (off,), (x,), "a call", [check.Own(4 * eps, 8 * eps)])
+    check.confirm(graph, graph.forward, (off,), (x,), "a call", [Own(4 * eps, 8 * eps)])
     assert not runs
     with pytest.raises(VerificationError, match="a call"):
-        check.confirm(graph, graph.forward, (x * 3.001,), (x,), "a call", [check.Own(0.1, 0.5)])
+        check.confirm(graph, graph.forward, (x * 3.001,), (x,), "a call", [Own(0.1, 0.5)])
     assert len(runs) == 1
 
 

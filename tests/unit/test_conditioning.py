@@ -1,4 +1,4 @@
-"""Errors of float64 outputs are measured by the output's own size: torchrlopt/compile/conditioning.py."""
+"""Errors of float64 outputs are measured by their own size: torchrlopt/compile/closeness/conditioning.py."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.compile import check, conditioning
-from torchrlopt.compile.conditioning import Carried, Conditioning
-from torchrlopt.compile.float64 import float32_run, float64_reference
+from torchrlopt.compile import check
+from torchrlopt.compile.closeness.conditioning import Carried, Conditioning
+from torchrlopt.compile.closeness.float64 import InOneDtype, float64_reference
 from torchrlopt.errors import VerificationError
 
 X = torch.randn(16, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -65,28 +65,61 @@ def test_nothing_that_was_refused_passes() -> None:
         check.verify(graph, graph.forward, lambda x: (carried(x)[0] + 1e-6,), [X])
 
 
-def test_float32_runs_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditioning, "float32_run", lambda *_: pytest.fail("asked for"))
+def test_noise_runs_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Conditioning, "pairs", lambda *_: pytest.fail("asked for"))
     verified(lambda x: (x @ x.t(),), lambda x: (x[:, :32] @ x[:, :32].t() + x[:, 32:] @ x[:, 32:].t(),))
 
 
-def test_what_float32_cannot_tell_is_measured_by_its_size() -> None:
-    huge = Conditioning(traced(lambda x: (x * 1e200,), X), [X])
-    assert huge.carried(0, X * 1e200) == Carried()
-
+def test_without_runs_there_is_no_estimate() -> None:
     def refuses(x: torch.Tensor) -> Any:
         raise RuntimeError("no kernel")
 
-    assert Conditioning(refuses, [X]).carried(0, X) == Carried()  # type: ignore[arg-type]  # no graph at all
-    known = Conditioning(traced(lambda x: (x * 3,), X), [X]).carried(0, X * 3)
-    assert 0 < known.rmse <= known.largest < 1e-14
+    unknown = Conditioning(refuses, [X])  # type: ignore[arg-type]  # no graph at all
+    assert unknown.carried(0, X) == Carried()
+    assert list(unknown.pairs(0)) == []
+
+
+@pytest.mark.parametrize("scale", [3, 1e100])
+def test_noise_has_the_size_of_rounding(scale: float) -> None:
+    known = Conditioning(traced(lambda x: (x * scale,), X), [X]).carried(0, X * scale)
+    assert 0 < known.rmse <= known.largest < 1e-14 * scale
+    narrow = X.to(torch.bfloat16)
+    known = Conditioning(traced(lambda x: (x * 2,), narrow), [narrow]).carried(0, narrow.double() * 2)
+    eps = torch.finfo(torch.bfloat16).eps
+    assert 0.2 * eps < known.rmse / float((narrow.double() * 2).square().mean().sqrt()) < eps
+
+
+def test_a_number_has_one_noise() -> None:
+    """As one that two operators read: nothing is left of it here, whatever it was rounded to."""
+    x = X.float()
+    known = Conditioning(traced(lambda x: ((x * 3) - (x * 3) * 1, x - x), x), [x])
+    assert known.carried(1, torch.zeros_like(X)) == Carried()
+    assert 0 < known.carried(0, torch.zeros_like(X)).rmse < 1e-6
+
+
+def test_opposite_noise_sees_both_sides_of_an_edge() -> None:
+    """Behind a relu errors show on one side only."""
+    x = torch.zeros(1000) + 1.0
+    known = Conditioning(traced(lambda x: (torch.relu(x - 1),), x), [x])
+    plus, minus = next(known.pairs(0))
+    assert bool(((plus > 0) | (minus > 0)).float().mean() > 0.9)
+
+
+def test_weights_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get their noise where they are read, also behind a view of them."""
+    x, w = X.float(), torch.randn(64, 64)
+    graph = traced(lambda x, w: (x @ w.t(), x @ w.t()), x, w)
+    known = Conditioning(graph, [x, w])
+    (first, second), _ = known._run(0)
+    assert not torch.equal(first, x @ w.t())
+    assert torch.equal(first, second) is False
 
 
 def test_complex_numbers_are_widened_too() -> None:
     spectrum = lambda x: (torch.view_as_real(torch.fft.rfft(x) * 3j),)  # noqa: E731
     x = X.to(torch.float32)
     graph = traced(spectrum, x)
-    (wide,), (narrow,) = float64_reference(graph, [x]), float32_run(graph, [X])
+    (wide,), (narrow,) = float64_reference(graph, [x]), InOneDtype(graph, torch.float32).run(x)
     torch.testing.assert_close(wide, spectrum(x.double())[0], rtol=1e-14, atol=1e-14)
     assert (wide.dtype, narrow.dtype) == (torch.float64, torch.float32)
     given = torch.complex(x, x.flip(0))

@@ -1,4 +1,4 @@
-"""Errors that are added up piece by piece: torchrlopt/compile/differences.py."""
+"""Errors that are added up block by block: torchrlopt/compile/closeness/differences.py."""
 
 from __future__ import annotations
 
@@ -7,35 +7,47 @@ import math
 import pytest
 import torch
 
-from torchrlopt.compile import check, differences
-from torchrlopt.compile.differences import Errors, pieces
+from torchrlopt.compile import check
+from torchrlopt.compile.closeness import differences
+from torchrlopt.compile.closeness.differences import Errors, blocks
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "_PIECE", 7)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "_BLOCK", 7)
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("shape", [(30,), (5, 6), (3, 2, 5), (2, 1, 3, 5), (1, 30), (30, 1)])
 @pytest.mark.parametrize("is_transposed", [False, True])
-def test_pieces_of_tensors_belong_together(is_transposed: bool) -> None:
-    """Whatever their strides."""
-    first = torch.arange(30.0).reshape(5, 6)
-    second = first.t().contiguous().t() if is_transposed else first.clone()
-    found = list(pieces(first, second))
-    assert [len(one) for one, _ in found] == [7, 7, 7, 7, 2]
-    assert all(torch.equal(one, other) for one, other in found)
-    assert found[0][0].dtype is torch.float64
-    assert list(pieces(torch.empty(0, 3))) == []
-    assert [len(one) for (one,) in pieces(torch.tensor(3.0))] == [1]
+def test_blocks_of_tensors_belong_together(shape: tuple[int, ...], is_transposed: bool) -> None:
+    """Whatever their strides: each element is in one block, and no block is large."""
+    first = torch.arange(30.0).reshape(shape)
+    second = first.clone()
+    if is_transposed:
+        first = first.movedim(0, -1).contiguous().movedim(-1, 0)
+    seen = torch.full(shape, -1.0)
+    for place, (one, other) in blocks(first, second):
+        assert torch.equal(one, other)
+        assert one.dtype is torch.float64
+        assert one.numel() <= 7
+        assert bool((seen[place] == -1).all())
+        seen[place] = one.float()
+    assert torch.equal(seen, second)
 
 
-@pytest.mark.usefixtures("small_pieces")
+def test_blocks_of_what_has_no_dimensions() -> None:
+    assert list(blocks(torch.empty(0, 3))) == []
+    ((place, (one,)),) = blocks(torch.tensor(3.0))
+    assert (place, float(one)) == ((), 3.0)
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_errors_are_those_of_the_whole() -> None:
     error = torch.randn(50, dtype=torch.float64).abs()
     found = Errors()
-    for (piece,) in pieces(error):
-        found.add(piece)
+    for _, (block,) in blocks(error):
+        found.add(block)
     assert found.count == 50
     assert found.rmse == pytest.approx(float(error.square().mean().sqrt()))
     assert found.largest == float(error.max())
@@ -49,8 +61,8 @@ def test_nan_stays() -> None:
     assert math.isnan(found.rmse)
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_the_check_sees_what_is_wrong_in_one_piece() -> None:
+@pytest.mark.usefixtures("small_blocks")
+def test_the_check_sees_what_is_wrong_in_one_block() -> None:
     x = torch.randn(50)
     reference = (x.double() * 3,)
     check.compare(reference, (x * 3,), (x + x + x,))

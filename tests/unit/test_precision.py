@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt import optimise
 from torchrlopt.compile import check
-from torchrlopt.compile.precision import computed_in
+from torchrlopt.compile.closeness.precision import computed_in
 from torchrlopt.errors import VerificationError
 
 X = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))

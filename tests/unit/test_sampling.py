@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.capture.sampling import generated_inputs, random_inputs
+from torchrlopt.capture.sampling import extreme_inputs, generated_inputs, num_elements, random_inputs
 
 
 def test_random_inputs_keep_kind_and_layout() -> None:
@@ -60,3 +62,48 @@ def test_symbolic_sizes_agree_with_each_other() -> None:
         assert all(not isinstance(dim, int) for dim in node.meta["val"].shape)
     (x,) = generated_inputs(graph, 0)
     assert x.shape == (3, 3)
+
+
+def test_extreme_inputs_are_so_row_by_row() -> None:
+    x = torch.randn(4, 6, 32, 5, generator=torch.Generator().manual_seed(0)).to(
+        memory_format=torch.channels_last
+    )
+    weight, ids, mask = torch.randn(8, 4), torch.arange(12), torch.tensor([0.0, 1.0, 1.0, 0.0])
+    inputs = [weight, x, ids, mask, 17]
+    found = extreme_inputs(inputs, inputs, (0,))
+    assert found is not None
+    assert [new is old for new, old in zip(found, inputs, strict=True)] == [True, False, True, True, True]
+    offset, wide, outlier, tiny = (row.double() for row in found[1])
+    assert found[1].stride() == x.stride()
+    assert offset.mean() > 500 * offset.std()
+    assert wide.std() > 20
+    assert bool((wide[0] == wide[0, 0, 0]).all()), "a constant row"
+    assert set(outlier[-1].flatten().tolist()) == {0.0, 1.0}
+    assert outlier[0].abs().mean() > 1000 * outlier[1].abs().mean()
+    assert outlier.abs().max() > 1e4
+    assert tiny.abs().min() < 1e-9 < 1e-4 < tiny.abs().max()
+
+
+def test_probabilities_stay_probabilities() -> None:
+    for sign, low in ((1, 0.0), (-1, -math.inf)):
+        x = sign * torch.rand(4, 8, 8)
+        (found,) = extreme_inputs([x], [x], ()) or [x]
+        assert low <= float(found.min())
+        assert (float(found.max()) <= 1) == (sign == 1)
+        assert bool(found.isfinite().all())
+    half = torch.rand(4, 8).to(torch.float16) * 100
+    (found,) = extreme_inputs([half], [half], ()) or [half]
+    assert bool(found.isfinite().all())
+    assert float(found.min()) >= 0, "as all of the example's"
+
+
+def test_where_nothing_can_be_extreme() -> None:
+    for inputs in ([torch.arange(8)], [torch.randn(3)], [torch.ones(0, 8)], [torch.eye(8)], [7]):
+        assert extreme_inputs(inputs, inputs, ()) is None
+    weight = torch.randn(8, 8)
+    assert extreme_inputs([weight], [weight], (0,)) is None
+
+
+def test_numbers_of_a_graph_are_counted() -> None:
+    graph = make_fx(lambda x: torch.cat([x, x]) * 2, tracing_mode="symbolic")(torch.ones(5, 7))
+    assert num_elements(graph, [torch.ones(3, 4)]) == 12 + 24 + 24

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 _SYMBOL_SIZE = 3  # what a symbolic dimension is taken to be where there is no example
 _BATCHES = (4, 6, 8, 16)
@@ -88,6 +91,88 @@ def _with_layout(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return storage.as_strided(like.shape, like.stride())
 
 
+# ---- extreme inputs
+
+_OFFSET, _WIDE, _OUTLIER = 1e3, 30.0, 1e4
+"""In spreads of the usual inputs. 16-bit images and coordinates have offsets of thousands; at 30 a sigmoid, a
+softplus and their like are in their tails.
+"""
+
+_LANES = 4
+
+
+def extreme_inputs(
+    examples: Sequence[Any], usual: Sequence[Any], static: Collection[int]
+) -> list[Any] | None:
+    """Inputs whose rows are extreme, each in another way.
+
+    The first dimension with four or more indices is divided in four: numbers far from zero for their spread;
+    numbers that are spread widely, with constant rows among them; usual ones next to an outlier channel, a
+    mask of 0 and 1, and one number that is larger than all others; and tiny ones. Where the examples' numbers
+    are in [0, 1], so are these: they may be probabilities.
+
+    Args:
+        examples: the user's inputs, or a part of them.
+        usual: `random_inputs` like them; what is not changed is taken from here.
+        static: positions of the weights.
+
+    Returns:
+        None where no input has numbers that can be so.
+    """
+    extreme = list(usual)
+    is_changed = False
+    for position, (example, values) in enumerate(zip(examples, usual, strict=True)):
+        if position in static or not isinstance(values, torch.Tensor) or not values.is_floating_point():
+            continue
+        if max(values.shape, default=0) >= _LANES and values.numel() and not _is_mask(example):
+            extreme[position], is_changed = _extreme(values, example.detach()), True
+    return extreme if is_changed else None
+
+
+def _is_mask(example: torch.Tensor) -> bool:
+    return bool(((example == 0) | (example == 1) | ~example.isfinite()).all())
+
+
+def _extreme(usual: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    """Extreme numbers in the strides of the usual ones."""
+    low, high = float(example.min()), float(example.max())
+    is_unit = low >= 0 and high <= 1
+    values = usual.double()
+    spread = values.std()
+    lane = next(dim for dim, size in enumerate(values.shape) if size >= _LANES)
+    offset, wide, outlier, tiny = (
+        values.movedim(lane, 0).clone(memory_format=torch.contiguous_format).tensor_split(_LANES)
+    )
+    if not is_unit:
+        offset += _OFFSET * spread
+        wide *= _WIDE
+    if values.dim() > 1:
+        wide[:, 0] = wide.mean()
+        outlier[:, -1] = (outlier[:, -1] > values.mean()).double()
+        outlier[:, 0] *= 1 if is_unit else _OUTLIER
+    outlier.view(-1)[outlier.numel() // 2] = high if is_unit else _OUTLIER * (high + spread)
+    tiny *= torch.logspace(-3, -12, tiny.numel(), dtype=tiny.dtype, device=tiny.device).view_as(tiny)
+    changed = torch.cat([offset, wide, outlier, tiny]).movedim(0, lane)
+    most = 1.0 if is_unit else torch.finfo(usual.dtype).max / 4
+    return _with_layout(changed.clamp(0.0 if low >= 0 else -most, most).to(usual.dtype), usual)
+
+
+def num_elements(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> int:
+    """How many numbers a graph reads and makes for inputs; those of unknown size are left out."""
+    nodes = graph.graph.find_nodes(op="placeholder")
+    sizes = _sizes_of([node.meta.get("val") for node in nodes], inputs)
+    number = functools.cache(lambda expression: _number_of(expression, sizes))
+    total = 0
+    for node in graph.graph.nodes:
+        for leaf in tree_leaves(node.meta.get("val")) if node.op != "output" else ():
+            if isinstance(leaf, torch.Tensor):
+                dims: tuple[Any, ...] = tuple(leaf.shape)
+                total += math.prod(
+                    (dim if isinstance(dim, int) else number(dim.node.expr)) or 0 for dim in dims
+                )
+    return total
+
+
 def generated_inputs(graph: torch.fx.GraphModule, seed: int) -> list[torch.Tensor]:
     """Inputs made from the types of a graph's placeholders.
 
@@ -142,22 +227,30 @@ def reduced_inputs(
         _has_symbols(fake) for at, fake in enumerate(fakes) if at in static and isinstance(fake, torch.Tensor)
     ):
         return None
-    sizes: _Sizes = {}
-    batches: dict[Any, torch.SymInt] = {}
-    for fake, example in zip(fakes, inputs, strict=True):
-        if isinstance(fake, torch.Tensor):
-            for number, (dim, size) in enumerate(zip(fake.shape, example.shape, strict=True)):
-                if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol:
-                    sizes[dim.node.expr] = int(size)
-                    if number == 0:
-                        batches[dim.node.expr] = dim
-        elif isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
-            sizes[fake.node.expr] = int(example)
+    sizes = _sizes_of(fakes, inputs)
+    firsts: list[Any] = [fake.shape[0] for fake in fakes if isinstance(fake, torch.Tensor) and fake.dim()]
+    batches = {
+        dim.node.expr: dim for dim in firsts if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol
+    }
     for size in _BATCHES:
         smaller = {symbol: size for symbol in batches if sizes[symbol] > size}
         if smaller and _is_allowed(next(iter(batches.values())).node.shape_env, sizes | smaller):
             return _cut(fakes, inputs, sizes | smaller)
     return None
+
+
+def _sizes_of(fakes: Sequence[Any], inputs: Sequence[Any]) -> _Sizes:
+    """What the symbols of placeholders stand for."""
+    sizes: _Sizes = {}
+    for fake, example in zip(fakes, inputs, strict=True):
+        if isinstance(fake, torch.Tensor):
+            dim: Any
+            for dim, size in zip(fake.shape, example.shape, strict=True):
+                if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol:
+                    sizes[dim.node.expr] = int(size)
+        elif isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
+            sizes[fake.node.expr] = int(example)
+    return sizes
 
 
 def _has_symbols(fake: torch.Tensor) -> bool:
@@ -206,5 +299,9 @@ def _number(value: Any, sizes: _Sizes) -> int | None:
     """The value of a size or a stride; None where it hangs on something else."""
     if not isinstance(value, torch.SymInt):
         return value if isinstance(value, int) else None
-    found = value.node.expr.subs(sizes)
+    return _number_of(value.node.expr, sizes)
+
+
+def _number_of(expression: Any, sizes: _Sizes) -> int | None:
+    found = expression.subs(sizes)
     return int(found) if found.is_Integer else None

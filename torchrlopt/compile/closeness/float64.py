@@ -1,4 +1,4 @@
-"""Runs an ATen graph in float64, the reference of the check, or in float32."""
+"""Runs an ATen graph in one dtype: in float64, for the reference of the check, or with noise in float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVES = (MOVEMENT - {aten.constant_pad_nd.default}) | {
 """Operators that round nothing: what is narrow goes through them as it is."""
 
 
-class _InOneDtype(torch.fx.Interpreter):
+class InOneDtype(torch.fx.Interpreter):
     """Runs an ATen graph with every floating point tensor in one dtype.
 
     Tensors are cast where arithmetic reads them, so that no more of the weights is held twice than one
@@ -35,6 +35,7 @@ class _InOneDtype(torch.fx.Interpreter):
         self._dtype = dtype
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        """See the class."""
         if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -75,15 +76,6 @@ def _narrowed(value: Any, meta: Any) -> Any:
 
 def float64_reference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Outputs of the ATen graph computed in float64 (integer outputs in their own dtype)."""
-    return _run_in(torch.float64, graph, inputs)
-
-
-def float32_run(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The same in float32, whose distance from float64 says how far the graph carries rounding errors."""
-    return _run_in(torch.float32, graph, inputs)
-
-
-def _run_in(dtype: torch.dtype, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    run = _InOneDtype(graph, dtype)
+    run = InOneDtype(graph, torch.float64)
     with torch.no_grad():
         return tuple(map(run.cast, run.run(*inputs)))

@@ -1,0 +1,1 @@
+"""How near is near enough: tolerances, a float64 run, what rounding noise does, errors part by part."""

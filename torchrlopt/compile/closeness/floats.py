@@ -1,0 +1,180 @@
+"""Are floating point outputs as near to float64 as the original's? All together, and part by part."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from torchrlopt.compile.closeness import differences
+from torchrlopt.compile.closeness.conditioning import Carried, Conditioning, carried_blocks
+from torchrlopt.compile.closeness.local import Excess, Local
+from torchrlopt.compile.closeness.tolerance import TOLERANCES, Tolerance
+from torchrlopt.errors import UnsupportedError, VerificationError
+
+_MOST_KNOWN = 2.0
+"""So many times the floor of a tolerance counts, at most, of the error that the original is known to have."""
+
+_MOST_CARRIED = 8.0
+"""So many times the rounding errors that a float64 graph is estimated to carry count."""
+
+_TODO = "report this graph: a substitution or the lowering is wrong"
+
+
+class Own(NamedTuple):
+    """The original's own error in one output, as float64 has shown it; 0 for integers.
+
+    Attributes:
+        rmse: root mean square error, as a fraction of max|y|.
+        largest: maximum error, as a fraction of max|y|.
+    """
+
+    rmse: float = 0.0
+    largest: float = 0.0
+
+
+def compare_floats(
+    reference: torch.Tensor,
+    old: torch.Tensor,
+    new: torch.Tensor,
+    place: str,
+    work: torch.dtype | None = None,
+    conditioning: Conditioning | None = None,
+    index: int = 0,
+    is_extreme: bool = False,
+) -> tuple[float, Own]:
+    """Compare an output of the rewritten graph with float64.
+
+    Args:
+        reference: the output in float64.
+        old: of the original, in its own dtype.
+        new: of the rewritten graph.
+        place: which output it is, for the message.
+        work: what it was computed in, see `computed_in`.
+        conditioning: is asked where a part is farther from float64 than the original explains, and where
+            float64 outputs are far apart for their size; without it they are wrong.
+        index: of the output in the graph, for `conditioning`.
+        is_extreme: one number may be larger than all others by far, and its error by chance: only errors of
+            parts count, which leave more to chance.
+
+    Returns:
+        The error of `new` as a multiple of that of `old`, and that.
+
+    Raises:
+        UnsupportedError: there are no tolerances for the dtype.
+        VerificationError: an error beyond them.
+    """
+    if old.is_complex():
+        reference, old, new = (torch.view_as_real(x.resolve_conj()) for x in (reference, old, new))
+    tolerance = _tolerance(old.dtype, place).of_work_in(work)
+    scale = 0.0
+    of_old, of_new = differences.Errors(), differences.Errors()
+    local = Local(reference.shape, reference.device)
+    for where, (ref, before, after) in differences.blocks(reference, old, new):
+        finite = before.isfinite()
+        if not torch.equal(before[~finite].nan_to_num(), after[~finite].nan_to_num()) or not torch.equal(
+            finite, after.isfinite()
+        ):
+            raise VerificationError("NaN or infinite elements differ", where=place)
+        # where the original itself overflows or the reference does not, there is nothing to compare with
+        ignored = ~(finite & ref.isfinite())
+        num_ignored = int(ignored.sum())
+        before, after = (before - ref).abs_(), (after - ref).abs_()
+        if num_ignored:
+            ref, before, after = (x.masked_fill(ignored, 0.0) for x in (ref, before, after))
+        scale = max(scale, float(ref.abs().max()))
+        of_old.add(before, before.numel() - num_ignored)
+        of_new.add(after, after.numel() - num_ignored)
+        local.add(where, ref, before, after)
+    if of_old.count == 0:
+        return 0.0, Own()
+    factor = tolerance.rmse_factor_of(of_old.count)
+    rmse_limit = max(factor * of_old.rmse, tolerance.rmse_floor * scale)
+    max_limit = max(tolerance.max_factor * of_old.largest, tolerance.max_floor * scale)
+    is_beyond = not is_extreme and (of_new.rmse > rmse_limit or of_new.largest > max_limit)
+    if is_beyond and tolerance is TOLERANCES[torch.float64]:
+        # What is left where sums cancel has the size of rounding errors, and differs by as much.
+        rmse, largest = conditioning.carried(index, reference) if conditioning is not None else Carried()
+        rmse_limit = max(rmse_limit, min(_MOST_CARRIED * rmse, tolerance.rmse_floor))
+        max_limit = max(max_limit, min(_MOST_CARRIED * largest, tolerance.max_floor))
+        is_beyond = of_new.rmse > rmse_limit or of_new.largest > max_limit
+    if is_beyond:
+        raise VerificationError(
+            "the rewritten graph computes other numbers",
+            where=place,
+            expected=f"RMSE to float64 at most {rmse_limit:.3g}, maximum error at most {max_limit:.3g}",
+            got=f"RMSE {of_new.rmse:.3g}, maximum error {of_new.largest:.3g}",
+            todo=_TODO,
+        )
+    excess = _unexplained(local, tolerance, reference, conditioning, index)
+    if excess is not None:
+        raise VerificationError(
+            "the rewritten graph computes other numbers",
+            where=f"{place}, {excess.part}",
+            expected=f"RMSE to float64 at most {excess.limit:.3g} times theirs",
+            got=f"RMSE {excess.rmse:.3g} times theirs",
+            todo=_TODO,
+        )
+    error = factor * of_new.rmse / rmse_limit if rmse_limit > 0 else 0.0
+    return error, Own(of_old.rmse / scale, of_old.largest / scale) if scale > 0 else Own()
+
+
+def _unexplained(
+    local: Local,
+    tolerance: Tolerance,
+    reference: torch.Tensor,
+    conditioning: Conditioning | None,
+    index: int,
+) -> Excess | None:
+    """The part that is wrong, even for what rounding noise does to it."""
+    excess = local.excess(tolerance)
+    if excess is None or conditioning is None:
+        return excess
+    for pair in conditioning.pairs(index):
+        for noisy in pair:
+            real = torch.view_as_real(noisy.resolve_conj()) if noisy.is_complex() else noisy
+            for where, ref, error in carried_blocks(reference, real):
+                local.add_noise(where, ref, error)
+        excess = local.excess(tolerance)
+        if excess is None:
+            return None
+    return excess
+
+
+def are_close(old: torch.Tensor, new: torch.Tensor, own: Own, work: torch.dtype | None) -> bool:
+    """Whether floats are within half the floor of the tolerance, or the known error; NaN is not.
+
+    Args:
+        old: of the original.
+        new: of the rewritten graph.
+        own: the original's own error, where it is known.
+        work: what it was computed in, see `computed_in`.
+    """
+    tolerance = TOLERANCES.get(old.dtype)
+    if tolerance is None:
+        return False
+    tolerance = tolerance.of_work_in(work)
+    scale, difference = 0.0, differences.Errors()
+    local = Local(old.shape, old.device)
+    for where, (wide_old, wide_new) in differences.blocks(old, new):
+        found = (wide_new - wide_old).abs_()
+        if not bool(found.isfinite().all()):
+            return False
+        scale = max(scale, float(wide_old.abs().max()))
+        difference.add(found)
+        local.add_difference(where, wide_old, found)
+    # The known error may be that of other weights, for which the graph loses more: float64, then.
+    known_rmse = min(own.rmse, _MOST_KNOWN * tolerance.rmse_floor)
+    known_largest = min(own.largest, _MOST_KNOWN * tolerance.max_floor)
+    return (
+        difference.rmse <= max(tolerance.rmse_floor / 2, tolerance.rmse_factor * known_rmse) * scale
+        and difference.largest <= max(tolerance.max_floor / 2, tolerance.max_factor * known_largest) * scale
+        and local.excess(tolerance) is None
+    )
+
+
+def _tolerance(dtype: torch.dtype, place: str) -> Tolerance:
+    found = TOLERANCES.get(dtype)
+    if found is None:
+        raise UnsupportedError("there is no measure of error for this dtype", where=place, got=dtype)
+    return found

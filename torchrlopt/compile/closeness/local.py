@@ -1,0 +1,180 @@
+"""Errors of the parts of a tensor: its rows, its channels, its pixels, and its numbers of one size.
+
+The error of a whole tensor says nothing of its small numbers where others are large: a pixel may be wrong by
+twice its value beside one of a million, a channel of thousandths beside one of thousands, and what a sigmoid
+leaves far from zero beside what it leaves near it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from torchrlopt.compile.closeness.differences import Place
+from torchrlopt.compile.closeness.tolerance import Tolerance
+
+_FEWEST = 3
+"""Elements of a row, channel or pixel: the error of one or two may be nearly 0 by chance."""
+
+_NUM_SIZES = 1 << 10
+_SIZE_SHIFT = 53
+"""Of a float64's bits: what is left are ten of its exponent, so that sizes are told apart by factors of 4."""
+
+
+class Squares:
+    """Sums of squares over the parts of a tensor; block after block is added.
+
+    Whether a part is right is a question of ratios of such sums, in which their counts cancel.
+
+    Args:
+        shape: of the tensor.
+        device: where the blocks are.
+    """
+
+    def __init__(self, shape: torch.Size, device: torch.device) -> None:
+        self._shape = shape
+        rank = len(shape)
+        # Two passes over the elements; what other views ask for are sums of what these leave.
+        self._reduced = () if rank < 2 else (rank - 1, 1 if rank > 2 else 0)
+        self._sums = [
+            _zeros([1 if at == dim else size for at, size in enumerate(shape)], device)
+            for dim in self._reduced
+        ]
+        self.sizes = _zeros([_NUM_SIZES], device)
+        self.total = 0.0
+
+    def add(self, place: Place, squares: torch.Tensor, sizes: torch.Tensor | None = None) -> None:
+        """Add a block.
+
+        Args:
+            place: where it is.
+            squares: its squares.
+            sizes: `sizes_of` its reference; numbers are not told apart by size without.
+        """
+        self.total += float(squares.sum())
+        for dim, sums in zip(self._reduced, self._sums, strict=True):
+            kept = tuple(slice(0, 1) if at == dim else each for at, each in enumerate(place))
+            sums[kept] += squares.sum(dim, keepdim=True)
+        if sizes is not None:
+            self.sizes.index_add_(0, sizes.flatten(), squares.flatten())
+
+    def views(self) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+        """Sums over rows, channels and so on, each with the dimensions that its parts extend along."""
+        rank = len(self._shape)
+        for dim, sums in zip(self._reduced, self._sums, strict=True):
+            if self._is_enough(sums):
+                yield (dim,), sums
+        for dim in range(rank if rank > 2 else 0):
+            sums = self._sums[1] if dim == rank - 1 else self._sums[0]
+            others = tuple(at for at in range(rank) if at != dim)
+            if self._is_enough(alone := sums.sum(others, keepdim=True)):
+                yield others, alone
+        rest = tuple(range(2, rank))
+        if rank > 3 and self._is_enough(both := self._sums[0].sum(rest, keepdim=True)):
+            yield rest, both
+
+    def _is_enough(self, sums: torch.Tensor) -> bool:
+        return self._shape.numel() >= _FEWEST * sums.numel()
+
+
+def _zeros(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float64, device=device)
+
+
+def sizes_of(reference: torch.Tensor) -> torch.Tensor:
+    """For each element the number of its size, which grows by one with a factor of 4; 0 is that of zeros."""
+    return reference.abs().contiguous().view(torch.int64) >> _SIZE_SHIFT
+
+
+@dataclasses.dataclass(frozen=True)
+class Excess:
+    """A part that is farther from float64 than its tolerance.
+
+    Attributes:
+        part: what it is, in words.
+        rmse: its root mean square error, as a multiple of the part's own root mean square.
+        limit: what that may be.
+    """
+
+    part: str
+    rmse: float
+    limit: float
+
+
+class Local:
+    """What is known of the parts of one output: reference, errors of both graphs, and what noise does.
+
+    Args:
+        shape: of the output.
+        device: where it is.
+    """
+
+    def __init__(self, shape: torch.Size, device: torch.device) -> None:
+        self._shape = shape
+        self._reference, self._old, self._new = (Squares(shape, device) for _ in range(3))
+        self._noise: Squares | None = None
+
+    def add(self, place: Place, reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> None:
+        """Add a block: the reference, and both errors; all 0 where there is nothing to compare."""
+        sizes = sizes_of(reference)
+        self._reference.add(place, reference.square(), sizes)
+        self._old.add(place, old.square(), sizes)
+        self._new.add(place, new.square(), sizes)
+
+    def add_noise(self, place: Place, reference: torch.Tensor, error: torch.Tensor) -> None:
+        """Add a block of what noise does to the reference."""
+        if self._noise is None:
+            self._noise = Squares(self._shape, reference.device)
+        self._noise.add(place, error.square(), sizes_of(reference))
+
+    def add_difference(self, place: Place, old: torch.Tensor, difference: torch.Tensor) -> None:
+        """Add a block where there is no float64.
+
+        Numbers of one size stay out: many are what is left of larger ones, with the errors of these.
+        """
+        self._reference.add(place, old.square())
+        self._new.add(place, difference.square())
+
+    def excess(self, tolerance: Tolerance) -> Excess | None:
+        """The part that is farthest beyond its limit; None where all are within theirs."""
+        worst: Excess | None = None
+        negligible = (
+            self._shape.numel() * tolerance.smallest**2 + tolerance.least_share**2 * self._reference.total
+        )
+        for part, reference, old, new, noise in self._parts():
+            own = tolerance.local_factor**2 * torch.maximum(old, noise)
+            floor = tolerance.local_floor**2 * reference + negligible
+            limit = torch.maximum(own, floor)
+            ratio = new / limit
+            at = int(ratio.nan_to_num(0.0).argmax())
+            if not bool(ratio.flatten()[at] > 1.0):
+                continue
+            scale, error, most = (math.sqrt(float(each.flatten()[at])) for each in (reference, new, limit))
+            found = Excess(_in_words(part, ratio, at), error / (scale or 1.0), most / (scale or 1.0))
+            if worst is None or found.rmse / found.limit > worst.rmse / worst.limit:
+                worst = found
+        return worst
+
+    def _parts(
+        self,
+    ) -> Iterator[tuple[tuple[int, ...], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
+        for views in zip(*(each.views() for each in self._known()), strict=True):
+            (part, reference), (_, old), (_, new), (_, noise) = views
+            yield part, reference, old, new, noise
+        # zeros have no size of their own
+        reference, old, new, noise = (each.sizes[1:] for each in self._known())
+        yield (), reference, old, new, noise
+
+    def _known(self) -> tuple[Squares, Squares, Squares, Squares]:
+        return self._reference, self._old, self._new, self._noise or self._old
+
+
+def _in_words(dims: tuple[int, ...], sums: torch.Tensor, at: int) -> str:
+    """What the part is that one of these sums is of."""
+    if not dims:
+        return f"numbers from {2.0 ** (2 * (at + 1) - 1023):.2g} to 4 times as much"
+    place = [int(each) for each in torch.unravel_index(torch.tensor(at), sums.shape)]
+    return f"[{', '.join(':' if dim in dims else str(each) for dim, each in enumerate(place))}]"
