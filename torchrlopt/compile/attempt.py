@@ -18,9 +18,10 @@ import onnx_ir
 import torch
 
 from torchrlopt.capture.job import Job
-from torchrlopt.capture.sampling import random_inputs, reduced_inputs
+from torchrlopt.capture.sampling import extreme_inputs, random_inputs, reduced_inputs
 from torchrlopt.compile import check, fallback, timing
 from torchrlopt.compile.artefacts import tell_graphs
+from torchrlopt.compile.closeness.floats import Own
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
 from torchrlopt.compile.fallback import passed_over, told
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
@@ -143,7 +144,7 @@ def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options:
             return found.worst
         planned.is_stored, planned.verified = False, Verified(found.worst, found.own)
     new = check.run(lowered, inputs)
-    own = [check.Own(*each) for each in planned.verified.own]
+    own = [Own(*each) for each in planned.verified.own]
     check.confirm(aten, aten.forward, new, inputs, "the user's weights and inputs", own)
     return planned.verified.error
 
@@ -165,14 +166,38 @@ def _verify_random(
         fresh = random_inputs(given, traced.static, options.seed)
         if not holds_for_all:
             fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
-        key = holds_for_all, is_reduced
+        key = holds_for_all, is_reduced, False
         try:
             if key not in contestant.standards:
                 contestant.standards[key] = check.standard(aten, aten.forward, fresh)
-            return check.verify_against(contestant.standards[key], lowered, fresh)
+            found = check.verify_against(contestant.standards[key], lowered, fresh)
         except UnsupportedError as error:  # such as rows of one input that another one's numbers name
             logger.debug("the check goes on with other inputs: %s", error)
+            continue
+        extreme = extreme_inputs(given, fresh, traced.static)
+        # On a GPU an index beyond its range, which may be made of such numbers, would end the program.
+        if extreme is not None and traced.device.type == "cpu":
+            _verify_extreme(contestant, lowered, extreme, (holds_for_all, is_reduced, True))
+        return found
     return None
+
+
+def _verify_extreme(
+    contestant: Contestant, lowered: Lowered, inputs: Sequence[Any], key: tuple[bool, bool, bool]
+) -> None:
+    """The check on extreme inputs, where the model takes them and makes numbers of them.
+
+    Raises:
+        VerificationError: the rewritten graph is wrong.
+    """
+    aten = contestant.job.traced.aten
+    try:
+        if key not in contestant.standards:
+            contestant.standards[key] = check.standard(aten, aten.forward, inputs)
+        if check.says_something(contestant.standards[key]):
+            check.verify_extreme(contestant.standards[key], lowered)
+    except UnsupportedError as error:
+        logger.debug("nothing is known for extreme inputs: %s", error)
 
 
 def _reduced(contestant: Contestant, inputs: Sequence[Any]) -> list[Any] | None:

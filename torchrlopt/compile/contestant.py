@@ -32,14 +32,14 @@ class Contestant:
         original: takes the inputs of the ATen graph and computes what the user's model computes.
         inputs: makes the inputs of the ATen graph, in order, for one call of the check or the timing: the
             original may write to them.
-        standards: what the check has run for an earlier attempt, by whether weights had noise added, and
-            whether inputs were cut to few rows.
+        standards: what the check has run for an earlier attempt, by whether weights had noise added,
+            whether inputs were cut to few rows, and whether they were extreme.
     """
 
     job: Job
     original: Callable[..., Any]
     inputs: Callable[[], Sequence[Any]]
-    standards: dict[tuple[bool, bool], check.Standard] = dataclasses.field(default_factory=dict)
+    standards: dict[tuple[bool, bool, bool], check.Standard] = dataclasses.field(default_factory=dict)
 
 
 def subject_of(job: Job) -> Subject:
