@@ -185,7 +185,7 @@ def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.Monkey
         return report.numerical_error, len(verified), len(run)
 
     error, *calls = optimised()
-    # `verify` runs it too, on usual and extreme inputs, and so does the look at the user's own weights and inputs
+    # On usual inputs, on extreme ones, and on the user's own.
     assert calls == [1, 3]
     assert optimised() == (error, 0, 1)
     assert optimised(weights="live")[1] == 1
