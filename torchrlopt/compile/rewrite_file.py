@@ -21,6 +21,7 @@ from torchrlopt.errors import OptionsError
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.left_alone import reasons
 from torchrlopt.onnx.missing_types import read_with_types
+from torchrlopt.onnx.older_opset import lower_opset
 from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.writer import write
@@ -59,6 +60,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
             with phase("write"):
                 model = write(dataclasses.replace(program, graph=planned.graph))
                 standardise(model)
+                lower_opset(model, program.opset)
                 staged.write(files.message(model), path_in.parent)
             with phase("check"):
                 _check(path_in, staged, proto, options, report)

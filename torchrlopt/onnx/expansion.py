@@ -102,6 +102,13 @@ class Expansion:
             raise UnsupportedError("an operand has no type", where=str(self.node.name), got=like.name)
         return self._constant(np.asarray(number, dtype=dtype.numpy()), dtype)
 
+    def repeated(self, number: float, count: int, like: onnx_ir.Value) -> onnx_ir.Value:
+        """A 1-d constant of the dtype of `like` with one number everywhere."""
+        dtype = like.dtype
+        if dtype is None:
+            raise UnsupportedError("an operand has no type", where=str(self.node.name), got=like.name)
+        return self._constant(np.full(count, number, dtype=dtype.numpy()), dtype)
+
     def ints(self, numbers: Sequence[int]) -> onnx_ir.Value:
         """A 1-d int64 constant."""
         return self._constant(np.asarray(numbers, dtype=np.int64), onnx_ir.DataType.INT64)

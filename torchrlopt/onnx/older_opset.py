@@ -1,8 +1,9 @@
-"""Takes newer operators apart into older ones, for parsers that read an older opset only.
+"""Takes newer operators apart into older ones, for files and parsers of an older opset.
 
-Parsers trail the standard (TensorRT 10 reads up to opset 22), while capture writes opset 23 and plans end in
-its fused operators. Each expansion computes in the order and precision that the standard gives the operator,
-in the nodes that runtimes look for when they fuse (scale, product, mask, softmax, product).
+Parsers trail the standard (TensorRT 10 reads up to opset 22) and files keep their opset, while substitutions
+write the form of opset 23 and plans end in its fused operators. Each expansion computes in the order and
+precision that the standard gives the operator, in the nodes that runtimes look for when they fuse (scale,
+product, mask, softmax, product).
 """
 
 from __future__ import annotations
@@ -14,45 +15,77 @@ import onnx_ir
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.onnx.expansion import Expansion
-from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+from torchrlopt.onnx.opsets import FORM, NATIVE, STANDARD_DOMAINS
 
 _NARROW = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
+
+# Reductions took their axes as an attribute before; ReduceSum was first, at 13.
+_AXES_ARE_INPUT = 18
+
+_OLDER_MODES = {"linear": "bilinear", "cubic": "bicubic"}  # of GridSample, before opset 20
 
 
 def lower_opset(model: onnx_ir.Model, opset: int) -> None:
     """Rewrite a model of standard operators for an older opset; in place.
 
     Args:
-        model: values typed where types are known; no node of domain `rlopt`.
+        model: values typed where types are known; no node of domain `rlopt`. Nodes whose `meta` says that
+            they have the form of `opset` or of an older one stay as they are, with their subgraphs.
         opset: version of the default domain that the model is to have.
 
     Raises:
         UnsupportedError: an operator, or the form of one, is newer than the opset and has no expansion.
     """
-    graph = model.graph
-    for node in list(graph):
-        if node.domain not in STANDARD_DOMAINS:
+    waiting = list(model.graph)
+    while waiting:
+        node = waiting.pop()
+        if node.domain not in STANDARD_DOMAINS or node.meta.get(FORM, NATIVE) <= opset:
             continue
         expand = EXPANSIONS.get(node.op_type)
         if expand is not None and not _exists(node.op_type, opset):
             parts = Expansion(node)
             expand(node, parts)
             parts.put_in_place()
+            waiting += parts.nodes  # may be newer than the opset as well
         else:
+            _set_older_form(node, opset)
             _check(node, opset)
-    if graph.opset_imports.get("", 0) > opset:
-        graph.opset_imports[""] = opset
+    if model.graph.opset_imports.get("", 0) > opset:
+        model.graph.opset_imports[""] = opset
 
 
 @functools.cache
 def _exists(op_type: str, opset: int) -> bool:
     import onnx
 
-    return bool(onnx.defs.has(op_type, opset))
+    # The GroupNormalization of opset 18, which had scale and bias of groups, is deprecated in its own opset.
+    return bool(onnx.defs.has(op_type, opset)) and not onnx.defs.get_schema(op_type, opset).deprecated
+
+
+def _set_older_form(node: onnx_ir.Node, opset: int) -> None:
+    """Give an operator that the opset has the form that it has there."""
+    is_reduction = node.op_type.startswith("Reduce") and node.op_type != "ReduceSum"
+    if is_reduction and opset < _AXES_ARE_INPUT and len(node.inputs) > 1:
+        axes = None if node.inputs[1] is None else onnx_ir.convenience.get_const_tensor(node.inputs[1])
+        if axes is not None:  # else `_check` finds that there is an input too many
+            node.attributes["axes"] = onnx_ir.AttrInt64s("axes", axes.numpy().reshape(-1).tolist())
+            _drop_input(node, 1)
+    elif node.op_type == "GridSample" and opset < 20 and "mode" in node.attributes:
+        mode = node.attributes["mode"].as_string()
+        node.attributes["mode"] = onnx_ir.AttrString("mode", _OLDER_MODES.get(mode, mode))
+
+
+def _drop_input(node: onnx_ir.Node, count: int) -> None:
+    """Keep so many inputs; a constant that nobody else reads goes as well."""
+    producers = [value.producer() for value in node.inputs[count:] if value is not None]
+    node.resize_inputs(count)
+    for producer in producers:
+        if producer is not None and producer.graph is not None and not producer.outputs[0].uses():
+            producer.graph.remove(producer, safe=True)
 
 
 def _check(node: onnx_ir.Node, opset: int) -> None:
-    """Refuse what the opset does not have: the operator, or one of the attributes given."""
+    """Refuse what the opset does not have: the operator, an input, or one of the attributes given."""
     import onnx
 
     if not _exists(node.op_type, opset):
@@ -62,9 +95,16 @@ def _check(node: onnx_ir.Node, opset: int) -> None:
             expected=f"an operator of opset {opset}",
             got=node.op_type,
         )
-    known = onnx.defs.get_schema(node.op_type, opset).attributes
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    if len(node.inputs) > schema.max_input:
+        raise UnsupportedError(
+            "an input is newer than the opset",
+            where=str(node.name),
+            expected=f"{node.op_type} of opset {opset}, up to {schema.max_input} inputs",
+            got=len(node.inputs),
+        )
     for name in node.attributes:
-        if name not in known:
+        if name not in schema.attributes:
             raise UnsupportedError(
                 "an attribute is newer than the opset",
                 where=str(node.name),
@@ -79,6 +119,71 @@ def _swish(node: onnx_ir.Node, parts: Expansion) -> None:
     alpha = _number(node, "alpha", 1.0)
     inner = x if alpha == 1.0 else parts.add("Mul", [x, parts.scalar(alpha, x)])
     parts.add("Mul", [x, parts.add("Sigmoid", [inner])])
+
+
+def _hard_swish(node: onnx_ir.Node, parts: Expansion) -> None:
+    """`x * max(0, min(1, x / 6 + 1 / 2))`."""
+    x = parts.operand(0)
+    slope, offset = onnx_ir.AttrFloat32("alpha", 1 / 6), onnx_ir.AttrFloat32("beta", 0.5)
+    parts.add("Mul", [x, parts.add("HardSigmoid", [x], [slope, offset])])
+
+
+def _mish(node: onnx_ir.Node, parts: Expansion) -> None:
+    """`x * tanh(softplus(x))`."""
+    x = parts.operand(0)
+    parts.add("Mul", [x, parts.add("Tanh", [parts.add("Softplus", [x])])])
+
+
+def _gelu(node: onnx_ir.Node, parts: Expansion) -> None:
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, or with a polynomial's tanh for the error function."""
+    x = parts.operand(0)
+    half, one = parts.scalar(0.5, x), parts.scalar(1.0, x)
+    approximate = node.attributes.get("approximate")
+    if approximate is not None and approximate.as_string() == "tanh":
+        cube = parts.mul(parts.mul(parts.mul(x, x), x), parts.scalar(0.044715, x))
+        inner = parts.mul(parts.add("Add", [x, cube]), parts.scalar(math.sqrt(2 / math.pi), x))
+        part = parts.add("Tanh", [inner])
+    else:
+        part = parts.add("Erf", [parts.add("Div", [x, parts.scalar(math.sqrt(2), x)])])
+    parts.add("Mul", [parts.mul(x, half), parts.add("Add", [part, one])])
+
+
+def _layer_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
+    """`(x - mean) / sqrt(variance + epsilon) * scale + bias`, the quotient in float32 where x is narrower."""
+    if sum(bool(output.uses()) or output.is_graph_output() for output in node.outputs[1:]):
+        raise UnsupportedError("a normalisation with several outputs", where=str(node.name))
+    x, scale = parts.operand(0), parts.operand(1)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    rank = parts.rank(x)
+    is_wide = x.dtype in _NARROW and int(_number(node, "stash_type", 1)) == 1
+    wide = parts.cast(x, onnx_ir.DataType.FLOAT) if is_wide else x
+    axes = parts.ints(list(range(int(_number(node, "axis", -1)) % rank, rank)))
+    centred = parts.add("Sub", [wide, parts.add("ReduceMean", [wide, axes], like=wide)], like=wide)
+    centred.shape = x.shape
+    variance = parts.add("ReduceMean", [parts.mul(centred, centred), axes], like=wide)
+    shifted = parts.add("Add", [variance, parts.scalar(_number(node, "epsilon", 1e-5), wide)], like=wide)
+    normal = parts.add("Div", [centred, parts.add("Sqrt", [shifted], like=wide)], like=wide)
+    narrow = parts.cast(normal, x.dtype) if is_wide and x.dtype is not None else normal
+    scaled = parts.add("Mul", [narrow, scale])
+    if bias is not None:
+        parts.add("Add", [scaled, bias])
+
+
+def _group_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
+    """Each group as one channel of an InstanceNormalization, then scale and bias of the channels."""
+    x, scale, bias = (parts.operand(index) for index in range(3))
+    rank, groups = parts.rank(x), int(_number(node, "num_groups", 1))
+    one, zero = (parts.repeated(number, groups, x) for number in (1.0, 0.0))
+    epsilon = onnx_ir.AttrFloat32("epsilon", _number(node, "epsilon", 1e-5))
+    grouped = parts.reshape(x, [0, groups, -1])
+    normal = parts.add("InstanceNormalization", [grouped, one, zero], [epsilon], like=x)
+    shape = parts.add("Shape", [x], like=parts.ints([rank]))
+    shape.shape = onnx_ir.Shape([rank])
+    apart = parts.add("Reshape", [normal, shape])
+    if rank > 2:
+        behind = parts.ints(list(range(1, rank - 1)))
+        scale, bias = (parts.add("Unsqueeze", [value, behind], like=x) for value in (scale, bias))
+    parts.add("Add", [parts.add("Mul", [apart, scale]), bias])
 
 
 def _rms_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
@@ -218,6 +323,11 @@ def _number(node: onnx_ir.Node, name: str, default: float) -> float:
 
 EXPANSIONS = {
     "Attention": _attention,
+    "Gelu": _gelu,
+    "GroupNormalization": _group_normalization,
+    "HardSwish": _hard_swish,
+    "LayerNormalization": _layer_normalization,
+    "Mish": _mish,
     "RMSNormalization": _rms_normalization,
     "RotaryEmbedding": _rotary_embedding,
     "Swish": _swish,

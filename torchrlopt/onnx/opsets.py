@@ -12,10 +12,16 @@ ATEN_DOMAIN = "rlopt.aten"
 """ATen calls without a translation, kept as they are."""
 
 OLDEST = 13
-"""Oldest opset that is read or lowered: before it Softmax, Clip, Slice, Pad and others had other forms."""
+"""Oldest opset that is read or lowered: before it Softmax, Clip, Slice, Pad and others had other forms.
+
+Files of older ones are converted to it first.
+"""
+
+OLDEST_CONVERTED = 7
+"""Oldest opset that is converted; before it, broadcasting was given by attributes."""
 
 NATIVE = 23
-"""The opset that capture writes, and whose meaning the core's operators have.
+"""The opset that capture writes, and whose form and meaning the core's operators have.
 
 Attention and RMSNormalization appear at 23; 24 adds nothing that a graph of PyTorch uses.
 """
@@ -30,4 +36,10 @@ FIRST_WITH = {"Swish": 24}
 """Operators of the core that the standard has only from a version on that is later than `NATIVE`."""
 
 IR_VERSION = 10
-"""Version of the file format that is written at least."""
+"""Version of the file format that capture writes."""
+
+OLDEST_IR_VERSION = 4
+"""First version of the file format in which an initializer need not be an input."""
+
+FORM = "opset"
+"""In `meta` of a node: the opset whose form it has, where that is not `NATIVE`."""

@@ -23,7 +23,7 @@ class Program:
     Attributes:
         graph: the C++ graph; `dataclasses.replace(program, graph=...)` carries a rewritten one.
         source: the model that was read; not changed by anyone.
-        opset: version of the default domain in which the graph is written.
+        opset: version of the default domain that the model has, and in which its own nodes stay.
         slots: for each ONNX node that became a typed operator, which of its input slots the operator's
             inputs are; the others (a Reshape's shape) became attributes.
         outer: for each opaque node with subgraphs, the names of the values the subgraphs read from outside,

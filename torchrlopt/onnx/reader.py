@@ -69,7 +69,7 @@ class _Reader:
         return Program(
             self.builder.finish(),
             self.model,
-            max(self.opset, NATIVE),
+            self.opset,
             self.slots,
             self.outer,
             self.static | frozenset(map(str, graph.initializers)),

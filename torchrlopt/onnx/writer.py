@@ -1,7 +1,8 @@
 """C++ graph to ONNX model.
 
 Nodes that came through unchanged are the source's own nodes again, under their names and with their
-attributes; only what substitutions made is written anew.
+attributes, in the form of the source's opset; only what substitutions made is written anew, in the form of
+`opsets.NATIVE`. Where that is another opset, `older_opset.lower_opset` makes one of both.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ import onnx_ir
 from numpy.typing import NDArray
 
 from torchrlopt import _C
-from torchrlopt.errors import UnsupportedError
 from torchrlopt.onnx.attributes import make_attribute
 from torchrlopt.onnx.forms.to_onnx import np_dtype, onnx_form
 from torchrlopt.onnx.forms.types import dtype_of
-from torchrlopt.onnx.opsets import CORE_DOMAIN, FIRST_WITH, IR_VERSION, STANDARD_DOMAINS
+from torchrlopt.onnx.opsets import CORE_DOMAIN, FIRST_WITH, FORM, OLDEST_IR_VERSION, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.saving import PRODUCER
 
@@ -35,9 +35,6 @@ def write(program: Program) -> onnx_ir.Model:
 
     Returns:
         A new model with the inputs, outputs and names of `program.source`; every value is typed.
-
-    Raises:
-        UnsupportedError: an opaque node of an old opset has no equal form in the version written.
     """
     return _Writer(program).model()
 
@@ -113,7 +110,7 @@ class _Writer:
         )
         return onnx_ir.Model(
             graph,
-            ir_version=max(source.ir_version, IR_VERSION),
+            ir_version=max(source.ir_version, OLDEST_IR_VERSION),
             producer_name=PRODUCER,
             domain=source.domain,
             model_version=source.model_version,
@@ -254,9 +251,8 @@ class _Writer:
             self.values[(node["id"], index)] = output
             if index < len(node["types"]) and (output.shape is None or output.dtype is None):
                 _set_type(output, node["types"][index])
-        attributes, extra = _modernised(source, attributes, self.program, len(outputs))
-        inputs += [self._constant_input(name, array) for array in extra]
         self._append(source.domain, source.op_type, inputs, attributes, outputs, name)
+        self.nodes[-1].meta[FORM] = self.program.opset
 
     def _constant_input(self, node: str, array: NDArray[Any]) -> onnx_ir.Value:
         """A fresh constant for an input slot of a node."""
@@ -366,33 +362,3 @@ def _rebound(attribute: onnx_ir.Attr, replaced: Mapping[onnx_ir.Value, onnx_ir.V
     content = copies[0] if attribute.type == onnx_ir.AttributeType.GRAPH else copies
     return onnx_ir.Attr(attribute.name, attribute.type, content)
 
-
-def _modernised(
-    source: onnx_ir.Node, attributes: Mapping[str, onnx_ir.Attr], program: Program, num_outputs: int
-) -> tuple[Mapping[str, onnx_ir.Attr], list[NDArray[Any]]]:
-    """Attributes in the form of the written opset, and what moved from an attribute to an input.
-
-    Raises:
-        UnsupportedError: the operator changed its meaning since the source's opset.
-    """
-    imports = program.source.graph.opset_imports
-    opset = imports.get("", imports.get("ai.onnx", program.opset))
-    if opset >= program.opset or source.domain not in STANDARD_DOMAINS:
-        return attributes, []
-    if opset < 18 and source.op_type.startswith("Reduce") and "axes" in attributes:
-        kept = {name: attribute for name, attribute in attributes.items() if name != "axes"}
-        return kept, [np.asarray(attributes["axes"].value, dtype=np.int64)]
-    if opset < 18 and source.op_type == "Split" and len(source.inputs) < 2:
-        return {**attributes, "num_outputs": make_attribute("num_outputs", num_outputs)}, []
-    if opset < 20 and source.op_type == "GridSample" and "mode" in attributes:
-        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(attributes["mode"].value)
-        return attributes if mode is None else {**attributes, "mode": make_attribute("mode", mode)}, []
-    if opset < 20 and source.op_type == "DFT":
-        raise UnsupportedError(
-            f"{source.op_type} means something else in the opset that is written",
-            where=str(source.name),
-            expected=f"opset {program.opset}",
-            got=f"opset {opset}",
-            todo="convert the model with onnx.version_converter",
-        )
-    return attributes, []
