@@ -200,7 +200,6 @@ MESSAGES: dict[str, Damage] = {
     "subgraph makes a name of outside": lambda p: _subgraph(p).node[0].output.__setitem__(0, "a"),
     "unknown operator": _set(op_type="NoSuchOperator"),
     "operator without a name": _set(op_type=""),
-    "domain that is not imported": _set(domain="somewhere"),
     "node of nothing": lambda proto: proto.graph.node.append(onnx.NodeProto(op_type="Relu")),
     "too many operands": _set(input=["x", "w", "x"]),
     "unknown attribute": _attribute(helper.make_attribute("nonsense", 1)),
@@ -272,7 +271,7 @@ def test_a_negative_size_is_not_known(tmp_path: Path) -> None:
     assert graph.type((graph.inputs[0], 0)) == ("f32", None)
 
 
-@pytest.mark.parametrize("version", [0, 1, 12, 99, 1 << 40, -1])
+@pytest.mark.parametrize("version", [0, 1, 6, 99, 1 << 40, -1])
 def test_operator_sets_that_are_not_read(version: int, tmp_path: Path) -> None:
     proto = proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     proto.opset_import[0].version = version

@@ -11,10 +11,14 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
-from torchrlopt.errors import ModelFormatError
+from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.onnx import safety
+from torchrlopt.onnx.opsets import NATIVE, default_opset
 from torchrlopt.onnx.quiet import quiet
 from torchrlopt.onnx.saving import Staged
+from torchrlopt.onnx.tolerance import put_right
+from torchrlopt.onnx.upgrade import upgraded
+from torchrlopt.onnx.weightless import has_content, without_weights
 
 # What onnx_ir raises on protos that make no sense (its SerdeError is a RuntimeError).
 _REFUSALS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError)
@@ -23,6 +27,8 @@ _REFUSALS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, Asse
 def load(path: str | Path) -> onnx_ir.Model:
     """Read a model file; its external data stays on disk and is mapped when it is needed.
 
+    A model of an old opset is converted to one that is read.
+
     Args:
         path: the file.
 
@@ -30,9 +36,10 @@ def load(path: str | Path) -> onnx_ir.Model:
         ModelFormatError: the file is no model, or inconsistent.
         UnsafePathError: its external data is outside its directory, or no plain file.
         FileNotFoundError: there is no such file.
+        UnsupportedError: it is valid, and has what is not read.
     """
     path = Path(path)
-    return prepared(safety.parse(path), path)
+    return made_of(upgraded(checked(safety.parse(path), path)), path)
 
 
 def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
@@ -45,15 +52,40 @@ def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
     Raises:
         ModelFormatError: it is malformed.
         UnsafePathError: its external data is outside the file's directory, or no plain file.
+        UnsupportedError: it is valid, and has what is not read.
+    """
+    return made_of(checked(proto, path), path)
+
+
+def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto:
+    """Check a model; `prepared` says what is raised.
+
+    Returns:
+        The model, or a copy of it without the faults that runtimes put right themselves.
     """
     safety.check(proto, path)
     try:
         # By path the checker finds external data; it runs no shape inference either way.
         onnx.checker.check_model(proto if path is None else str(path), full_check=False)
+    except (onnx.checker.ValidationError, *_REFUSALS) as error:
+        right = put_right(proto)
+        if not _is_valid(right):
+            raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from error
+        if default_opset(proto) is None:
+            raise UnsupportedError(
+                "the model does not say which version of the ONNX operators it has", got=_reason(error)
+            ) from error
+        return right
+    return proto
+
+
+def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
+    """The model of a message that was checked; see `prepared`."""
+    try:
         with quiet():
             model = onnx_ir.from_proto(proto)
-    except (onnx.checker.ValidationError, *_REFUSALS) as error:
-        raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from error
+    except _REFUSALS as error:
+        raise UnsupportedError("the model has what is not read", got=_reason(error)) from error
     if path is not None:
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             onnx_ir.external_data.set_base_dir(graph, path.parent)
@@ -91,6 +123,26 @@ def message(model: onnx_ir.Model) -> onnx.ModelProto:
     except _REFUSALS as error:
         raise ModelFormatError("the model cannot be written", got=_reason(error)) from error
     return proto
+
+
+def _is_valid(proto: onnx.ModelProto) -> bool:
+    """Whether the checker takes a model that was put right.
+
+    Its weights are empty then: in memory the checker finds no external data, and takes no 2 GB. Where others
+    than the standard operators are imported, runtimes take their newest version of these.
+    """
+    small = without_weights(proto)
+    if small.opset_import and default_opset(small) is None:
+        small.opset_import.add(domain="", version=NATIVE)
+    small.graph.sparse_initializer.extend(proto.graph.sparse_initializer)
+    for tensor, whole in zip(small.graph.initializer, proto.graph.initializer, strict=True):
+        if has_content(whole) and not has_content(tensor):
+            tensor.dims[:] = [0]
+    try:
+        onnx.checker.check_model(small, full_check=False)
+    except (onnx.checker.ValidationError, *_REFUSALS):
+        return False
+    return True
 
 
 def _name_nodes(graph: onnx_ir.Graph) -> None:

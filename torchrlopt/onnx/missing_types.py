@@ -18,14 +18,13 @@ from torchrlopt.onnx import wire
 from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import read
-from torchrlopt.onnx.safety import is_external
+from torchrlopt.onnx.weightless import without_weights
 
 LIMITS = Limits(seconds=10.0, memory_bytes=4 << 30)
 """For the inference; large models have more time."""
 
 _BYTES_PER_S = 200_000  # of a model: several times what the inference needs
 
-_MAX_WEIGHT_BYTES = 1 << 12  # of weights whose content may decide a shape
 _MAX_BYTES = 64 << 20  # of a model without weights, and of the answer
 
 _CHILD = Path(__file__).with_name("infer_child.py")
@@ -76,7 +75,7 @@ def _inferred(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
         UnsupportedError: it died, took too long, or is not asked because the model is too large.
         ModelFormatError: its answer makes no sense.
     """
-    data = _without_weights(proto).SerializeToString()
+    data = without_weights(proto).SerializeToString()
     if len(data) > _MAX_BYTES:
         raise UnsupportedError(
             "the model is too large to infer its types", expected=_MAX_BYTES, got=len(data)
@@ -92,23 +91,6 @@ def _inferred(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     except DecodeError as error:
         raise ModelFormatError("the inferred types do not parse", got=str(error)) from error
     return {info.name: info.type for info in graph.value_info if info.type.tensor_type.elem_type}
-
-
-def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types of its large weights, not their content."""
-    small = onnx.ModelProto(
-        ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions
-    )
-    source, graph = proto.graph, small.graph
-    graph.name = source.name
-    for field in ("node", "input", "output", "value_info"):
-        getattr(graph, field).extend(getattr(source, field))
-    for tensor in source.initializer:
-        if tensor.ByteSize() <= _MAX_WEIGHT_BYTES and not is_external(tensor):
-            graph.initializer.append(tensor)
-        else:
-            graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    return small
 
 
 def _give_type(value: onnx_ir.Value, type_: onnx.TypeProto) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
 STANDARD_DOMAINS = ("", "ai.onnx")
 """The operators of ONNX; both names mean the same."""
 
@@ -43,3 +48,9 @@ OLDEST_IR_VERSION = 4
 
 FORM = "opset"
 """In `meta` of a node: the opset whose form it has, where that is not `NATIVE`."""
+
+
+def default_opset(proto: onnx.ModelProto) -> int | None:
+    """The version of the standard operators that a model imports; None where it imports none."""
+    versions = [entry.version for entry in proto.opset_import if entry.domain in STANDARD_DOMAINS]
+    return versions[0] if versions else None

@@ -1,0 +1,87 @@
+"""What runtimes put right in files that break the standard, put right before the file is read."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
+
+from torchrlopt.onnx.opsets import OLDEST_IR_VERSION, STANDARD_DOMAINS
+
+
+def put_right(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without the faults that ONNX Runtime, which loads most files, does not mind.
+
+    Nodes are sorted; a domain of others that is used and not imported is imported in version 1; a file of
+    format 3, in which initializers have to be inputs, becomes one of format 4 where they are not.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    graphs = [copy.graph, *_inner_graphs(copy.graph.node)]
+    for function in copy.functions:
+        graphs += _inner_graphs(function.node)
+    for holder in (*reversed(graphs), *copy.functions):  # inner ones first: sorting copies nodes
+        _sort(holder)
+    imported = {entry.domain for entry in copy.opset_import}
+    used = {node.domain for graph in graphs for node in graph.node}
+    for domain in sorted(used - imported - set(STANDARD_DOMAINS)):
+        copy.opset_import.add(domain=domain, version=1)
+    inputs = {value.name for value in copy.graph.input}
+    is_hidden = not {tensor.name for tensor in copy.graph.initializer} <= inputs
+    if is_hidden and copy.ir_version == OLDEST_IR_VERSION - 1:
+        copy.ir_version = OLDEST_IR_VERSION
+    return copy
+
+
+def _inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of nodes, and those inside them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
+                yield graph
+                yield from _inner_graphs(graph.node)
+
+
+def _has_graph(attribute: onnx.AttributeProto) -> bool:
+    return attribute.HasField("g") or len(attribute.graphs) > 0
+
+
+def _sort(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Sort the nodes so that values are made before they are read; a cycle is left as it is.
+
+    Of the nodes that may come next, the first of the list does: what was sorted stays as it was.
+    """
+    nodes: Sequence[onnx.NodeProto] = holder.node
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waits = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
+    if all(all(before < index for before in found) for index, found in enumerate(waits)):
+        return
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, found in enumerate(waits):
+        for before in found:
+            readers[before].append(index)
+    missing = [len(found) for found in waits]
+    ready = [index for index, count in enumerate(missing) if count == 0]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                heapq.heappush(ready, reader)
+    if len(order) == len(nodes):
+        ordered = [nodes[index] for index in order]
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
+        del holder.node[:]
+        holder.node.extend(copies)
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, those in its subgraphs included."""
+    names = set(node.input)
+    for graph in _inner_graphs([node]):
+        names |= {name for inner in graph.node for name in inner.input}
+        names |= {value.name for value in graph.output}
+    return names

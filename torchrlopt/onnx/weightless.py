@@ -1,0 +1,46 @@
+"""Models without the content of their large weights, for what only asks for types, and back again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from torchrlopt.onnx.safety import is_external
+
+_MAX_BYTES = 1 << 12  # of weights whose content may decide a shape
+
+
+def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types of its large weights, not their content."""
+    small = onnx.ModelProto(
+        ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions
+    )
+    source, graph = proto.graph, small.graph
+    graph.name = source.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(source, field))
+    for tensor in source.initializer:
+        if tensor.ByteSize() <= _MAX_BYTES and not is_external(tensor):
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    return small
+
+
+def put_weights_back(small: onnx.ModelProto, proto: onnx.ModelProto) -> None:
+    """Give the weights that `without_weights` has emptied the content that they have in `proto`; in place.
+
+    Args:
+        small: made of `proto`, by other nodes perhaps.
+        proto: the model with its weights.
+    """
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for tensor in small.graph.initializer:
+        if tensor.name in weights and not has_content(tensor):
+            tensor.CopyFrom(weights[tensor.name])
+
+
+def has_content(tensor: Any) -> bool:
+    """Whether there is more to a tensor's message than its name and type."""
+    return any(field.name not in ("name", "data_type", "dims") for field, _ in tensor.ListFields())
