@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from tests.unit.onnx_text import model_of
-from torchrlopt.executors.lowering.around import cut_of, lower_around
+from tests.unit.onnx_text import model_of, proto_of
+from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.around import Around, lower_pair
+from torchrlopt.onnx.files import prepared
 
 MY = ', "my" : 1'
 MIDDLE = """g (float[2,4] x) => (float[2,4] z) <float[2,4] b> {
@@ -15,9 +18,15 @@ MIDDLE = """g (float[2,4] x) => (float[2,4] z) <float[2,4] b> {
 }"""
 
 
+def around_of(body: str, imports: str = "") -> Around:
+    """A model as it is lowered beside itself."""
+    first, second = lower_pair(model_of(body, imports=imports), model_of(body, imports=imports))
+    assert (first.cut, first.passed) == (second.cut, second.passed)
+    return first
+
+
 def test_inputs_become_results_and_outputs_arguments() -> None:
-    model = model_of(MIDDLE, imports=MY)
-    around = lower_around(model, cut_of(model))
+    around = around_of(MIDDLE, MY)
     assert around.cut == ("b",)
     x, b = torch.randn(2, 4), torch.randn(2, 4)
     z, a = around.module(x, b)
@@ -30,14 +39,14 @@ def test_all_operators_without_a_converter_are_found_at_once() -> None:
     body = """g (float[2,4] x) => (float[2,4] z) <float[2,4] b, float[2,4] d> {
       b = my.Foo(x)  c = Relu(b)  d = my.Bar(c)  z = Neg(d)  unused = my.Dead(x)
     }"""
-    assert cut_of(model_of(body, imports=MY)) == ("b", "d")
+    assert around_of(body, MY).cut == ("b", "d")
 
 
 def test_a_model_with_converters_for_all_is_not_cut() -> None:
-    model = model_of("g (float[2,4] x) => (float[2,4] z) { z = Neg(x) }")
-    assert cut_of(model) == ()
+    around = around_of("g (float[2,4] x) => (float[2,4] z) { z = Neg(x) }")
+    assert around.cut == ()
     x = torch.randn(2, 4)
-    torch.testing.assert_close(lower_around(model, ()).module(x)[0], -x)
+    torch.testing.assert_close(around.module(x)[0], -x)
 
 
 def test_what_is_no_tensor_goes_by_its_origin() -> None:
@@ -49,8 +58,7 @@ def test_what_is_no_tensor_goes_by_its_origin() -> None:
       p = SequenceAt(s, i)
       z = Neg(p)
     }"""
-    model = model_of(body)
-    around = lower_around(model, cut_of(model))
+    around = around_of(body)
     assert around.cut == ("s", "p")
     assert around.passed == (("p, operand 0", "s", 0),)
 
@@ -63,8 +71,7 @@ def test_what_subgraphs_read_is_compared() -> None:
         else_branch = two () => (float[2,4] q) { q = Add(a, x) }
       >
     }"""
-    model = model_of(body)
-    around = lower_around(model, cut_of(model))
+    around = around_of(body)
     x, c, z = torch.randn(2, 4), torch.tensor(True), torch.randn(2, 4)
     results = around.module(x, c, z)
     expected = [z, c, x.relu(), x.relu(), x]
@@ -78,6 +85,67 @@ def test_weights_of_types_that_torch_has_not() -> None:
       b = my.Lookup(x, names)
       z = Neg(b)
     }"""
-    model = model_of(body, imports=MY)
-    around = lower_around(model, cut_of(model))
+    around = around_of(body, MY)
     assert around.passed == (("b, operand 1", "names", 0),)
+
+
+def test_inputs_of_types_that_torch_has_not_are_left_out() -> None:
+    body = """g (float[2] x, string[2] names) => (float[2] z) <float[2] b> {
+      a = Relu(x)
+      b = my.Lookup(a, names)
+      z = Neg(b)
+    }"""
+    around = around_of(body, MY)
+    assert around.passed == (("b, operand 1", "names", 0),)
+    assert [str(value.name) for value, _ in around.arguments] == ["x", "b"]
+
+
+def test_a_type_that_one_model_declares_serves_both() -> None:
+    """The written file has the types that were inferred when it was planned; the original has none."""
+    untyped = MIDDLE.replace("<float[2,4] b>", "")
+    first, second = lower_pair(model_of(untyped, imports=MY), model_of(MIDDLE, imports=MY))
+    for around in (first, second):
+        assert around.cut == ("b",)
+        assert [tuple(fake.shape) for _, fake in around.arguments] == [(2, 4), (2, 4)]
+
+
+U_NET = """g (float[batch,3,height,width] x) => (float[batch,3,h,w] z) <float[4] s = {1, 1, 2, 2}> {
+  a = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+  b = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
+  u = Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (b, , s)
+  z = Add (u, a)
+}"""
+
+
+def test_free_sizes_are_chosen_so_that_the_model_fits() -> None:
+    around = around_of(U_NET)
+    assert around.cut == ()
+    ((_, fake),) = around.arguments
+    assert all(size % 4 == 0 for size in fake.shape[2:])
+
+
+def test_one_name_is_one_size_and_sums_of_names_are_sums() -> None:
+    proto = proto_of("""g (float[past,4] x, float[now,4] y, float[total,4] m) => (float[q,4] z) {
+      k = Concat <axis = 0> (x, y)
+      z = Add (k, m)
+    }""")
+    proto.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "past + now"  # no name in the text form
+    around, _ = lower_pair(prepared(proto), prepared(proto))
+    assert around.cut == ()
+    past, now, total = (fake.shape[0] for _, fake in around.arguments)
+    assert past != now
+    assert total == past + now
+
+
+def test_a_node_that_only_one_model_has_cannot_be_cut_out() -> None:
+    with pytest.raises(LoweringError, match="not there any more"):
+        lower_pair(model_of(MIDDLE, imports=MY), model_of(MIDDLE.replace("my.Foo", "my.Bar"), imports=MY))
+    with pytest.raises(LoweringError, match="in one model only"):
+        lower_pair(model_of(MIDDLE.replace("my.Foo", "Relu"), imports=MY), model_of(MIDDLE, imports=MY))
+
+
+@pytest.mark.parametrize("node", ["Celu <alpha = 0.0> (x)", 'ScatterElements <reduction = "no"> (x, i, x)'])
+def test_attributes_that_make_no_sense_are_no_internal_error(node: str) -> None:
+    """Runtimes run such nodes; their converters divide by zero, or look for what there is not."""
+    around = around_of(f"g (float[2,4] x, int64[2,4] i) => (float[2,4] z) {{ a = Relu(x) z = {node} }}")
+    assert around.cut == ("z",)

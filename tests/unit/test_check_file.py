@@ -95,7 +95,7 @@ def test_verdicts_cross_to_the_other_process(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "c").write_bytes(b"hello")
     with pytest.raises(ModelFormatError, match="no ONNX model"):
         check_file.check_apart(good, tmp_path / "c", 0, 0)
-    assert "refused" in json.loads(main(b"", (str(good), str(wrong), "0")))
+    assert "refused" in json.loads(main(b"", (str(good), str(wrong), "0", "1")))
 
 
 def test_the_check_runs_apart(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ CONFINED = {
     "onnxruntime": (
         "torchrlopt/executors/onnx_runtimes/onnxruntime.py",
         "torchrlopt/executors/onnx_runtimes/onnxruntime_build.py",
+        "torchrlopt/executors/onnx_runtimes/file_trial.py",
     ),
     "openvino": (
         "torchrlopt/executors/onnx_runtimes/openvino.py",

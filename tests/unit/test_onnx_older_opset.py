@@ -44,7 +44,8 @@ OLD_BODIES = {
     "gelu_tanh": """g (float[2, 3] x) => (float[2, 3] y) { y = Gelu <approximate = "tanh"> (x) }""",
     "mish": "g (float[2, 3] x) => (float[2, 3] y) { y = Mish (x) }",
     "hard_swish": "g (float[2, 3] x) => (float[2, 3] y) { y = HardSwish (x) }",
-    "layer": "g (float[2, 3, 4] x, float[4] w, float[4] b) => (float[2, 3, 4] y) { y = LayerNormalization (x, w, b) }",
+    "layer": """g (float[2, 3, 4] x, float[4] w, float[4] b) => (float[2, 3, 4] y) {
+        y = LayerNormalization (x, w, b) }""",
     "layer_axes": """g (float[N, 3, 4] x, float[3, 4] w) => (float[N, 3, 4] y) {
         y = LayerNormalization <axis = -2, epsilon = 0.25> (x, w) }""",
     "layer_narrow": """g (float16[2, 3, 4] x, float16[4] w) => (float16[2, 3, 4] y) {
@@ -118,12 +119,14 @@ def test_same_numbers_in_the_oldest_opset_that_is_read(body: str, opset: int) ->
 
 
 def test_nodes_that_have_the_older_form_stay() -> None:
-    body = "g (float[2, 3] x) => (float[2, 1] y, float[2, 3] z) { y = ReduceMax <axes = [1]> (x) z = Gelu (x) }"
+    body = (
+        "g (float[2, 3] x) => (float[2, 1] y, float[2, 3] z) { y = ReduceMax <axes = [1]> (x) z = Gelu (x) }"
+    )
     model = onnx_ir.from_proto(proto_of(body, opset=13))
     for node in model.graph:
         node.meta[FORM] = 13 if node.op_type == "ReduceMax" else NATIVE
     lower_opset(model, 13)
-    assert [node.op_type for node in model.graph][0] == "ReduceMax"
+    assert next(node.op_type for node in model.graph) == "ReduceMax"
     assert "Gelu" not in {node.op_type for node in model.graph}
     onnx.checker.check_model(onnx_ir.to_proto(model), full_check=True)
 

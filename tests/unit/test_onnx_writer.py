@@ -149,7 +149,11 @@ def test_every_value_is_typed() -> None:
         (13, "g (float[2,3] x) => (float[2,1] y) { y = ReduceMax<axes=[1]>(x) }"),
         (17, "g (float[6,N] x) => (float[a,N] y, float[b,N] z) { y, z = Split(x) }"),
         (13, "g (float[2,2] x) => (float y) { y = Det(x) }"),
-        (16, 'g (float[1,1,2,2] x, float[1,1,1,2] p) => (float[1,1,1,1] y) { y = GridSample<mode="bilinear">(x, p) }'),
+        (
+            16,
+            """g (float[1,1,2,2] x, float[1,1,1,2] p) => (float[1,1,1,1] y) {
+                y = GridSample<mode="bilinear">(x, p) }""",
+        ),
         (17, "g (float[1,4,1] x) => (float[1,4,2] y) { y = DFT<axis=1>(x) }"),
     ],
 )  # fmt: skip

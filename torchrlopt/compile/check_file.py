@@ -12,18 +12,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import onnx_ir
 import torch
+from numpy.typing import NDArray
 
 from torchrlopt import errors
 from torchrlopt.capture.footprint import MAX_BYTES, check_footprint
-from torchrlopt.capture.sampling import generated_inputs
 from torchrlopt.compile import check
-from torchrlopt.errors import RlOptError, VerificationError
-from torchrlopt.executors.lowering.around import cut_of, lower_around
+from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
+from torchrlopt.executors.lowering.around import Around, lower_pair
+from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
+from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.limited import Limits, run_limited
-from torchrlopt.onnx.missing_types import read_with_types
+from torchrlopt.onnx.weightless import put_weights_back
 
 LIMITS = Limits(seconds=600.0, memory_bytes=3 * MAX_BYTES)
 """For the check, beyond what the weights take: two graphs and the reference are run one after the other."""
@@ -36,15 +40,17 @@ class FileCheck:
     """A check that was passed.
 
     Attributes:
-        error: see `Report.numerical_error`.
+        error: see `Report.numerical_error`; None where nothing was compared.
         around: operators that were not run, each once; what they are given was compared.
     """
 
-    error: float
+    error: float | None
     around: tuple[str, ...]
 
 
-def check_apart(path_in: Path, path_out: Path, seed: int, weight_bytes: int) -> FileCheck:
+def check_apart(
+    path_in: Path, path_out: Path, seed: int, weight_bytes: int, converted: bytes = b"", verify: bool = True
+) -> FileCheck:
     """`check_files` in a process of its own, with `LIMITS`.
 
     Args:
@@ -52,56 +58,95 @@ def check_apart(path_in: Path, path_out: Path, seed: int, weight_bytes: int) -> 
         path_out: see `check_files`.
         seed: see `check_files`.
         weight_bytes: size of the first model's weights.
+        converted: see `check_files`.
+        verify: see `check_files`.
 
     Raises:
-        UnsupportedError: the check cannot be made, or took too much.
+        UnsupportedError: the check cannot be made, or took too much, or the result does not load.
         VerificationError: the second model computes something else.
         RlOptError: a stage of the check failed.
     """
     memory_bytes = LIMITS.memory_bytes + _COPIES * weight_bytes
     limits = dataclasses.replace(LIMITS, memory_bytes=memory_bytes)
-    arguments = (str(path_in.absolute()), str(path_out.absolute()), str(seed))
-    answer = json.loads(run_limited(__name__, arguments, b"", limits, "the check"))
+    arguments = (str(path_in.absolute()), str(path_out.absolute()), str(seed), str(int(verify)))
+    answer = json.loads(run_limited(__name__, arguments, converted, limits, "the check"))
     if "refused" in answer:
         kind: type[RlOptError] = getattr(errors, answer.pop("refused"))
         raise kind(answer.pop("what"), **answer)
     return FileCheck(answer["error"], tuple(answer["around"]))
 
 
-def check_files(path_in: Path, path_out: Path, seed: int) -> FileCheck:
-    """Compare two models on random inputs, in the eager executor and against float64.
+def check_files(
+    path_in: Path, path_out: Path, seed: int, converted: bytes = b"", verify: bool = True
+) -> FileCheck:
+    """Load two models where one was made of the other, and compare them.
+
+    They are compared on random inputs, in the eager executor and against float64. What is installed of ONNX
+    Runtime has to load and run the second where it does the first.
 
     Args:
         path_in: the original.
         path_out: the rewritten model; nodes that were not rewritten have their names still.
         seed: of the inputs.
+        converted: the original in an opset that is read, without large weights; empty where its own is read.
+        verify: whether they are compared; else they are only loaded.
 
     Raises:
-        UnsupportedError: they are too large, or the original cannot be run on such inputs.
+        UnsupportedError: they are too large, the original cannot be run on such inputs, or the second model
+            does not load or run where the first does.
         LoweringError: what would have to be run has no converter.
         VerificationError: the second model computes something else.
     """
-    source, rewritten = _as_planned(path_in), files.load(path_out)
-    cut = cut_of(source)
-    before, after = lower_around(source, cut), lower_around(rewritten, cut)
+    if not verify:
+        try_file(path_in, path_out, None)
+        return FileCheck(None, ())
+    source, rewritten = _as_planned(path_in, converted), files.load(path_out)
+    before, after = lower_pair(source, rewritten)
     if before.passed != after.passed:
         raise VerificationError(
             "operators are given other values", expected=before.passed[:8], got=after.passed[:8]
         )
     for module in (before.module, after.module):
         check_footprint(module, "the check")
-    inputs = generated_inputs(before.module, seed)
-    error = check.verify(before.module, _plain(before.module), _plain(after.module), inputs).worst
+    standard, inputs = _inputs(before, seed)
+    error = check.verify_against(standard, _plain(after.module), inputs).worst
+    given = zip(before.arguments, inputs, strict=True)
+    feeds = {str(value.name): _array(x) for (value, _), x in given if value.is_graph_input()}
+    known = {name: array for name, array in feeds.items() if array is not None}
+    try_file(path_in, path_out, known if len(known) == len(feeds) else None, compares=bool(converted))
     names = {str(node.name): f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in source.graph}
-    return FileCheck(error, tuple(dict.fromkeys(names[name] for name in cut)))
+    return FileCheck(error, tuple(dict.fromkeys(names[name] for name in before.cut)))
 
 
-def _as_planned(path: Path) -> onnx_ir.Model:
-    """The original with the types that its plan was made with: what has none is cut out, and all after it."""
+def _as_planned(path: Path, converted: bytes) -> onnx_ir.Model:
+    """The original, or what it was converted to."""
     proto = safety.parse(path)
-    model = files.prepared(proto, path)
-    read_with_types(proto, model)
-    return model
+    if not converted:
+        return files.prepared(proto, path)
+    other = onnx.ModelProto.FromString(converted)
+    put_weights_back(other, proto)
+    safety.check(other, path)
+    return files.made_of(other, path)
+
+
+def _inputs(before: Around, seed: int) -> tuple[check.Standard, list[torch.Tensor]]:
+    """Inputs that the original can be run on, and what it computes of them."""
+    refusals: list[UnsupportedError] = []
+    for attempt in range(NUM_ATTEMPTS):
+        inputs = drawn(before.arguments, seed, attempt)
+        try:
+            return check.standard(before.module, _plain(before.module), inputs), inputs
+        except UnsupportedError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _array(x: torch.Tensor) -> NDArray[Any] | None:
+    """As ONNX Runtime takes it; None of a type that numpy has not."""
+    try:
+        return np.asarray(x.numpy())
+    except TypeError:
+        return None
 
 
 def _plain(module: torch.fx.GraphModule) -> Callable[..., Sequence[Any]]:
@@ -117,12 +162,13 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
     """In the limited process: `check_files`, its verdict as JSON.
 
     Args:
-        data: none.
-        arguments: both paths and the seed.
+        data: the converted model, see `check_files`.
+        arguments: both paths, the seed, and 1 where the models are compared.
     """
-    path_in, path_out, seed = arguments
+    path_in, path_out, seed, verify = arguments
     try:
-        verdict = dataclasses.asdict(check_files(Path(path_in), Path(path_out), int(seed)))
+        found = check_files(Path(path_in), Path(path_out), int(seed), data, bool(int(verify)))
+        verdict = dataclasses.asdict(found)
     except RlOptError as error:
         verdict = {
             "refused": type(error).__name__,

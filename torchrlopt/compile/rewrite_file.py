@@ -1,5 +1,7 @@
 """ONNX file in, rewritten ONNX file out: load, read, plan, write, check, save.
 
+The file keeps its opset; one that is older than those that are read is converted to the oldest of these.
+
 The rewritten model is written beside its place and moved there at the end: whatever fails before that, the
 files that were there are there still.
 """
@@ -17,13 +19,16 @@ from torchrlopt import executor_table
 from torchrlopt.compile.attempt import timed
 from torchrlopt.compile.check_file import check_apart
 from torchrlopt.compile.fallback import keep_original
-from torchrlopt.errors import OptionsError
+from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.left_alone import reasons
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
+from torchrlopt.onnx.opsets import default_opset
 from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.standard import standardise
+from torchrlopt.onnx.upgrade import upgraded
+from torchrlopt.onnx.weightless import without_weights
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Subject, make_plan, opaque_operators
@@ -46,14 +51,16 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     phase = functools.partial(timed, report)
     with phase("load"):
         proto = safety.parse(path_in)
-        source = files.prepared(proto, path_in)
+        source = _Source.of(proto, path_in, options)
     is_in_place = _place(path_in) == _place(path_out)
     with Staged(path_out, keep=() if is_in_place else _data_files(proto, path_in.parent)) as staged:
         try:
+            if source.refusal is not None:
+                raise source.refusal
             with phase("read"):
-                program = read_with_types(proto, source)
+                program = read_with_types(source.proto, files.made_of(source.proto, path_in))
                 report.opaque = opaque_operators(program)
-                report.notes = reasons(program)
+                report.notes = (*reasons(program), *source.notes)
             with phase("plan"):
                 planned = make_plan(Subject(program, torch.device("cpu")), options, report)
                 planned.settle(dataclasses.replace(options, measure=False, measure_plans=1), report)
@@ -63,7 +70,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 lower_opset(model, program.opset)
                 staged.write(files.message(model), path_in.parent)
             with phase("check"):
-                _check(path_in, staged, proto, options, report)
+                _check(path_in, staged, source, options, report)
             report.kept = "rewritten"
         except Exception as error:
             if options.on_error == "raise":
@@ -80,13 +87,54 @@ def _place(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _check(path_in: Path, staged: Staged, proto: onnx.ModelProto, options: Options, report: Report) -> None:
-    """Compare what was written with the original, where that is asked for; the report says what was not."""
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What is read of a file.
+
+    Attributes:
+        proto: the message in it, or what that was converted to.
+        converted: whether it was converted.
+        refusal: why the file, which is valid, is not read.
+    """
+
+    proto: onnx.ModelProto
+    converted: bool = False
+    refusal: UnsupportedError | None = None
+
+    @classmethod
+    def of(cls, proto: onnx.ModelProto, path: Path, options: Options) -> _Source:
+        """Check the message and convert it; a malformed one raises."""
+        try:
+            right = files.checked(proto, path)
+            found = upgraded(right)
+        except UnsupportedError as error:
+            if options.on_error == "raise":
+                raise
+            return cls(proto, refusal=error)
+        return cls(found, converted=found is not right)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the report."""
+        if not self.converted:
+            return ()
+        return (f"converted to opset {default_opset(self.proto)} by onnx.version_converter",)
+
+
+def _check(path_in: Path, staged: Staged, source: _Source, options: Options, report: Report) -> None:
+    """Load what was written, and compare it with the original where that is asked for."""
+    converted = without_weights(source.proto).SerializeToString() if source.converted else b""
+    checked = check_apart(
+        path_in,
+        staged.model_path,
+        options.seed,
+        _weight_bytes(source.proto),
+        converted,
+        verify=options.verify,
+    )
+    report.numerical_error = checked.error
     if not options.verify:
         report.notes += ("the result was not compared with the original: verify=False",)
-        return
-    checked = check_apart(path_in, staged.model_path, options.seed, _weight_bytes(proto))
-    report.numerical_error = checked.error
     if checked.around:
         report.notes += (
             f"not run in the check, only what they are given was compared: {', '.join(checked.around)}",

@@ -268,11 +268,12 @@ def _opaque_op(node: onnx_ir.Node) -> str:
     """Operator name and a digest of the attributes: opaque nodes that differ in them are different."""
     digest = hashlib.sha256()
     for name in sorted(node.attributes):
-        digest.update(f"{name}={_attribute_text(node.attributes[name])};".encode())
+        digest.update(f"{name}={attribute_text(node.attributes[name])};".encode())
     return f"{node.domain or 'ai.onnx'}::{node.op_type}#{digest.hexdigest()[:12]}"
 
 
-def _attribute_text(attribute: onnx_ir.Attr) -> str:
+def attribute_text(attribute: onnx_ir.Attr) -> str:
+    """A text that is equal for equal attributes; of tensors and subgraphs a digest."""
     if attribute.type == onnx_ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()
         if tensor.dtype == onnx_ir.DataType.STRING:

@@ -361,4 +361,3 @@ def _rebound(attribute: onnx_ir.Attr, replaced: Mapping[onnx_ir.Value, onnx_ir.V
                     node.replace_input_with(index, replaced[value])
     content = copies[0] if attribute.type == onnx_ir.AttributeType.GRAPH else copies
     return onnx_ir.Attr(attribute.name, attribute.type, content)
-

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from torchrlopt import _C
-from torchrlopt.executors.lowering.around import lower_around
+from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.machine.profiling import Source, trace
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.writer import write
@@ -65,7 +65,7 @@ def module_of(graph: _C.Graph, seed: int) -> tuple[nn.Module, tuple[torch.Tensor
     """
     leaves = [graph.node(leaf) for leaf in graph.inputs]
     shapes = [[int(dim) for dim in leaf["types"][0][1]] for leaf in leaves]
-    lowered = lower_around(write(_program(graph, [leaf["name"] for leaf in leaves], shapes)), ()).module
+    lowered = lower_model(write(_program(graph, [leaf["name"] for leaf in leaves], shapes)))
     rng = torch.Generator().manual_seed(seed)
     variances = {
         node["inputs"][_VARIANCE][0]

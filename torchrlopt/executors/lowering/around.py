@@ -1,15 +1,18 @@
-"""Lowers what can be run of a model from a file, around the operators that have no converter.
+"""Lowers what can be run of two models from files, around the operators that have no converter.
 
-Such an operator is cut out: what it reads become results, and what it makes become arguments. If the rest of
-a rewritten model makes the same results of the same arguments, then the operators are given the same and the
-models compute the same, whatever the operators do.
+Such an operator is cut out of both: what it reads become results, and what it makes become arguments. If the
+rest of a rewritten model makes the same results of the same arguments, then the operators are given the same
+and the models compute the same, whatever the operators do.
+
+An operator can only be cut out where both models have it. A node that was not rewritten has its name, its
+operator, its attributes and the number of its inputs still, since the writer puts the source's own node back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import onnx_ir
 import torch
@@ -18,13 +21,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter
+from torchrlopt.executors.lowering.free_sizes import Declared, Sizes, choices
 from torchrlopt.executors.lowering.model_inputs import fake_input
 from torchrlopt.executors.lowering.onnx_to_aten import Lowering
-from torchrlopt.onnx.reader import outer_values
+from torchrlopt.onnx.reader import attribute_text, outer_values
 
 Passed = tuple[str, str, int]
 """A value that torch has no tensor for: who reads it, the node or weight it is of, which output it is."""
+
+# What a converter may raise on attributes that make no sense (a division by alpha = 0, an unknown reduction).
+_UNEXPECTED = (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RuntimeError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,41 +44,89 @@ class Around:
             model's outputs, then what those nodes read.
         cut: names of the nodes that were cut out.
         passed: what goes from one such node to another, or to the model's outputs, and is no tensor.
+        arguments: what the arguments of `module` are, in order, with fake tensors whose sizes are numbers.
     """
 
     module: fx.GraphModule
     cut: tuple[str, ...]
     passed: tuple[Passed, ...]
+    arguments: tuple[tuple[onnx_ir.Value, torch.Tensor], ...]
 
 
-def cut_of(model: onnx_ir.Model) -> tuple[str, ...]:
-    """Names of the nodes that have to be cut out, those that the outputs do not need aside."""
-    finding = _Finding(model, _emitter(), None)
-    finding.add_inputs()
-    finding.add_nodes()
-    live = _live(model)
-    return tuple(str(node.name) for node in finding.cut if node in live)
+_Pairs = Mapping[str, tuple[onnx_ir.Node, onnx_ir.Node]]
+"""The nodes that may be cut out, by name: in the source, and in the rewritten model."""
 
 
-def lower_around(model: onnx_ir.Model, cut: Sequence[str]) -> Around:
-    """Lower a model without some of its nodes.
+def lower_pair(source: onnx_ir.Model, rewritten: onnx_ir.Model) -> tuple[Around, Around]:
+    """Lower two models without the nodes of which either cannot be lowered, at the same sizes.
 
     Args:
-        model: from a file.
-        cut: names of the nodes, see `cut_of`.
+        source: from a file; its values are given shapes that are numbers.
+        rewritten: what was made of it; likewise.
 
     Raises:
-        LoweringError: another node has no converter either, or one of them is not there.
+        LoweringError: a node that was rewritten, or made, cannot be lowered.
     """
-    lowering = _Around(model, _emitter(), cut)
-    lowering.add_inputs()
-    lowering.cut_out()
-    lowering.add_nodes()
-    return lowering.finish_around()
+    pairs = _pairs(source, rewritten)
+    declared = [Declared(model) for model in (source, rewritten)]
+    sizes, cut = _fitting(source, pairs, declared[0])
+    for each in declared:
+        each.bind(sizes)
+    gone = next((name for name in cut if name not in pairs), None)
+    if gone is not None:
+        raise LoweringError("an operator without a converter is not there any more", got=gone)
+    while True:
+        lowered = [_Around(model, cut, pairs, sizes) for model in (source, rewritten)]
+        found = [name for each in lowered for name in each.run()]
+        if not found:
+            return lowered[0].finish_around(), lowered[1].finish_around()
+        cut = tuple(dict.fromkeys((*cut, *found)))
 
 
-def _emitter() -> Emitter:
-    return Emitter(FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True), torch.device("cpu"))
+def _fitting(source: onnx_ir.Model, pairs: _Pairs, declared: Declared) -> tuple[Sizes, tuple[str, ...]]:
+    """The choice of sizes at which the fewest nodes cannot be lowered, and the names of these.
+
+    Sizes that do not fit show in a node that cannot be lowered. Where two choices in a row leave the same
+    nodes, these have no converter, whatever the sizes.
+    """
+    every = {str(node.name): (node, node) for node in source.graph} | dict(pairs)
+    tried: list[tuple[Sizes, tuple[str, ...]]] = []
+    for sizes in choices(source):
+        declared.bind(sizes)
+        cut = tuple(_Around(source, (), every, sizes).run())
+        tried.append((sizes, cut))
+        if not cut or (len(tried) > 1 and set(cut) == set(tried[-2][1])):
+            break
+    return min(tried, key=lambda each: len(each[1]))
+
+
+def _pairs(source: onnx_ir.Model, rewritten: onnx_ir.Model) -> _Pairs:
+    """The nodes that both models have, and need for their outputs."""
+    live, others = _live(source), {str(node.name): node for node in _live(rewritten)}
+    found = ((node, others.get(str(node.name))) for node in source.graph if node in live)
+    return {str(a.name): (a, b) for a, b in found if b is not None and _described(a) == _described(b)}
+
+
+def _is_tensor(value: onnx_ir.Value) -> bool:
+    """Whether a value is declared as a tensor that torch may have."""
+    if not isinstance(value.type, onnx_ir.TensorType) or value.shape is None:
+        return False
+    try:
+        torch_dtype(value.dtype)
+    except LoweringError:
+        return False
+    return True
+
+
+def _described(node: onnx_ir.Node) -> tuple[object, ...]:
+    """What an unchanged node keeps. Bodies keep everything but the names of outside values that they read."""
+    graphs = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+    attributes = {
+        name: "" if attribute.type in graphs else attribute_text(attribute)
+        for name, attribute in node.attributes.items()
+    }
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return domain, node.op_type, len(node.inputs), len(node.outputs), attributes
 
 
 def _live(model: onnx_ir.Model) -> set[onnx_ir.Node]:
@@ -98,14 +154,47 @@ def _read_by(node: onnx_ir.Node) -> Iterator[onnx_ir.Value | None]:
         for graph in graphs:
             for inner in graph.all_nodes():
                 yield from (value for value in inner.inputs if value in outside)
+            yield from (value for value in graph.outputs if value in outside)
 
 
-class _Finding(Lowering):
-    """A lowering that goes on where a node has no converter, and notes the node."""
+class _Around(Lowering):
+    """A lowering without the nodes that are cut out, which notes those that have to be as well.
 
-    def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: None) -> None:
-        super().__init__(model, emitter, captured)
-        self.cut: dict[onnx_ir.Node, None] = {}
+    Args:
+        model: whose input shapes are numbers.
+        cut: names of the nodes to cut out.
+        pairs: the nodes that may be.
+        sizes: for what is not known of the outputs of these.
+    """
+
+    def __init__(self, model: onnx_ir.Model, cut: Sequence[str], pairs: _Pairs, sizes: Sizes) -> None:
+        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        super().__init__(model, Emitter(mode, torch.device("cpu")), None)
+        self.pairs = pairs
+        self.sizes = sizes
+        live = _live(model)
+        nodes = {str(node.name): node for node in model.graph if node in live}
+        self.cut = {nodes[name]: name for name in cut}
+        self.found: list[str] = []
+        self.passed: list[Passed] = []
+        self.arguments: list[tuple[onnx_ir.Value, torch.Tensor]] = []
+        self.done |= {node for node in model.graph if node not in live}
+
+    def run(self) -> list[str]:
+        """Lower the model; names of further nodes that have to be cut out of it."""
+        self.add_inputs()
+        for node in self.cut:
+            self._stand_in_for(node)
+        self.done |= set(self.cut)
+        self.add_nodes()
+        return self.found
+
+    def add_inputs(self) -> None:
+        """Declare the inputs that torch has tensors for; who reads another one has to be cut out."""
+        for value in self.model.graph.inputs:
+            is_weight = value.name in self.model.graph.initializers
+            if not is_weight and _is_tensor(value):
+                self._add_argument(value, value)
 
     def convert(self, node: onnx_ir.Node) -> None:
         """Emit the calls of a node; where that fails, arguments stand for its outputs."""
@@ -113,63 +202,58 @@ class _Finding(Lowering):
             return
         try:
             super().convert(node)
-        except LoweringError:
-            self.cut[node] = None
-            _replace_outputs(self, node)
+        except (LoweringError, *_UNEXPECTED) as error:
+            name = str(node.name)
+            if name not in self.pairs:
+                raise LoweringError(
+                    "an operator that has a converter in one model only", where=name, got=str(error)
+                ) from error
+            self.cut[node] = name
+            self.found.append(name)
+            self._stand_in_for(node)
 
+    def _stand_in_for(self, node: onnx_ir.Node) -> None:
+        """Make arguments of those outputs of a node that are tensors of known types.
 
-class _Around(Lowering):
-    """A lowering without the nodes that are cut out."""
+        Either model may know the type: the file what it declares, the other what was inferred.
+        """
+        a, b = self.pairs[self.cut[node]]
+        for output, *known in zip(node.outputs, a.outputs, b.outputs, strict=True):
+            typed = next((value for value in known if isinstance(value.type, onnx_ir.TensorType)), None)
+            shaped = next((value for value in known if value.shape is not None), None)
+            if output.name and typed is not None and shaped is not None:
+                shape = [self.sizes.assumed(dim, axis) for axis, dim in enumerate(shaped.shape or ())]
+                like = onnx_ir.Value(name=output.name, type=typed.type, shape=onnx_ir.Shape(shape))
+                with contextlib.suppress(LoweringError):  # of a type that torch has not
+                    self._add_argument(output, like)
 
-    def __init__(self, model: onnx_ir.Model, emitter: Emitter, cut: Sequence[str]) -> None:
-        super().__init__(model, emitter, None)
-        self.live = _live(model)
-        nodes = {str(node.name): node for node in model.graph}
-        missing = [name for name in cut if nodes.get(name) not in self.live]
-        if missing:
-            raise LoweringError("an operator without a converter is not there any more", got=missing[0])
-        self.cut = [nodes[name] for name in cut]
-        self.passed: list[Passed] = []
-
-    def cut_out(self) -> None:
-        """Declare the outputs of the nodes that are cut out as arguments."""
-        for node in self.cut:
-            _replace_outputs(self, node)
-        self.done |= {node for node in self.model.graph if node not in self.live}
-        self.done |= set(self.cut)
+    def _add_argument(self, value: onnx_ir.Value, like: onnx_ir.Value) -> None:
+        fake = fake_input(self.emitter, like)
+        name = f"argument_{len(self.placeholders)}"
+        self.add_placeholder(name, fake)
+        self.entries[value] = self.placeholders[name]
+        self.arguments.append((value, fake))
 
     def finish_around(self) -> Around:
         """The module with what it leaves out."""
         results: list[fx.Node] = []
         for index, value in enumerate(self.model.graph.outputs):
             results += self._results_of(value, f"output {index}")
-        for node in self.cut:
+        for node, name in self.cut.items():
             for index, read in enumerate(_read_by(node)):
-                results += self._results_of(read, f"{node.name}, operand {index}")
+                results += self._results_of(read, f"{name}, operand {index}")
         self.emitter.graph.output(tuple(results))
-        names = tuple(str(node.name) for node in self.cut)
-        return Around(self.module(), names, tuple(self.passed))
+        return Around(self.module(), tuple(self.cut.values()), tuple(self.passed), tuple(self.arguments))
 
     def _results_of(self, value: onnx_ir.Value | None, reader: str) -> list[fx.Node]:
         """The node that yields a value, in a list; none where it was cut out."""
         if value is None:
             return []
         producer = value.producer()
-        if value not in self.entries and producer is None:
+        if value not in self.entries and (producer is None or producer.graph is not self.model.graph):
             self.passed.append((reader, str(value.name), 0))
         elif value not in self.entries and producer in self.cut:
-            self.passed.append((reader, str(producer.name), producer.outputs.index(value)))
+            self.passed.append((reader, self.cut[producer], producer.outputs.index(value)))
         else:
             return [self.emitter.tensor(self.entry(value))]
         return []
-
-
-def _replace_outputs(lowering: Lowering, node: onnx_ir.Node) -> None:
-    """Make arguments of those outputs of a node that are tensors of known types."""
-    for output in node.outputs:
-        if output.name and isinstance(output.type, onnx_ir.TensorType):
-            with contextlib.suppress(LoweringError):  # of a type that torch has not, or unknown
-                fake = fake_input(lowering.emitter, output)
-                name = f"cut_{len(lowering.placeholders)}"
-                lowering.add_placeholder(name, fake)
-                lowering.entries[output] = lowering.placeholders[name]
