@@ -137,6 +137,14 @@ def test_one_name_is_one_size_and_sums_of_names_are_sums() -> None:
     assert total == past + now
 
 
+def test_operands_that_are_omitted_at_the_end_need_not_be_written() -> None:
+    body = "g (float[2,4] x) => (float[2,4] z) <float[2,4] b> { b = my.Foo(x) z = Neg(b) }"
+    around, _ = lower_pair(
+        model_of(body.replace("Foo(x)", "Foo(x, )"), imports=MY), model_of(body, imports=MY)
+    )
+    assert around.cut == ("b",)
+
+
 def test_a_node_that_only_one_model_has_cannot_be_cut_out() -> None:
     with pytest.raises(LoweringError, match="not there any more"):
         lower_pair(model_of(MIDDLE, imports=MY), model_of(MIDDLE.replace("my.Foo", "my.Bar"), imports=MY))

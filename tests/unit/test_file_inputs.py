@@ -20,6 +20,9 @@ BODIES = {
     "target of an expansion": "g (float[3,1] x, int64[2] s) => (float[3,5] z) { z = Expand(x, s) }",
     "one short axis": "g (float[1,4] x, int64[9] i) => (float[9,4] z) { z = Gather(x, i) }",
     "depth": """g (int64[5] i, int64 d, float[2] v) => (float[5,k] z) { z = OneHot(i, d, v) }""",
+    "depth as a float": "g (int64[5] i, float d, float[2] v) => (float[5,k] z) { z = OneHot(i, d, v) }",
+    "parts": """g (float[2,7] x, int64[3] n) => (float[2,a] p, float[2,b] q, float[2,c] r) {
+        p, q, r = Split <axis = 1> (x, n) }""",
     "range": "g (int64 a, int64 b, int64 c) => (int64[n] z) { z = Range(a, b, c) }",
 }
 

@@ -98,6 +98,10 @@ def test_an_opset_that_is_read_is_left_alone() -> None:
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedError, match="version of the ONNX operators"):
         upgraded(old(SOFTMAX, 6))
+    scan = """g (float[1,3,2] s, float[1,3,2] x) => (float[1,3,2] y) {
+      y = Scan <num_scan_inputs = 1, body = b (float[2] p) => (float[2] q) { q = Neg (p) }> (, x) }"""
+    with pytest.raises(UnsupportedError, match="Scan of opset 8"):
+        upgraded(proto_of(scan, 8))
     unknown = old("g (float[2,2] x) => (float[2,2] y) { y = Relu(x) }", 9)
     unknown.graph.node[0].op_type = "NoSuchOperator"
     with pytest.raises(UnsupportedError, match="conversion from opset 9 to 13 failed"):

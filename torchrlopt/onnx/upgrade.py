@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -20,6 +21,8 @@ LIMITS = Limits(seconds=30.0, memory_bytes=4 << 30)
 _BYTES_PER_S = 200_000  # of a model without weights: 0.2 s for 200 kB (light_densenet121), 30 s on top
 
 _RESIZE_HAS_MODES = 11  # before, it counted pixels by their corners; by default it counts by centres since
+
+_SCAN_HAS_NO_BATCH = 9  # before, it had; the converter leaves it as it is, and it computes something else
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
@@ -49,6 +52,8 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
         )
     if proto.functions or proto.graph.sparse_initializer:
         raise UnsupportedError("a model of an old opset has what ONNX does not convert", got="functions")
+    if opset < _SCAN_HAS_NO_BATCH and _has_scan(proto.graph):
+        raise UnsupportedError("ONNX does not convert this operator", got=f"Scan of opset {opset}")
     data = without_weights(proto).SerializeToString()
     limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
     what = f"the conversion from opset {opset} to {OLDEST}"
@@ -72,6 +77,16 @@ def _signature(proto: onnx.ModelProto) -> list[tuple[str, int]]:
     return [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
 
 
+def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type in _GRAPHS:
+            yield from (attribute.g, *attribute.graphs)
+
+
+def _has_scan(graph: onnx.GraphProto) -> bool:
+    return any(node.op_type == "Scan" or any(map(_has_scan, _inner_graphs(node))) for node in graph.node)
+
+
 def _restore_resizing(graph: onnx.GraphProto) -> None:
     """Say of every Resize that it counts pixels as Upsample and the first Resize did.
 
@@ -82,9 +97,8 @@ def _restore_resizing(graph: onnx.GraphProto) -> None:
         for name, mode in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
             if node.op_type == "Resize" and node.domain in STANDARD_DOMAINS and name not in given:
                 node.attribute.append(onnx.helper.make_attribute(name, mode))
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
-                _restore_resizing(inner)
+        for inner in _inner_graphs(node):
+            _restore_resizing(inner)
 
 
 def _completed(found: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:

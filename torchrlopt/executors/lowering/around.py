@@ -126,7 +126,9 @@ def _described(node: onnx_ir.Node) -> tuple[object, ...]:
         for name, attribute in node.attributes.items()
     }
     domain = "" if node.domain == "ai.onnx" else node.domain
-    return domain, node.op_type, len(node.inputs), len(node.outputs), attributes
+    # Omitted operands at the end are not written.
+    num_inputs = max((index + 1 for index, value in enumerate(node.inputs) if value is not None), default=0)
+    return domain, node.op_type, num_inputs, len(node.outputs), attributes
 
 
 def _live(model: onnx_ir.Model) -> set[onnx_ir.Node]:

@@ -49,17 +49,19 @@ def _drawn(
     value: onnx_ir.Value, fake: torch.Tensor, generator: torch.Generator, others: range
 ) -> torch.Tensor:
     shape, dtype = fake.shape, fake.dtype
-    readers = list(_readers(value))
-    if dtype.is_floating_point or dtype.is_complex:
+    is_float = dtype.is_floating_point or dtype.is_complex
+    readers = [(node, (node.op_type, slot)) for node, slot in _readers(value)]
+    draws = (
+        (node, _DRAWS[place])
+        for node, place in readers
+        if place in _DRAWS and (not is_float or place in _OF_ANY_TYPE)
+    )
+    found = next(draws, None)
+    if found is None and is_float:
         tensor = torch.randn(shape, generator=generator, dtype=torch.float64)
-        is_factor = any(node.op_type in ("Resize", "Upsample") and slot for node, slot in readers)
+        is_factor = any(op in ("Resize", "Upsample") and slot for _, (op, slot) in readers)
         return (1 + tensor.abs().clamp(max=1) if is_factor else tensor).to(dtype)
-    span: list[int] | range = others
-    for node, slot in readers:
-        draw = _DRAWS.get((node.op_type, slot))
-        if draw is not None:
-            span = draw(node, math.prod(shape))
-            break
+    span = others if found is None else found[1](found[0], math.prod(shape))
     if isinstance(span, range):
         return torch.randint(span.start, span.stop, shape, generator=generator).to(dtype)
     return torch.tensor(span, dtype=torch.int64).reshape(shape).to(dtype)
@@ -97,6 +99,16 @@ def _index(node: onnx_ir.Node, count: int) -> range:
     return range(max(min(size, 8), 1)) if isinstance(size, int) else range(1)
 
 
+def _parts(node: onnx_ir.Node, count: int) -> list[int]:
+    """Sizes of so many parts that are all of an axis of a known size."""
+    whole = node.inputs[0]
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    known = whole is not None and whole.shape is not None and -len(whole.shape) <= axis < len(whole.shape)
+    size = whole.shape[axis] if known else None  # type: ignore[union-attr,index]  # asked for above
+    total = size if isinstance(size, int) else count
+    return [total // count + (index < total % count) for index in range(count)]
+
+
 def _same(number: int) -> _Draw:
     return lambda node, count: [number] * count
 
@@ -104,6 +116,9 @@ def _same(number: int) -> _Draw:
 def _between(start: int, stop: int) -> _Draw:
     return lambda node, count: range(start, stop)
 
+
+# Numbers of elements and steps that may come as floating point numbers.
+_OF_ANY_TYPE = frozenset({("OneHot", 1), ("Range", 0), ("Range", 1), ("Range", 2)})
 
 _DRAWS: Mapping[tuple[str, int], _Draw] = {
     ("Div", 1): _between(1, 4),
@@ -125,4 +140,5 @@ _DRAWS: Mapping[tuple[str, int], _Draw] = {
     ("Slice", 3): lambda node, count: list(range(count)),
     ("Slice", 4): _same(1),
     ("Resize", 3): _target,
+    ("Split", 1): _parts,
 }
