@@ -68,6 +68,9 @@ SUBJECTS = {
         "NaN, infinities, -0, subnormal and huge numbers", "tests.fuzz.specials.fuzzer:SpecialsFuzzer",
         None, 60, 300,
     ),
+    "files": Subject(
+        "ONNX files, changed", "tests.fuzz.files.fuzzer:FilesFuzzer", 1_000, 100, 120, "onnxruntime"
+    ),
     "nnsmith": Subject(
         "NNSmith's ONNX models, random walks", "tests.fuzz.nnsmith_models:WalkFuzzer", 500, 50, 120, "nnsmith"
     ),

@@ -205,6 +205,9 @@ MESSAGES: dict[str, Damage] = {
     "unknown attribute": _attribute(helper.make_attribute("nonsense", 1)),
     "attribute given twice": _attribute(*[helper.make_attribute("to", 1)] * 2),
     "attribute of another type than it says": _mistyped,
+    "attribute of a function outside of one": _attribute(
+        AttributeProto(name="to", type=AttributeProto.INT, ref_attr_name="a")
+    ),
     "attribute without a name": _attribute(AttributeProto(type=AttributeProto.INT, i=1)),
     "weight of an exabyte": _with(_raw(8, (1 << 60,))),
     "weight of a negative size": _with(_raw(8, (-2,))),

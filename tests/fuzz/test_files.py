@@ -1,0 +1,81 @@
+"""The fuzzer of files sees what it looks for."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import onnx
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from tests.fuzz.files import fuzzer
+from tests.fuzz.files.fuzzer import FilesFuzzer, case_of, replay
+from tests.fuzz.files.mutations import MUTATIONS
+from tests.fuzz.kept import parse_case
+from tests.fuzz.outcome import Outcome
+from torchrlopt.executors.lowering import lazy_code
+from torchrlopt.executors.lowering.model_inputs import fake_input
+from torchrlopt.executors.lowering.onnx_to_aten import Lowering
+
+
+def _named_by_the_file(lowering: Lowering) -> None:
+    """As inputs were declared before names were kept from source."""
+    for value in lowering.model.graph.inputs:
+        node = lowering.add_placeholder(str(value.name), fake_input(lowering.emitter, value))
+        lowering.entries[value] = node
+
+
+def judged(content: bytes, folder: Path) -> Outcome:
+    return fuzzer._judged(content, folder, folder / "RAN", "one process")
+
+
+def with_code(folder: Path) -> bytes:
+    proto = onnx.load_model_from_string(fuzzer.bases(folder)["images"])
+    text = f"x=open({str(folder / 'RAN')!r},'w').write('1')"
+    proto.graph.input[0].name = text
+    for node in proto.graph.node:
+        node.input[:] = [text if name == "x" else name for name in node.input]
+    return proto.SerializeToString()
+
+
+def test_code_that_runs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = with_code(tmp_path)
+    assert judged(content, tmp_path).kind == "right"
+    monkeypatch.setattr(Lowering, "add_inputs", _named_by_the_file)
+    monkeypatch.setattr(lazy_code, "checked", lambda graph: graph)
+    assert judged(content, tmp_path).reason == "text of the file was run"
+
+
+def test_other_numbers_are_seen(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    proto = onnx.load_model_from_string(fuzzer.bases(tmp_path)["images"])
+    source.write_bytes(proto.SerializeToString())
+    assert fuzzer._differs(source, source, Outcome("right")) == ""
+    del proto.graph.node[-1]
+    proto.graph.output[0].name = proto.graph.node[-1].output[0]
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    target.write_bytes(proto.SerializeToString())
+    assert "output" in fuzzer._differs(source, target, Outcome("right"))
+    target.write_bytes(b"no model")
+    assert "runs the original, and not the result" in fuzzer._differs(source, target, Outcome("right"))
+
+
+def test_a_kept_file_is_replayed(tmp_path: Path) -> None:
+    case = parse_case(case_of(with_code(tmp_path), tmp_path / "RAN"))
+    assert case.what == "files"
+    assert replay(case) == ""
+
+
+def test_a_number_always_makes_the_same_file() -> None:
+    first, second = FilesFuzzer(5), FilesFuzzer(5)
+    seen: set[str] = set()
+    for index in range(200):
+        content, changes = first.changed(random.Random(index))
+        again, _ = second.changed(random.Random(index))
+        place, other = str(first._folder).encode(), str(second._folder).encode()
+        if "bytes" not in changes:  # those depend on the length, which is the same, and on the place's text
+            assert content == again.replace(other, place)
+        seen |= set(changes)
+    assert seen == {*MUTATIONS, "bytes", "no UTF-8"}
