@@ -51,7 +51,7 @@ def ran(path: Path, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def rewritten(
-    proto: onnx.ModelProto, folder: Path, feeds: Mapping[str, Any], **options: Any
+    proto: onnx.ModelProto, folder: Path, *all_feeds: Mapping[str, Any], **options: Any
 ) -> tuple[onnx.ModelProto, Report]:
     """The result, which has been found to compute the same in ONNX Runtime."""
     onnx.save(proto, folder / "in.onnx")
@@ -61,9 +61,10 @@ def rewritten(
     assert report.kept == "rewritten"
     result = onnx.load(folder / "out.onnx")
     onnx.checker.check_model(result, full_check=True)
-    for old, new in zip(ran(folder / "in.onnx", feeds), ran(folder / "out.onnx", feeds), strict=True):
-        # float32 over at most 27 products: rounding is far below
-        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-4)
+    for feeds in all_feeds:
+        for old, new in zip(ran(folder / "in.onnx", feeds), ran(folder / "out.onnx", feeds), strict=True):
+            # float32 over at most 27 products: rounding is far below
+            np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-4)
     return result, report
 
 
@@ -79,10 +80,9 @@ BODIES = """g (float[1,3,16,16] x, bool flag) => (float[1,8,1,1] y) {
 
 
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("flag", [True, False])
-def test_bodies_and_the_graph_around_have_one_opset(verify: bool, flag: bool, tmp_path: Path) -> None:
-    feeds = {"x": image(1, 3, 16, 16), "flag": np.array(flag)}
-    result, _ = rewritten(model(BODIES, 16), tmp_path, feeds, verify=verify)
+def test_bodies_and_the_graph_around_have_one_opset(verify: bool, tmp_path: Path) -> None:
+    feeds = [{"x": image(1, 3, 16, 16), "flag": np.array(flag)} for flag in (True, False)]
+    result, _ = rewritten(model(BODIES, 16), tmp_path, *feeds, verify=verify)
     assert result.opset_import[0].version == 16
     assert result.ir_version == 7
     assert "BatchNormalization" not in {node.op_type for node in result.graph.node}
@@ -131,9 +131,10 @@ U_NET = """g (float[batch,3,height,width] x) => (float[batch,8,h,w] y) <float[4]
 }"""
 
 
-@pytest.mark.parametrize("opset", [11, 13, 17, 20, 23])
+@pytest.mark.parametrize("opset", [11, 17, 23])
 def test_free_sizes_that_have_to_halve_evenly(opset: int, tmp_path: Path) -> None:
-    proto = model(U_NET, opset)
+    # The second operand was not optional before opset 13.
+    proto = model(U_NET if opset >= 13 else U_NET.replace(", , up)", ", up, up)"), opset)
     result, report = rewritten(proto, tmp_path, {"x": image(2, 3, 24, 40)})
     assert result.opset_import[0].version == max(opset, 13)
     assert sum(node.op_type == "Relu" for node in result.graph.node) == 2
@@ -149,8 +150,7 @@ WRITTEN_ANEW = {
 }
 
 
-@pytest.mark.parametrize("opset", [13, 17, 20, 23])
-@pytest.mark.parametrize("name", WRITTEN_ANEW)
+@pytest.mark.parametrize(("name", "opset"), [("gelu", 13), ("gelu", 20), ("silu", 17), ("silu", 23)])
 def test_what_is_newer_than_the_opset_is_taken_apart(name: str, opset: int, tmp_path: Path) -> None:
     result, _ = rewritten(model(WRITTEN_ANEW[name], opset), tmp_path, {"x": image(2, 7)})
     assert result.opset_import[0].version == opset
@@ -160,11 +160,11 @@ def test_what_is_newer_than_the_opset_is_taken_apart(name: str, opset: int, tmp_
     "name",
     [
         "light_squeezenet",
-        "light_bvlc_alexnet",
         *(
             pytest.param(f"light_{name}", marks=pytest.mark.slow)
             for name in (
-                "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "vgg19", "zfnet512",
+                "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2",
+                "resnet50", "shufflenet", "vgg19", "zfnet512",
             )
         ),
     ],

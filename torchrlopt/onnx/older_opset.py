@@ -36,10 +36,11 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
     Raises:
         UnsupportedError: an operator, or the form of one, is newer than the opset and has no expansion.
     """
+    newest = max(model.graph.opset_imports.get("", 0), NATIVE)
     waiting = list(model.graph)
     while waiting:
         node = waiting.pop()
-        if node.domain not in STANDARD_DOMAINS or node.meta.get(FORM, NATIVE) <= opset:
+        if node.domain not in STANDARD_DOMAINS or node.meta.get(FORM, newest) <= opset:
             continue
         expand = EXPANSIONS.get(node.op_type)
         if expand is not None and not _exists(node.op_type, opset):
