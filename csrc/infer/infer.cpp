@@ -8,6 +8,9 @@ namespace rlopt {
 
 namespace {
 
+// PyTorch and NumPy have no more dims. Inference makes texts of types for each dim, which takes rank * rank.
+constexpr int kMaxRank = 64;
+
 Types dispatch(const InferCall& call, InferRule rule) {
   switch (rule) {
     case InferRule::Leaf:
@@ -111,6 +114,8 @@ std::vector<TensorType> infer_types(Op op, const Attrs& attrs, const std::vector
     const bool is_required = static_cast<int>(i) < info.min_inputs || info.max_inputs < 0;
     call.require(inputs[i] != nullptr || !is_required, "input " + std::to_string(i), "an omitted one");
     call.require(inputs[i] == nullptr || inputs[i]->has_rank, "inputs of known rank", "unknown rank");
+    call.require(inputs[i] == nullptr || inputs[i]->rank() <= kMaxRank,
+                 "inputs of up to " + std::to_string(kMaxRank) + " dims", "more");
   }
   if (call.has(0)) {
     call.require(belongs(call.in(0).dtype, info.dtypes),
@@ -224,7 +229,14 @@ std::string dims_str(const Dims& dims) {
   return text;
 }
 
-std::string ints_str(const Ints& ints) { return attr_str(AttrValue(ints)); }
+std::string ints_str(const Ints& ints) {
+  // Made for each of n entries, to say what would be wrong with it: whole texts would take n * n.
+  constexpr size_t kMost = 16;
+  if (ints.size() <= kMost) return attr_str(AttrValue(ints));
+  const Ints first(ints.begin(), ints.begin() + kMost);
+  return "the first " + std::to_string(kMost) + " of " + std::to_string(ints.size()) + ": " +
+         attr_str(AttrValue(first));
+}
 
 std::optional<Dim> broadcast_dim(const Dim& a, const Dim& b) {
   // A symbol may be 1, so a symbol against another dim is only decided when both are the same polynomial.
