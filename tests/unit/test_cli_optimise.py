@@ -192,3 +192,29 @@ def test_the_package_runs_as_a_module() -> None:
         [sys.executable, "-m", "torchrlopt", "version"], capture_output=True, text=True, check=False
     )
     assert (found.returncode, found.stdout.strip()) == (0, torchrlopt.__version__)
+
+
+@pytest.mark.parametrize("option", ["--html", "--csv", "--plot"])
+def test_a_folder_that_is_not_there_is_said_before_anything_is_done(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), source)
+    command = ["optimise-onnx", str(source), str(out)] if option == "--html" else ["bench", str(source)]
+    given = [*command, option, str(tmp_path / "missing" / "file")]
+    status, _, error = ended(monkeypatch, capsys, *given)
+    assert status == 2
+    assert "the folder of the file is not there" in error
+    assert not out.exists()
+
+
+def test_nested_values_of_options_are_a_wrong_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.onnx"
+    onnx.save(proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), source)
+    value = "executor_options=" + "[" * 50_000
+    given = ["optimise-onnx", str(source), str(tmp_path / "out.onnx"), "-o", value]
+    status, _, error = ended(monkeypatch, capsys, *given)
+    assert status == 2
+    assert error.startswith("error: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.unit.onnx_text import proto_of
+from torchrlopt.errors import ModelFormatError
 from torchrlopt.onnx import files
 from torchrlopt.onnx.quiet import quiet
 
@@ -65,3 +67,11 @@ def test_nodes_of_one_name_are_named_in_linear_time() -> None:
     assert len(set(names)) == count
     # As they were when each asked for every number: plans and reports name nodes by them.
     assert names[:10] == ["n", "n.1", "n.2", "n.3", "n.4", "n.7", "n.5", "n.6", "n.8", "n.9"]
+
+
+def test_a_file_name_that_is_no_text_is_named_as_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"model\xff.onnx")
+    path.write_bytes(proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString())
+    with pytest.raises(ModelFormatError, match="name of the file is no UTF-8") as caught:
+        files.load(path)
+    str(caught.value).encode()

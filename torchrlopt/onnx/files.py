@@ -33,12 +33,18 @@ def load(path: str | Path) -> onnx_ir.Model:
         path: the file.
 
     Raises:
-        ModelFormatError: the file is no model, or inconsistent.
+        ModelFormatError: the file is no model, or inconsistent, or its name is no UTF-8.
         UnsafePathError: its external data is outside its directory, or no plain file.
         FileNotFoundError: there is no such file.
         UnsupportedError: it is valid, and has what is not read.
     """
     path = Path(path)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:  # onnx takes names as UTF-8 only, and would blame the model
+        raise ModelFormatError(
+            "the name of the file is no UTF-8", where=ascii(str(path)), todo="rename the file"
+        ) from error
     return made_of(upgraded(checked(safety.parse(path), path)), path)
 
 

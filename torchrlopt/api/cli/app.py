@@ -21,6 +21,7 @@ from torchrlopt.api.cli.models import HELP, load_model, of_the_model
 from torchrlopt.api.optimise import optimise_onnx as rewrite
 from torchrlopt.errors import OptionsError, RlOptError
 from torchrlopt.plain_text import printable
+from torchrlopt.storage.checked_json import decoded
 
 _STATUS = "Exit status: 0 all is well, 1 an error or a check that fails, 2 a wrong command line, 130 Ctrl-C."
 
@@ -102,6 +103,7 @@ def optimise_onnx(
 
     Example: torchrlopt optimise-onnx model.onnx faster.onnx --option searcher=greedy
     """
+    _require_folder(html)
     report = rewrite(path_in, path_out, **_parsed(option or []))
     if html is not None:
         report.save(html, path_in.name)
@@ -162,6 +164,8 @@ def bench(
     from torchrlopt.api.bench.rounds import Settings  # heavy
     from torchrlopt.api.cli import bench as command
 
+    _require_folder(csv)
+    _require_folder(plot)
     command.check_plot(plot)
     settings = Settings(rounds, seconds, threads, timeout)
     rows, is_whole = command.run(model, command.chosen(contestants), settings)
@@ -239,12 +243,23 @@ def explain(
     """
     from torchrlopt.api.explain import explain as plan  # heavy
 
+    _require_folder(html)
     module, inputs = load_model(model)
     with of_the_model(module, inputs, model):
         found = plan(module, inputs, leave_out=leave_out, **_parsed(option or []))
     if html is not None:
         found.save(html, executor, model)
     typer.echo(found.to_json() if as_json else str(found))
+
+
+def _require_folder(path: Path | None) -> None:
+    """Refuse to begin what could not be written down in the end.
+
+    Raises:
+        OptionsError: the file's folder is not there.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise OptionsError("the folder of the file is not there", where=str(path), todo="make it first")
 
 
 def _parsed(assignments: list[str]) -> dict[str, Any]:
@@ -255,7 +270,7 @@ def _parsed(assignments: list[str]) -> dict[str, Any]:
         if not equals:
             raise OptionsError("an option has no value", expected="name=value", got=assignment)
         try:
-            options[name] = json.loads(value)
+            options[name] = decoded(value)
         except ValueError:
             options[name] = value
     return options
