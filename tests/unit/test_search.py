@@ -235,7 +235,15 @@ def test_plan_survives_storage() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{"steps": 3}, {"costs_ms": [1.0, 2.0]}, {"cost_before_ms": "x"}, {"steps": [["a"]]}]
+    "broken",
+    [
+        {"steps": 3},
+        {"costs_ms": [1.0, 2.0]},
+        {"cost_before_ms": "x"},
+        {"steps": [["a"]]},
+        {"steps": [["\ud800", 0]], "costs_ms": [1.0]},  # half a letter, which the core cannot be given
+        {"found_by": "\ud800"},
+    ],
 )
 def test_malformed_stored_plan_is_refused(broken: dict[str, object]) -> None:
     _, plan = run(THREE)
