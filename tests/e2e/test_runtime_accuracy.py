@@ -58,7 +58,6 @@ def _images(x: torch.Tensor) -> torch.Tensor:
 # What is computed, and what is added to and multiplied with numbers around 0.
 MODELS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
     "group_norm of 16-bit images": (lambda x: F.group_norm(_images(x), 4), 1e4, 1.0),
-    "instance_norm": (lambda x: F.instance_norm(_images(x)), 1e4, 1.0),
     "log(sigmoid)": (lambda x: torch.log(torch.sigmoid(x)), -30.0, 1.0),
     "1 / sigmoid": (lambda x: 1 / torch.sigmoid(x), -30.0, 1.0),
     "sigmoid": (torch.sigmoid, -30.0, 1.0),
