@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import json
 import math
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,6 +117,7 @@ class Options:
         """Validate every field; raises OptionsError."""
         for name, hint in _hints().items():
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
+        _check_instructions()
         if self.searcher not in searcher_table.names():
             raise _no_such_value("searcher", self.searcher, searcher_table.names())
         if self.executor not in executor_table.choices():
@@ -300,3 +302,24 @@ def _no_such_value(name: str, value: Any, choices: Sequence[str]) -> OptionsErro
         got=repr(value),
         todo=todo,
     )
+
+
+def _check_instructions() -> None:
+    """Refuse a value of TORCHRLOPT_INSTRUCTIONS that is none, as an option that is unknown.
+
+    Whoever misspells it means to have a limit: without a word there would be none.
+    """
+    given = os.environ.get("TORCHRLOPT_INSTRUCTIONS")
+    if not given:
+        return
+    from torchrlopt import _C  # which takes time to load, and is needed here by few
+
+    try:
+        _C.kernel_instructions()
+    except ValueError as error:
+        raise OptionsError(
+            "the environment variable TORCHRLOPT_INSTRUCTIONS has no such value",
+            expected="avx512, avx2, none, amx-in-software, or nothing",
+            got=given,
+            todo="set one of these, or unset it",
+        ) from error

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string_view>
 
 #include "kernels/attention.h"
 #include "kernels/convolution.h"
@@ -98,7 +99,11 @@ struct Kernels {
   bool (*is_finite)(const float* from, int64_t count);  // null for bfloat16
 };
 
-/// Those that this machine has; null where it has none.
+/// The limit that TORCHRLOPT_INSTRUCTIONS sets; empty where it sets none. Throws std::invalid_argument for
+/// what is no such limit.
+std::string_view most_instructions();
+
+/// Those that this machine has; null where it has none. Throws as `most_instructions`.
 const Kernels* kernels(Element element);
 
 /// Those for depthwise convolutions and pools of so many channels, at least kLeastChannels: a kernel

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -75,3 +78,29 @@ def test_search_key_holds_what_changes_the_plan() -> None:
         assert Options(**{name: value}).search_key() != base.search_key()
     for name, value in {"min_gain": 0.5, "on_error": "raise", "cache": False, "verify": False}.items():
         assert Options(**{name: value}).search_key() == base.search_key()
+
+
+@pytest.mark.parametrize("value", ["AVX2", "Avx512", "NONE", "sse4", "avx512bw", " avx2"])
+def test_an_unknown_limit_of_instructions_is_refused(value: str) -> None:
+    """By whoever makes options, as an option is; importing the package and other uses of it go on."""
+    code = (
+        "import torch, torchrlopt\n"
+        "try:\n"
+        "    torchrlopt.optimise(torch.nn.Linear(4, 4), (torch.zeros(1, 4),))\n"
+        "except torchrlopt.errors.OptionsError as error:\n"
+        "    print(error)\n"
+    )
+    given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": value}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=given, check=True, timeout=300
+    )
+    assert "TORCHRLOPT_INSTRUCTIONS has no such value" in done.stdout
+    assert "avx512, avx2, none" in done.stdout
+    assert repr(value)[1:-1] in done.stdout
+
+
+@pytest.mark.parametrize("value", ["", "avx512", "avx2", "none", "amx-in-software"])
+def test_limits_of_instructions(value: str) -> None:
+    given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": value}
+    code = "from torchrlopt.options import Options; Options()"
+    subprocess.run([sys.executable, "-c", code], env=given, check=True, timeout=300)

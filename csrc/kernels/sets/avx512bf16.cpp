@@ -1,0 +1,85 @@
+// The kernels of AVX-512 with its products of bfloat16, for images of that.
+#include "kernels/instruction_sets.h"
+
+#if RLOPT_HAS_KERNELS
+
+#if RLOPT_HAS_BFLOAT16
+
+#pragma GCC push_options
+#ifdef RLOPT_AVX512_IN_SOFTWARE
+#pragma GCC target("avx2,fma")
+#else
+#pragma GCC target("avx512bf16,avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
+#endif
+namespace rlopt::kernels {
+namespace avx512bf16 {
+#define RLOPT_VECTOR 16
+#define RLOPT_BFLOAT16 1
+// A pair of terms takes a register, where an instruction reads a float32 from memory: 7 x 4 sums, 4 weights
+// and a pair would be one more than there are.
+#define RLOPT_PIXELS 12, 12, 8, 6
+#define RLOPT_UNIT 48
+constexpr int64_t kWidestPanel = 4;
+// clang-format off: each builds on those before it
+#include "kernels/vectors.inc"
+#include "kernels/results.inc"
+#include "kernels/dense.inc"
+#include "kernels/winograd.inc"
+#include "kernels/copied_rows.inc"
+#include "kernels/depthwise.inc"
+#include "kernels/pool.inc"
+#include "kernels/pointwise.inc"
+#include "kernels/shuffle.inc"
+#include "kernels/attention.inc"
+// clang-format on
+}  // namespace avx512bf16
+#undef RLOPT_VECTOR
+// For fewer channels than those have lanes.
+namespace avx512bf16_of_8 {
+#define RLOPT_VECTOR 8
+// clang-format off: each builds on those before it
+#include "kernels/vectors.inc"
+#include "kernels/results.inc"
+#include "kernels/depthwise.inc"
+#include "kernels/pool.inc"
+// clang-format on
+}  // namespace avx512bf16_of_8
+}  // namespace rlopt::kernels
+#pragma GCC pop_options
+
+namespace rlopt::kernels {
+
+namespace {
+
+constexpr Kernels kOf16{"avx512",
+                        avx512bf16::kVector,
+                        avx512bf16::kWidestPanel,
+                        avx512bf16::kUnit,
+                        avx512bf16::dense,
+                        avx512bf16::winograd,
+                        nullptr,
+                        avx512bf16::copied_rows,
+                        avx512bf16::copied_rows_scratch,
+                        avx512bf16::depthwise,
+                        avx512bf16::pool,
+                        avx512bf16::pointwise,
+                        avx512bf16::shuffle,
+                        avx512bf16::attention,
+                        nullptr};
+
+constexpr Kernels of_few(Kernels made) {
+  made.depthwise = avx512bf16_of_8::depthwise;
+  made.pool = avx512bf16_of_8::pool;
+  return made;
+}
+static_assert(avx512bf16_of_8::kVector == kLeastChannels, "a kernel computes a whole vector");
+
+}  // namespace
+
+constinit const Kernels kAvx512Bf16 = kOf16;
+constinit const Kernels kAvx512Bf16Of8 = of_few(kOf16);
+
+}  // namespace rlopt::kernels
+
+#endif
+#endif
