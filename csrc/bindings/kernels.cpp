@@ -219,9 +219,13 @@ void bind_kernels(py::module_& m) {
             const auto outputs = static_cast<size_t>(out_channels);
             const size_t terms =
                 static_cast<size_t>(in_channels / groups) * static_cast<size_t>(layout.num_taps());
-            kernels::pack(tensors.floats(weight.ptr(), outputs * terms),
-                          bias.is_none() ? nullptr : tensors.floats(bias.ptr(), outputs), layout,
-                          tensors.floats(packed.ptr(), size));
+            const float* const from = tensors.floats(weight.ptr(), outputs * terms);
+            const float* const biases = bias.is_none() ? nullptr : tensors.floats(bias.ptr(), outputs);
+            float* const to = tensors.floats(packed.ptr(), size);
+            // Threads that have to be woken take longer than a small weight.
+            const int num_threads = size < kernels::kSmallPacked ? 1 : tensors.num_threads();
+            const py::gil_scoped_release release;
+            kernels::pack(from, biases, layout, num_threads, to);
           },
           py::arg("weight"), py::arg("bias"), py::arg("out_channels"), py::arg("in_channels"),
           py::arg("kernel_height"), py::arg("kernel_width"), py::arg("groups"), py::arg("method"),

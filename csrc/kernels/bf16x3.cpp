@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/openmp.h"
+
 namespace rlopt::kernels {
 
 namespace {
@@ -46,13 +48,13 @@ float power_of(const float* from, int64_t count) {
   return most == 0.0F ? 1.0F : std::ldexp(1.0F, std::clamp(std::ilogb(most), kLeast, 0));
 }
 
-/// Splits up to kSplitStep numbers over a power of two into words: [part, pair].
-void split_numbers(const float* from, int64_t stride, int64_t count, double power,
+/// Splits up to kSplitStep numbers, times the inverse of a power of two, into words: [part, pair].
+void split_numbers(const float* from, int64_t stride, int64_t count, double inverse,
                    uint32_t (&words)[kSplitParts][kPairs]) {
   for (auto& part : words) std::fill_n(part, kPairs, 0U);
   for (int64_t i = 0; i < count; ++i) {
     const int shift = i < kPairs ? 0 : 16;
-    auto rest = static_cast<float>(static_cast<double>(from[i * stride]) / power);
+    auto rest = static_cast<float>(static_cast<double>(from[i * stride]) * inverse);
     if (!std::isfinite(rest)) {  // all of it in one part, whose first bits say what it is
       words[0][i % kPairs] |= (std::isnan(rest) ? 0x7fc0U : bits_of(rest) >> 16) << shift;
       continue;
@@ -86,28 +88,33 @@ int64_t bf16x3_size(int64_t out_channels, int64_t in_channels, int64_t num_taps)
 }
 
 void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
-                 int64_t num_taps, float* packed) {
+                 int64_t num_taps, int num_threads, float* packed) {
   const int64_t columns = (out_channels + kSplitBlock - 1) / kSplitBlock,
                 steps_of_tap = (in_channels + kSplitStep - 1) / kSplitStep;
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
   float* const powers = packed + columns * kSplitBlock;
   auto* const words = reinterpret_cast<uint32_t*>(powers + columns * kSplitBlock);
   constexpr int64_t kHalf = 16 * kPairs, kPart = 2 * kHalf;  // words of 32 bits
-  for (int64_t out = 0; out < out_channels; ++out) {
+  const auto pack_output = [&](int64_t out) {
     const float* const row = weight + out * in_channels * num_taps;
     uint32_t* to = words + out / kSplitBlock * num_taps * steps_of_tap * kSplitParts * kPart +
                    out % kSplitBlock / 16 * kHalf + out % 16;
     powers[out] = power_of(row, in_channels * num_taps);
+    const double inverse = 1.0 / static_cast<double>(powers[out]);
     for (int64_t tap = 0; tap < num_taps; ++tap) {
       for (int64_t in = 0; in < in_channels; in += kSplitStep, to += kSplitParts * kPart) {
         uint32_t parts[kSplitParts][kPairs];
-        split_numbers(row + in * num_taps + tap, num_taps, std::min(in_channels - in, kSplitStep),
-                      static_cast<double>(powers[out]), parts);
+        split_numbers(row + in * num_taps + tap, num_taps, std::min(in_channels - in, kSplitStep), inverse,
+                      parts);
         for (int64_t part = 0; part < kSplitParts; ++part)
           for (int64_t pair = 0; pair < kPairs; ++pair) to[part * kPart + pair * 16] = parts[part][pair];
       }
     }
-  }
+  };
+  for_each_piece(columns, num_threads, [&](int64_t column) {  // no two of them write into one line of a cache
+    const int64_t first = column * kSplitBlock;
+    for (int64_t out = first; out < std::min(first + kSplitBlock, out_channels); ++out) pack_output(out);
+  });
 }
 
 namespace {

@@ -102,7 +102,7 @@ int64_t bf16x3_size(int64_t out_channels, int64_t in_channels, int64_t num_taps)
 /// Writes bias[out], power[out], and weight[out, in, tap] over these powers: [column of blocks, step, part,
 /// half of a block, 16 pairs of terms, 16 outputs]. `packed` is zero.
 void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
-                 int64_t num_taps, float* packed);
+                 int64_t num_taps, int num_threads, float* packed);
 
 /// How long it takes so many threads together, in multiplications of sums.
 double time_of_bf16x3(const Convolution& given, int num_threads);

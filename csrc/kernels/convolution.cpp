@@ -109,26 +109,37 @@ void pack_paired_rows(const float* weight, const float* bias, const WeightLayout
                      2 * ((y / 2 * width + x) * outputs + out) + y % 2);
 }
 
-/// Of one group.
-void pack_dense(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
-                int64_t num_taps, Element element, float* packed) {
-  if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
-  const Kernels& ours = *kernels(element);
+/// Of all groups, each a bias and a weight in panels: [tap, in, out of the panel], or [tap, pair of ins, out,
+/// in of the pair]. Some panels at a time, each a few inputs at a time, so that the lines of the cache that
+/// outputs share stay there until all of them have written into them.
+void pack_dense(const float* weight, const float* bias, const WeightLayout& layout, int64_t size,
+                int num_threads, float* packed) {
+  constexpr int64_t kInputs = 16;
+  const Kernels& ours = *kernels(layout.element);
+  const int64_t out_channels = layout.out_channels / layout.groups,
+                in_channels = layout.in_channels / layout.groups, num_taps = layout.num_taps();
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
-  const int64_t terms = terms_of(element), steps = num_steps(1, in_channels, element);
-  float* const weights = packed + panels.vectors * ours.vector_size;
-  for (int64_t panel = 0; panel < panels.count; ++panel) {
+  const int64_t terms = terms_of(layout.element), steps = num_steps(1, in_channels, layout.element);
+  if (bias != nullptr)
+    for (int64_t group = 0; group < layout.groups; ++group)
+      std::memcpy(packed + group * size, bias + group * out_channels,
+                  static_cast<size_t>(out_channels) * sizeof(float));
+  for_each_piece(layout.groups * panels.count, num_threads, [&](int64_t piece) {
+    const int64_t group = piece / panels.count, panel = piece % panels.count;
     const int64_t width = panels.width(panel) * ours.vector_size,
-                  begin = panels.begin(panel) * ours.vector_size;
-    float* const to = weights + begin * num_taps * steps;
-    for (int64_t out = begin; out < std::min(begin + width, out_channels); ++out) {
-      const float* const from = weight + out * in_channels * num_taps;
-      for (int64_t in = 0; in < in_channels; ++in)
-        for (int64_t tap = 0; tap < num_taps; ++tap)
-          write_number(from[in * num_taps + tap], element, to,
-                       ((tap * steps + in / terms) * width + out - begin) * terms + in % terms);
+                  begin = panels.begin(panel) * ours.vector_size, end = std::min(begin + width, out_channels);
+    float* const to = packed + group * size + panels.vectors * ours.vector_size + begin * num_taps * steps;
+    for (int64_t first = 0; first < in_channels; first += kInputs) {
+      const int64_t last = std::min(first + kInputs, in_channels);
+      for (int64_t out = begin; out < end; ++out) {
+        const float* from = weight + ((group * out_channels + out) * in_channels + first) * num_taps;
+        for (int64_t in = first; in < last; ++in)
+          for (int64_t tap = 0; tap < num_taps; ++tap, ++from)
+            write_number(*from, layout.element, to,
+                         ((tap * steps + in / terms) * width + out - begin) * terms + in % terms);
+      }
     }
-  }
+  });
 }
 
 }  // namespace
@@ -151,23 +162,25 @@ size_t packed_size(const WeightLayout& layout) {
                              winograd_size(outputs, inputs, method, layout.element));
 }
 
-void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
-  std::memset(packed, 0, packed_size(layout) * sizeof(float));
+void pack(const float* weight, const float* bias, const WeightLayout& layout, int num_threads,
+          float* packed) {
+  // What no number is written to is zero. In the threads that write then: a page is the first one's to touch.
+  constexpr int64_t kZeros = 1 << 16;
+  const auto floats = static_cast<int64_t>(packed_size(layout));
+  for_each_piece((floats + kZeros - 1) / kZeros, num_threads, [&](int64_t piece) {
+    std::fill_n(packed + piece * kZeros, std::min(kZeros, floats - piece * kZeros), 0.0F);
+  });
   const int64_t groups = layout.groups, num_taps = layout.num_taps();
   const int64_t inputs = layout.in_channels / groups, outputs = layout.out_channels / groups;
   if (has_paired_rows(layout)) return pack_paired_rows(weight, bias, layout, packed);
   if (is_by_lanes(layout.out_channels, layout.in_channels, groups))
     return pack_by_lanes(weight, bias, layout, packed);
-  if (layout.method == Method::kBf16x3) return pack_bf16x3(weight, bias, outputs, inputs, num_taps, packed);
+  if (layout.method == Method::kBf16x3)
+    return pack_bf16x3(weight, bias, outputs, inputs, num_taps, num_threads, packed);
   const int64_t size = dense_size(outputs, inputs, num_taps, layout.element);
   if (has_tiles(layout.method))
-    pack_winograd(weight, outputs, inputs, layout.method, layout.element, packed + size);
-  for (int64_t group = 0; group < groups; ++group) {
-    pack_dense(weight, bias, outputs, inputs, num_taps, layout.element, packed);
-    weight += outputs * inputs * num_taps;
-    if (bias != nullptr) bias += outputs;
-    packed += size;
-  }
+    pack_winograd(weight, outputs, inputs, layout.method, layout.element, num_threads, packed + size);
+  pack_dense(weight, bias, layout, size, num_threads, packed);
 }
 
 void share_out(Work& work, double multiplications, int num_threads) {

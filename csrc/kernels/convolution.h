@@ -164,10 +164,13 @@ size_t packed_size(const WeightLayout& layout);
 /// The method by which a convolution takes so many threads the least time, whatever the one is that it has.
 Method best_method(const Convolution& given, int num_threads);
 
+/// Packed weights of fewer floats are written in one thread: waking another takes longer.
+constexpr size_t kSmallPacked = 1 << 15;
+
 /// Packs a weight, and bias[out], which may be null. For images of bfloat16 dense weights are rounded to it,
 /// those of small groups and depthwise ones too; biases and the factors of one tap of each channel stay
-/// float32.
-void pack(const float* weight, const float* bias, const WeightLayout& layout, float* packed);
+/// float32. In up to `num_threads` threads.
+void pack(const float* weight, const float* bias, const WeightLayout& layout, int num_threads, float* packed);
 
 /// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
 /// the channels of a pixel have to be next to each other.

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
+
+#include "kernels/openmp.h"
 
 namespace rlopt::kernels {
 
 namespace {
 
-constexpr int kMostInputs = 6;
+constexpr int kMostInputs = 6, kMostOutputs = 64;  // of a tile along an axis, and of a panel
 using Row = std::array<double, 3>;
 
 /// What a position along an axis takes of the three weights. In float64, as it is done once.
@@ -89,50 +92,121 @@ int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method, 
   const auto tile = static_cast<int64_t>(method);
   const Kernels& ours = *kernels(element);
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
-  return kWinogradHead + (tile + 2) * (tile + 2) * panels.vectors * ours.vector_size * in_channels;
+  return winograd_head(in_channels) +
+         (tile + 2) * (tile + 2) * panels.vectors * ours.vector_size * in_channels;
 }
 
-void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, Method method,
-                   Element element, float* packed) {
-  const auto tile = static_cast<int64_t>(method);
-  const Kernels& ours = *kernels(element);
-  const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
-  const std::array<Row, kMostInputs> transform = weight_transform(tile);
-  const int64_t inputs = tile + 2;
-  const float* const end = weight + out_channels * in_channels * 9;
-  const auto is_exact = [](float each) { return each * 256.0F == std::nearbyint(each * 256.0F); };
-  if (std::all_of(weight, end, is_exact) || !is_finite(weight, end - weight)) {
-    packed[0] = 1.0F;
-    return;
+namespace {
+
+/// The largest and the mean magnitude of each channel of an output, and what its lightest tap has of the mean
+/// one. False where it reads nothing.
+bool describe(const float* weight, int64_t channels, std::vector<float>& largest, std::vector<float>& mean,
+              float& lightest) {
+  std::array<double, 9> taps{};
+  for (int64_t in = 0; in < channels; ++in, weight += 9) {
+    float most = 0, sum = 0;
+    for (size_t tap = 0; tap < 9; ++tap) {
+      const float size = std::abs(weight[tap]);
+      most = std::max(most, size);
+      sum += size / 9;
+      taps[tap] += size;
+    }
+    largest[static_cast<size_t>(in)] = most;
+    mean[static_cast<size_t>(in)] = sum;
   }
-  packed += kWinogradHead;
-  for (int64_t panel = 0; panel < panels.count; ++panel) {
-    const int64_t width = panels.width(panel) * ours.vector_size,
-                  begin = panels.begin(panel) * ours.vector_size;
-    const int64_t outputs = std::min(width, out_channels - begin);
-    float* const to = packed + begin * inputs * inputs * in_channels;
+  const double all = std::accumulate(taps.begin(), taps.end(), 0.0);
+  if (all == 0) return false;
+  lightest = static_cast<float>(*std::min_element(taps.begin(), taps.end()) * 9 / all);
+  return true;
+}
+
+/// The median of those that are not zero.
+float median(std::vector<float> values) {
+  values.erase(std::remove(values.begin(), values.end(), 0.0F), values.end());
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Writes W_c and w_c of all channels (see winograd.h). Returns whether an image of ones would be even.
+bool write_sizes(const float* weight, int64_t out_channels, int64_t in_channels, float* most, float* least) {
+  const auto channels = static_cast<size_t>(in_channels);
+  std::vector<float> largest(channels), mean(channels);
+  std::vector<std::vector<float>> shares(channels);  // of each channel, by outputs
+  for (int64_t out = 0; out < out_channels; ++out) {
+    float lightest = 0;
+    if (!describe(weight + out * in_channels * 9, in_channels, largest, mean, lightest)) continue;
+    const float scale = median(mean);
+    for (size_t in = 0; in < channels; ++in) {
+      most[in] = std::max(most[in], largest[in] / scale);
+      shares[in].push_back(lightest * std::min(mean[in] / scale, 1.0F));
+    }
+  }
+  double all = 0, one = 0, window = 0;
+  for (size_t in = 0; in < channels; ++in) {
+    if (shares[in].empty()) return false;  // a weight of zeros
+    const auto tenth = shares[in].begin() + static_cast<int64_t>(shares[in].size() / 10);
+    std::nth_element(shares[in].begin(), tenth, shares[in].end());
+    least[in] = *tenth;
+    all += most[in];
+    one = std::max<double>(one, most[in]);
+    window += 9 * least[in];
+  }
+  return all <= kMostOfAll * window && one * std::sqrt(in_channels) <= kMostOfOne * window;
+}
+
+/// A weight as it comes, and how it is transformed.
+struct Transform {
+  const float* weight;
+  int64_t out_channels, in_channels, inputs;
+  const std::array<Row, kMostInputs>& rows;
+
+  /// Some outputs, which are a panel of this width.
+  void write(int64_t begin, int64_t outputs, int64_t width, float* to) const {
     // All outputs of a panel at a time, along which the compiler makes vectors of it.
-    std::array<std::vector<double>, 9> windows;
-    std::array<std::array<std::vector<double>, kMostInputs>, 3> columns;
-    for (auto& each : windows) each.resize(static_cast<size_t>(outputs));
-    for (auto& each : columns)
-      for (auto& of : each) of.resize(static_cast<size_t>(outputs));
+    std::array<std::array<double, kMostOutputs>, 9> windows{};
+    std::array<std::array<std::array<double, kMostOutputs>, kMostInputs>, 3> columns{};
     for (int64_t in = 0; in < in_channels; ++in) {
-      for (size_t tap = 0; tap < 9; ++tap)
-        for (int64_t out = 0; out < outputs; ++out)
+      for (int64_t out = 0; out < outputs; ++out)
+        for (size_t tap = 0; tap < 9; ++tap)
           windows[tap][static_cast<size_t>(out)] =
               weight[((begin + out) * in_channels + in) * 9 + static_cast<int64_t>(tap)];
       for (size_t x = 0; x < 3; ++x)
         for (size_t i = 0; i < static_cast<size_t>(inputs); ++i)
-          combine(transform[i], windows[x].data(), windows[3 + x].data(), windows[6 + x].data(), outputs,
+          combine(rows[i], windows[x].data(), windows[3 + x].data(), windows[6 + x].data(), outputs,
                   columns[x][i].data());
       float* row = to + in * width;
       for (size_t i = 0; i < static_cast<size_t>(inputs); ++i)
         for (size_t j = 0; j < static_cast<size_t>(inputs); ++j, row += in_channels * width)
-          combine(transform[j], columns[0][i].data(), columns[1][i].data(), columns[2][i].data(), outputs,
-                  row);
+          combine(rows[j], columns[0][i].data(), columns[1][i].data(), columns[2][i].data(), outputs, row);
     }
   }
+};
+
+}  // namespace
+
+void pack_winograd(const float* weight, int64_t out_channels, int64_t in_channels, Method method,
+                   Element element, int num_threads, float* packed) {
+  const auto tile = static_cast<int64_t>(method);
+  const Kernels& ours = *kernels(element);
+  const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
+  const std::array<Row, kMostInputs> rows = weight_transform(tile);
+  const float* const end = weight + out_channels * in_channels * 9;
+  const auto is_exact = [](float each) { return each * 256.0F == std::nearbyint(each * 256.0F); };
+  float* const sizes = packed + kWinogradFlags;
+  if (std::all_of(weight, end, is_exact) || !is_finite(weight, end - weight) ||
+      !write_sizes(weight, out_channels, in_channels, sizes, sizes + winograd_channels(in_channels))) {
+    packed[0] = 1.0F;
+    return;
+  }
+  const Transform transform{weight, out_channels, in_channels, tile + 2, rows};
+  float* const to = packed + winograd_head(in_channels);
+  for_each_piece(panels.count, num_threads, [&](int64_t panel) {
+    const int64_t width = panels.width(panel) * ours.vector_size,
+                  begin = panels.begin(panel) * ours.vector_size;
+    transform.write(begin, std::min(width, out_channels - begin), width,
+                    to + begin * transform.inputs * transform.inputs * in_channels);
+  });
 }
 
 }  // namespace rlopt::kernels
