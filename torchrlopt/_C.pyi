@@ -248,6 +248,7 @@ MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int
 LEAST_KERNEL_CHANNELS: int
 MOST_KERNEL_AXES: int
+MOST_KERNEL_STEP: int
 
 def kernel_instructions() -> str: ...
 def kernel_has_bfloat16() -> bool: ...

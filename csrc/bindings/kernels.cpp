@@ -185,6 +185,7 @@ void bind_kernels(py::module_& m) {
         "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
+  m.attr("MOST_KERNEL_STEP") = kernels::kMostStep;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
   m.attr("LEAST_KERNEL_CHANNELS") = kernels::kLeastChannels;

@@ -109,8 +109,20 @@ Convolution read(const Shape& in) {
   return given;
 }
 
-/// The input and the windows over it.
-Convolution geometry(const Shape& in, const Window& window, bool is_ceiled) {
+/// Whether places and scratch of such windows are numbers without overflow, and not much larger than the
+/// image.
+bool is_of_usual_size(const Shape& in, const Window& window) {
+  const std::array<int64_t, 10> steps{
+      window.kernel_height, window.kernel_width, window.stride_y, window.stride_x,  window.dilation_y,
+      window.dilation_x,    window.pad_y,        window.pad_x,    window.pad_below, window.pad_behind};
+  const auto is_usual = [](int64_t step) { return -kMostStep <= step && step <= kMostStep; };
+  return std::all_of(steps.begin(), steps.end(), is_usual) &&
+         std::all_of(in.sizes.begin(), in.sizes.begin() + kImageRank,
+                     [](int64_t size) { return size <= kMostSize; });
+}
+
+/// The input and the windows over it. Nothing where these are not of a usual size.
+std::optional<Convolution> geometry(const Shape& in, const Window& window, bool is_ceiled) {
   Convolution given = read(in);
   if (given.channels > kMaxChannels) throw std::invalid_argument("too many channels");
   given.out_channels = window.out_channels;
@@ -125,10 +137,17 @@ Convolution geometry(const Shape& in, const Window& window, bool is_ceiled) {
   if (std::min({given.out_channels, given.kernel_height, given.kernel_width, given.stride_y, given.stride_x,
                 given.dilation_y, given.dilation_x}) < 1)
     throw std::invalid_argument("no such window");
+  if (given.out_channels > kMaxChannels || !is_of_usual_size(in, window)) return std::nullopt;
   given.out_height = windows_of(given.height, given.pad_y, window.pad_below, given.dilation_y,
                                 given.kernel_height, given.stride_y, is_ceiled);
   given.out_width = windows_of(given.width, given.pad_x, window.pad_behind, given.dilation_x,
                                given.kernel_width, given.stride_x, is_ceiled);
+  // From the only window no stride leads to another: else scratch would be as large as the stride says.
+  if (given.out_height == 1) given.stride_y = 1;
+  if (given.out_width == 1) given.stride_x = 1;
+  int64_t size = given.out_channels;
+  for (const int64_t axis : {given.images, given.out_height, given.out_width})
+    if (__builtin_mul_overflow(size, axis, &size) || size > kMostSize * kMostSize) return std::nullopt;
   return given;
 }
 
@@ -160,7 +179,9 @@ void apply(Convolution& given, const Epilogue& epilogue) {
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
                                    int64_t groups, Method method, const Epilogue& epilogue) {
   if (in.rank != kImageRank) return std::nullopt;
-  Convolution given = geometry(in, window, false);
+  const std::optional<Convolution> read = geometry(in, window, false);
+  if (!read) return std::nullopt;
+  Convolution given = *read;
   if (!takes_groups(given.out_channels, given.channels, groups, given.element))
     throw std::invalid_argument("no such groups of channels");
   given.groups = groups;
@@ -176,7 +197,9 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
 
 std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled) {
   if (in.rank != kImageRank) return std::nullopt;
-  Convolution given = geometry(in, window, is_ceiled);
+  const std::optional<Convolution> read = geometry(in, window, is_ceiled);
+  if (!read) return std::nullopt;
+  Convolution given = *read;
   given.out_channels = given.channels;
   if (given.channels < kLeastChannels) throw std::invalid_argument("too few channels");
   if (std::min(window.pad_y, window.pad_x) < 0 || window.pad_below != window.pad_y ||

@@ -13,6 +13,11 @@ constexpr size_t kImageRank = 4;
 constexpr size_t kMostAxes = 8;
 using Axes = std::array<int64_t, kMostAxes>;
 
+/// Windows with larger strides, paddings, dilations or kernels, and axes of images that are longer, have no
+/// kernel: a place in an image, or memory for what a tile sees, might be no number any more. Nobody needs
+/// them.
+constexpr int64_t kMostStep = 1 << 12, kMostSize = int64_t{1} << 31;
+
 /// Sizes and strides of a tensor, in elements. Of rank 4 it is an image, or a room in one; of rank 2 and 3
 /// rows of the last axis. Products take any rank for rows.
 struct Shape {
@@ -64,7 +69,7 @@ struct Call {
   Shape result;  // as a tensor of its own
 };
 
-/// Nothing where the input or the summand does not lie as it is read.
+/// Nothing where the input or the summand does not lie as it is read, or windows are beyond kMostStep.
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
                                    int64_t groups, Method method, const Epilogue& epilogue);
 /// `is_ceiled`: the last window may end outside.

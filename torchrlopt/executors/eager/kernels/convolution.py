@@ -15,6 +15,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.eager.kernels.sites import Site, site_of
 from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
@@ -35,14 +36,21 @@ def select_convolutions(
         The packed calls, each channels_last whatever the original was; the caller restores layouts.
     """
     packed: dict[Any, fx.Node] = {}
+    ours = PackedWeights(graph)
+    methods: dict[fx.Node, int | None] = {}
 
     def rewrite(site: Site) -> fx.Node:
-        if _is_ours(site, static):
-            return _rewrite_to_indirect(graph, site, packed, is_real)
+        method = methods.get(site.node)
+        if method is not None:
+            return _rewrite_to_indirect(graph, site, ours, method)
         return _rewrite(graph, site, packed, finite)
 
     def pays(site: Site) -> bool:
-        return _is_ours(site, static) or (packing.can_pack(tensor_of(site.node)) and _pays(site))
+        if not _is_ours(site, static):
+            return packing.can_pack(tensor_of(site.node)) and _pays(site)
+        wanted = [_method(site), indirect.SUMS] if is_real else [indirect.SUMS]
+        methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
+        return methods[site.node] is not None
 
     return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
 
@@ -52,27 +60,24 @@ def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
     return (site.bias is None or site.bias in static) and indirect.takes(site)
 
 
-def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node], is_real: bool) -> fx.Node:
+def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: PackedWeights, method: int) -> fx.Node:
     """Put a call of our kernel where the last fused node was; returns it."""
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
     x, window = indirect.window_of(site)
-    numbers = window.of_convolution(site.groups, epilogue)
-    method = _method(x, numbers) if is_real else indirect.SUMS
     numbers = window.of_convolution(site.groups, epilogue, method)
-    weight = indirect.packed_weight(graph, site.weight, site.bias, site.groups, method, packed)
+    weight = packed.node(site.weight, site.bias, site.groups, method)
     return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
 
 
-def _method(x: fx.Node, numbers: tuple[float, ...]) -> int:
+def _method(site: Site) -> int:
     """How a convolution is computed quickest, by as many threads as there are now.
 
-    Over the reals all methods give the same.
-
-    Args:
-        x: the image; where their number is known in the call only, the method is that of one image.
-        numbers: of a call by sums.
+    Over the reals all methods give the same. Where the number of images is known in the call only, the method
+    is that of one image.
     """
+    x, window = indirect.window_of(site)
+    numbers = window.of_convolution(site.groups, NONE)
     images, channels, height, width = shape_key(x) or (1, None, None, None)
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
         return indirect.SUMS

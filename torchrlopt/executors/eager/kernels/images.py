@@ -145,7 +145,8 @@ def _window(node: fx.Node, kind: str) -> tuple[int, ...] | None:
     if shape is None or any(each is None for each in sizes):
         return None
     pairs = [each * (2 // len(each)) for each in sizes if each is not None]
-    return indirect.Window(shape[1], *pairs).of_pool(kind, bool(named["ceil_mode"]))
+    window = indirect.Window(shape[1], *pairs)
+    return window.of_pool(kind, bool(named["ceil_mode"])) if window.is_usual() else None
 
 
 def _whole_image(node: fx.Node) -> tuple[int, ...] | None:

@@ -29,9 +29,8 @@ from torchrlopt.executors.eager.kernels.epilogues import (
     activation_of_call,
     fused_activation,
 )
-from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.eager.kernels.sites import Site, without_padding
-from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
 
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
@@ -82,6 +81,10 @@ class Window:
             is_ceiled: whether the last window may end outside.
         """
         return (*self._numbers(), int(is_ceiled), POOLS.index(kind))
+
+    def is_usual(self) -> bool:
+        """Whether no number is so large that the kernels refuse it: PyTorch computes such windows."""
+        return all(abs(number) <= _C.MOST_KERNEL_STEP for number in self._numbers()[1:])
 
     def _numbers(self) -> tuple[int, ...]:
         behind = self.padding if self.behind is None else self.behind
@@ -309,7 +312,7 @@ def takes(site: Site) -> bool:
         return False
     outputs, inputs = shape[0], shape[1] * site.groups
     is_bfloat16 = site.node.meta["val"].dtype is torch.bfloat16
-    if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS:
+    if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS or not window_of(site)[1].is_usual():
         return False
     if site.groups > 1:
         return _C.kernel_takes_groups(outputs, inputs, site.groups, is_bfloat16)
@@ -373,28 +376,6 @@ def method_of(call: fx.Node) -> int:
 def window_of(site: Site) -> tuple[fx.Node, Window]:
     """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
     shape = static_shape(site.weight)
-    assert shape is not None  # as `takes` has seen
+    assert shape is not None  # as `takes` sees
     x, before, behind = without_padding(site)
     return x, Window(shape[0], shape[2:], site.stride, before, site.dilation, behind)
-
-
-def packed_weight(
-    graph: fx.Graph,
-    weight: fx.Node,
-    bias: fx.Node | None,
-    groups: int,
-    method: int,
-    made: dict[Any, fx.Node],
-) -> fx.Node:
-    """The call of `pack` for a weight and a bias, made once, as soon as both are there.
-
-    Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak of.
-    """
-    key = (pack, weight, bias, groups, method)
-    if key not in made:
-        last = weight if bias is None else max(weight, bias)  # nodes are ordered as they stand in the graph
-        made[key] = insert_after(graph, last, pack, (weight, bias, groups, method))
-        made[key].meta["val"] = weight.meta["val"]
-        if ORIGIN in weight.meta:
-            made[key].meta[ORIGIN] = weight.meta[ORIGIN]
-    return made[key]

@@ -17,6 +17,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
@@ -84,17 +85,22 @@ def select_linears(
         The packed calls; each result is contiguous, as the original's was.
     """
     packed: dict[Any, fx.Node] = {}
+    ours = PackedWeights(graph)
+    methods: dict[fx.Node, int | None] = {}
 
     def rewrite(site: Site) -> fx.Node:
-        method = _method(site, static, is_real)
+        method = methods.get(site.first)
         if method is not None:
-            return _rewrite_to_indirect(graph, site, static, packed, method)
+            return _rewrite_to_indirect(graph, site, static, packed, ours, method)
         return _rewrite(graph, site, static, packed, finite)
 
     def pays(site: Site) -> bool:
-        return _method(site, static, is_real) is not None or (
-            packing.can_pack(tensor_of(site.first)) and _pays(site)
-        )
+        method = _method(site, static, is_real)
+        if method is None:
+            return packing.can_pack(tensor_of(site.first)) and _pays(site)
+        wanted = [method, indirect.SUMS]
+        methods[site.first] = ours.first_that_fits(site.weight, site.bias, 1, wanted, site.is_transposed)
+        return methods[site.first] is not None
 
     return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
 
@@ -264,14 +270,19 @@ def _rewrite(
 
 
 def _rewrite_to_indirect(
-    graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node], method: int
+    graph: fx.Graph,
+    site: Site,
+    static: Collection[fx.Node],
+    packed: dict[Any, fx.Node],
+    ours: PackedWeights,
+    method: int,
 ) -> fx.Node:
     """The same with a kernel of our own; what is added behind it stays a call if it varies."""
     result, bias = joined(graph, site)
     if bias is not None and bias not in static:
         result, bias = site.results[0], site.bias
     rows = rows_of(graph, site, static, packed)
-    weight = indirect.packed_weight(graph, rows, bias, 1, method, packed)
+    weight = ours.node(rows, bias, 1, method)
     last, epilogue = indirect.with_epilogue(result)
     numbers = indirect.numbers_of_product(_sizes(site)[2], epilogue, method)
     return replace(graph, site.first, last, indirect.linear, (site.x, weight, numbers))

@@ -1,0 +1,93 @@
+"""Weights that are packed for the kernels of `csrc/kernels`: once each, and as many as there is memory for.
+
+A packed weight lies beside the original: one for sums takes about as much memory, one for the matrix unit one
+and a half times as much, one for tiles three to five times as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.selection import insert_after
+from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, tensor_of
+from torchrlopt.executors.weights.half_precision import available_bytes
+
+
+class PackedWeights:
+    """The packed weights of one graph.
+
+    They take half of the memory that is left at most, as copies of float16 in float32 do: the rest is for
+    what is computed.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._graph = graph
+        self._made: dict[Any, fx.Node] = {}
+        available = available_bytes()
+        self._left = math.inf if available is None else available / 2
+        # Those of an earlier pass are not there yet either.
+        for call in graph.find_nodes(op="call_function", target=indirect.pack):
+            weight, _, groups, method = call.args
+            self._left -= _num_bytes(weight, groups, method)
+        self._counted: set[Any] = set()
+
+    def first_that_fits(
+        self,
+        weight: fx.Node,
+        bias: fx.Node | None,
+        groups: int,
+        methods: Sequence[int],
+        is_transposed: bool = False,
+    ) -> int | None:
+        """The first of some methods whose packed weight there is memory for, which then is taken.
+
+        Args:
+            weight: as for `indirect.pack`.
+            bias: as for `indirect.pack`.
+            groups: as for `indirect.pack`.
+            methods: in the order of preference.
+            is_transposed: whether a product's weight is [in, out].
+
+        Returns:
+            None where there is memory for none.
+        """
+        for method in methods:
+            key = (weight, bias, groups, method)
+            needed = 0 if key in self._counted else _num_bytes(weight, groups, method, is_transposed)
+            if needed <= self._left:
+                self._left -= needed
+                self._counted.add(key)
+                return method
+        return None
+
+    def node(self, weight: fx.Node, bias: fx.Node | None, groups: int, method: int) -> fx.Node:
+        """The call of `indirect.pack` for a weight and a bias, made once, as soon as both are there.
+
+        Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak
+        of.
+        """
+        key = (weight, bias, groups, method)
+        if key not in self._made:
+            # Nodes are ordered as they stand in the graph.
+            last = weight if bias is None else max(weight, bias)
+            call = insert_after(self._graph, last, indirect.pack, (weight, bias, groups, method))
+            call.meta["val"] = weight.meta["val"]
+            if ORIGIN in weight.meta:
+                call.meta[ORIGIN] = weight.meta[ORIGIN]
+            self._made[key] = call
+        return self._made[key]
+
+
+def _num_bytes(weight: Any, groups: Any, method: Any, is_transposed: bool = False) -> int:
+    shape, value = shape_key(weight), tensor_of(weight)
+    assert shape is not None
+    assert value is not None
+    ours = indirect.kernels(value.dtype)
+    assert ours is not None  # as the site's test has seen
+    outputs, inputs, height, width = (*(reversed(shape) if is_transposed else shape), 1, 1)[:4]
+    return 4 * ours.packed_size(outputs, inputs * groups, height, width, groups, method)
