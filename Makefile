@@ -53,11 +53,12 @@ lint: build
 	$(PY) -m mypy
 	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 
-# The C++ core under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer.
+# The C++ core and its kernels under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer.
 sanitize: build
 	.ci/sanitize address
 	.ci/sanitize address-release
 	.ci/sanitize thread
+	.ci/sanitize kernels
 
 # What reads text and models in the core, and its environment, by libFuzzer under sanitizers; needs clang.
 fuzz-core:
