@@ -141,6 +141,7 @@ class FirstRun:
 
         Raises:
             LoweringError: it crashed, hung, took more memory than there is, or was refused.
+            UnsupportedError: no process could be begun.
         """
         request = self._request(held)
         groups = {"held": held, "feeds": feeds}
@@ -173,5 +174,10 @@ def _memory(available: int | None) -> int:
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
     """The memory of a tensor; numpy has no bfloat16, whose bits are shown as integers."""
-    array: NDArray[Any] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    try:
+        array: NDArray[Any] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    except TypeError as error:
+        raise LoweringError(
+            "a runtime cannot be tried with numbers that numpy does not know", got=error
+        ) from error
     return array
