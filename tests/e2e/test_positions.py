@@ -101,6 +101,29 @@ def test_positions_out_of_range_are_those_of_pytorch(executor: str, name: str) -
     torch.testing.assert_close(outcome(run, x, good), outcome(model, x, good))
 
 
+READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "embedding": lambda y, at: F.embedding(at, y),
+    "index_select": lambda y, at: y.index_select(0, at),
+    "index": lambda y, at: y[at],
+}
+
+
+@pytest.mark.parametrize("executor", ["eager", *RUNTIMES])
+@pytest.mark.parametrize("name", READERS)
+def test_rows_that_are_read_before_a_product_is_computed(name: str, executor: str) -> None:
+    """Fewer rows are read than there are, so that plans read them first: another call than the original's."""
+    model, x = Reading(READERS[name]).eval(), torch.randn(ROWS, WIDTH)
+    run = run_of(model, executor, x, torch.tensor([0, 1]))
+    assert run.report.kept == "rewritten"
+    for number in (-1, -ROWS, -ROWS - 1, ROWS, 3):
+        at = torch.tensor([number, 1])
+        expected, found = outcome(model, x, at), outcome(run, x, at)
+        if isinstance(expected, type):
+            assert found is expected
+        else:
+            torch.testing.assert_close(found, expected)
+
+
 class Classifier(nn.Module):
     """Token and position embeddings; positions are a buffer."""
 
