@@ -384,6 +384,7 @@ void Matcher::emit() {
     }
   }
   match.binding = binding_;
+  require_bounded(matches_.size() / 2);  // pairs are found in both orders
   matches_.push_back(std::move(match));
 }
 

@@ -10,6 +10,10 @@
 
 namespace rlopt {
 
+/// Throws TypeError where a graph has too many matches: n equal readers of one value are n * n / 2 pairs that
+/// could be shared, and all of them are kept. 2,000 readers are two million, for which planning took 5 s.
+void require_bounded(size_t num_matches);
+
 inline constexpr int kMaxMembers = 64;  // of a family
 
 /// Matches one pattern on one graph. Every binding is recorded on a trail and undone on the way back.

@@ -79,6 +79,13 @@ std::pair<Value, int> Matcher::rarest(const PatternLine& line, Value value, int 
   return found;
 }
 
+void require_bounded(size_t num_matches) {
+  constexpr size_t kMaxMatches = 500'000;
+  if (num_matches < kMaxMatches) return;
+  throw TypeError("a graph to which substitutions can be applied in more than " +
+                  std::to_string(kMaxMatches) + " places");
+}
+
 std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, const Library& library,
                                 int substitution) {
   return in_canonical_order(Matcher(graph, index, library, substitution).all(),

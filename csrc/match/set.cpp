@@ -119,6 +119,7 @@ void MatchSet::require(const Library& library) const {
 }
 
 MatchPtr MatchSet::add(Match match) {
+  require_bounded(size_);
   auto shared = std::make_shared<const Match>(std::move(match));
   if (!lists_[at(shared->substitution)].insert(shared)) return nullptr;
   ++size_;

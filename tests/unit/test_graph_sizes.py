@@ -6,10 +6,16 @@ minutes: of one value 6,000 readers took three seconds, and these are up to thir
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnx
 import pytest
 
+import torchrlopt
+from tests.unit.onnx_text import proto_of
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError
+from torchrlopt.substitutions import load_library
 
 TYPE = ("f32", [4])
 MANY = 100_000
@@ -92,3 +98,31 @@ def test_types_of_very_many_dims_are_not_inferred() -> None:
     made.add_node("Relu", [(fits, 0)], {})
     with pytest.raises(ModelFormatError, match="up to 64 dims"):
         made.add_node("Relu", [(wide, 0)], {})
+
+
+def readers(count: int) -> _C.Graph:
+    made, x = builder()
+    for _ in range(count):
+        last = made.add_node("Relu", [x], {})
+    made.set_outputs([(last, 0)], ["y"])
+    return made.finish()
+
+
+def test_a_graph_of_very_many_matches_is_refused() -> None:
+    """Each pair of equal nodes can be shared; 20,000 nodes would have 200 million pairs, and all are kept."""
+    library = load_library()
+    assert len(_C.MatchSet(readers(1000), library)) == 1000 * 999 // 2
+    for count in (1001, 20_000):
+        with pytest.raises(ModelFormatError, match="more than 500000 places"):
+            _C.MatchSet(readers(count), library)
+
+
+def test_of_a_file_with_very_many_matches_the_original_is_written(tmp_path: Path) -> None:
+    count = 3000
+    body = "\n".join(f"v{number} = Relu(x)" for number in range(count))
+    proto = proto_of(f"g (float[2] x) => (float[2] v0) {{ {body} }}")
+    onnx.save(proto, tmp_path / "in.onnx")
+    report = torchrlopt.optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", searcher="greedy")
+    assert report.kept == "original"
+    assert "more than 500000 places" in str(report.fallback_reason)
+    assert len(onnx.load(tmp_path / "out.onnx").graph.node) == count
