@@ -208,6 +208,9 @@ MESSAGES: dict[str, Damage] = {
     "attribute of a function outside of one": _attribute(
         AttributeProto(name="to", type=AttributeProto.INT, ref_attr_name="a")
     ),
+    "attribute of a function in place of a subgraph": lambda proto: setattr(
+        proto.graph.node[2].attribute[0], "ref_attr_name", "a"
+    ),
     "attribute without a name": _attribute(AttributeProto(type=AttributeProto.INT, i=1)),
     "weight of an exabyte": _with(_raw(8, (1 << 60,))),
     "weight of a negative size": _with(_raw(8, (-2,))),

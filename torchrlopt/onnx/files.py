@@ -92,6 +92,7 @@ def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
             model = onnx_ir.from_proto(proto)
     except _REFUSALS as error:
         raise UnsupportedError("the model has what is not read", got=_reason(error)) from error
+    _refuse_references(model.graph)
     if path is not None:
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             onnx_ir.external_data.set_base_dir(graph, path.parent)
@@ -175,6 +176,26 @@ def _clear_negative_sizes(graph: onnx_ir.Graph) -> None:
         dims = list(value.shape or ())
         if any(isinstance(dim, int) and dim < 0 for dim in dims):
             value.shape = onnx_ir.Shape([None if isinstance(dim, int) and dim < 0 else dim for dim in dims])
+
+
+def _refuse_references(graph: onnx_ir.Graph) -> None:
+    """Refuse attributes that stand for one of a function's call, and are in no function: they have no value.
+
+    The checker lets them pass, and whoever reads them would find None.
+    """
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.is_ref():
+                raise ModelFormatError(
+                    "an attribute refers to one of a function, and stands in none",
+                    where=f"node {node.name} ({node.op_type}), attribute {attribute.name}",
+                    got=attribute.ref_attr_name,
+                )
+            if attribute.type == onnx_ir.AttributeType.GRAPH:
+                _refuse_references(attribute.as_graph())
+            elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+                for inner in attribute.as_graphs():
+                    _refuse_references(inner)
 
 
 def _reason(error: Exception) -> str:

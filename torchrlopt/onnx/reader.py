@@ -131,13 +131,6 @@ class _Reader:
             self._claim(output.name, f"an output of {where}")
         if not node.name:
             raise ModelFormatError("a node has no name", where=where)
-        for attribute in node.attributes.values():
-            if attribute.is_ref():  # of a function's body, where it stands for an attribute of the call
-                raise ModelFormatError(
-                    "an attribute refers to one of a function, and stands in none",
-                    where=f"{where}, attribute {attribute.name}",
-                    got=attribute.ref_attr_name,
-                )
         if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and self._add_constant_node(node):
             return
         form = typed_form(node, self._content) if self._has_plain_outputs(node) else None

@@ -49,13 +49,6 @@ def convert(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]
     """
     domain = "" if node.domain in ("", "ai.onnx") else node.domain
     converter = CONVERTERS.get((domain, node.op_type))
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            raise LoweringError(
-                "an attribute refers to one of a function, and stands in none",
-                where=f"{node.name}, attribute {attribute.name}",
-                got=attribute.ref_attr_name,
-            )
     call = OpCall(node, inputs, emitter)
     if converter is None:
         raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
