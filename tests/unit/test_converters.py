@@ -224,3 +224,23 @@ def _source(graph: _C.Graph) -> onnx_ir.Model:
 def test_what_has_no_converter_is_refused_by_name(body: str, message: str) -> None:
     with pytest.raises(LoweringError, match=message):
         lower_model(write(read(model_from(body, ', "my" : 1'))))
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ('Resize <nearest_mode="self"> (x, , two)', "nearest_mode"),
+        ("Resize(x, , three)", "do not fit"),
+        ("Resize(x, , nothing)", "do not fit"),
+        ('ScatterElements <axis=0, reduction="self"> (x, at, x)', "reduction"),
+        ('GridSample <mode="self"> (x, grid)', "mode"),
+        ('GridSample <padding_mode="self"> (x, grid)', "padding_mode"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(node: str, message: str) -> None:
+    """Files may have any text and any numbers there; nobody infers the types of this one."""
+    body = f"""(float[1,1,2,2] x, float[1,2,2,2] grid, int64[1,1,2,2] at) => (float[a,b,c,d] y) <
+      float[4] two = {{1,1,2,2}}, float[3] three = {{1,2,2}}, float[4] nothing = {{1,1,nan,-1}}
+    > {{ y = {node} }}"""
+    with pytest.raises(LoweringError, match=message):
+        lower_model(model_from(body))

@@ -96,7 +96,7 @@ def _scatter_elements(emitter: Emitter, call: OpCall) -> Entry:
     reduction = call.attr("reduction", "none")
     if reduction == "none":
         return emitter.op(aten.scatter.src, x, axis, indices, updates)
-    name = _REDUCTIONS[reduction]
+    name = call.choice("reduction", "none", _REDUCTIONS)
     return emitter.op(aten.scatter_reduce.two, x, axis, indices, updates, name, include_self=True)
 
 
@@ -122,7 +122,7 @@ def _scatter_nd(emitter: Emitter, call: OpCall) -> Entry:
     target = emitter.op(aten.reshape.default, x, [rows, rest])
     source = emitter.op(aten.reshape.default, updates, [-1, rest])
     places = emitter.op(aten.reshape.default, flat, [-1])
-    name = _REDUCTIONS[reduction]
+    name = call.choice("reduction", "none", _REDUCTIONS)
     places = emitter.op(aten.expand.default, emitter.op(aten.unsqueeze.default, places, 1), [-1, rest])
     result = emitter.op(aten.scatter_reduce.two, target, 0, places, source, name, include_self=True)
     return emitter.op(aten.reshape.default, result, shape)

@@ -97,6 +97,8 @@ def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> l
         scales = _floats(given, call)
     if not scales:
         scales, sizes = None, emitter.const_ints(call.entry(3), "sizes")
+    if len(scales or sizes) != len(own) or 0 in own or not all(map(_is_factor, scales or sizes)):
+        raise call.unsupported("scales or sizes that do not fit the axes")  # files may have anything there
     if scales is not None:
         return [(math.floor(size * scale), scale) for size, scale in zip(own, scales, strict=True)]
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
@@ -105,6 +107,10 @@ def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> l
         return list(zip(sizes, ratios, strict=True))
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [(math.floor(ratio * size + 0.5), ratio) for size in own]
+
+
+def _is_factor(number: float) -> bool:
+    return math.isfinite(number) and number > 0
 
 
 def _floats(entry: Entry, call: OpCall) -> list[float]:
@@ -143,7 +149,7 @@ def _resize(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) -> fx.Node:
-    choose = _ROUND[call.attr("nearest_mode", "round_prefer_floor")]
+    choose = call.choice("nearest_mode", "round_prefer_floor", _ROUND)
     places = [min(max(choose(plan.coordinate(i)), 0), plan.size - 1) for i in range(plan.target)]
     return emitter.op(aten.index_select.default, x, axis, emitter.constant(torch.tensor(places)))
 
@@ -201,8 +207,8 @@ _GRID_PADDING = {"zeros": 0, "border": 1, "reflection": 2}
 @converts("GridSample")
 def _grid_sample(emitter: Emitter, call: OpCall) -> Entry:
     x, grid = call.x(0), call.x(1)
-    mode = _GRID_MODES[call.attr("mode", "linear")]
-    padding = _GRID_PADDING[call.attr("padding_mode", "zeros")]
+    mode = call.choice("mode", "linear", _GRID_MODES)
+    padding = call.choice("padding_mode", "zeros", _GRID_PADDING)
     corners = bool(call.attr("align_corners", 0))
     targets = {4: aten.grid_sampler_2d.default, 5: aten.grid_sampler_3d.default}
     rank = emitter.rank(x)

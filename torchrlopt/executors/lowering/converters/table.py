@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx_ir
 import torch
@@ -12,6 +12,8 @@ from torch import fx
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints
 from torchrlopt.executors.lowering.converters.positions import FROM_FRONT
+
+T = TypeVar("T")
 
 Result = Entry | tuple[Entry | None, ...]
 Converter = Callable[[Emitter, "OpCall"], Result]
@@ -48,6 +50,17 @@ class OpCall:
         """Value of an attribute; `default` where it is absent."""
         value = self.attributes.get(name)
         return default if value is None else value
+
+    def choice(self, name: str, default: str, table: Mapping[str, T]) -> T:
+        """What a table has for the text of an attribute.
+
+        Raises:
+            LoweringError: it has nothing; a file may have any text there.
+        """
+        value = self.attr(name, default)
+        if value not in table:
+            raise self.unsupported(f"{name}={value!r}")
+        return table[value]
 
     def required(self, name: str) -> Any:
         """Value of an attribute that must be there.
