@@ -14,8 +14,8 @@ namespace rlopt::fuzz {
 
 namespace {
 
-constexpr void (*kKinds[])(Case&) = {dense, few_channels, depthwise, grouped,   tiles,   product,
-                                     pool,  pointwise,    shuffle,   attention, sequence};
+constexpr void (*kKinds[])(Case&) = {dense,   few_channels, patches,   depthwise, grouped,   tiles,
+                                     product, pool,         pointwise, shuffle,   attention, sequence};
 
 }  // namespace
 

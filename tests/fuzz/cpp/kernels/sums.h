@@ -72,6 +72,18 @@ inline void few_channels(Case& given) {
   convolution(given, made, true);
 }
 
+/// Patches side by side, as a network's first convolution has them: rows of a few pixels more, or fewer, than
+/// some tiles have.
+inline void patches(Case& given) {
+  Geometry made;
+  const int64_t patch = given.draw.of({2, 4}), outputs = given.draw.of({16, 33, 48, 48, 64});
+  made.window = {outputs, patch, patch, patch, patch, 0, 0, 1, 1, 0, 0};
+  made.channels = given.draw.between(1, 4);
+  made.height = patch;
+  made.width = patch * given.draw.of({7, 9, 10, 12, 13, 33, 34, 49});
+  convolution(given, made, true);
+}
+
 inline void depthwise(Case& given) {
   Geometry made = any_window(given.draw);
   made.channels = made.groups = made.window.out_channels = given.draw.between(8, 40);
