@@ -159,9 +159,15 @@ def test_another_process_does_not_try_what_survived(executor: str, monkeypatch: 
         start_anew(monkeypatch)
 
 
+@pytest.mark.parametrize("is_imported_early", [False, True])
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_the_process_ends_when_nobody_needs_it(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime does not let a process end in every state."""
+def test_the_process_ends_when_nobody_needs_it(
+    executor: str, is_imported_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime waits for a thread when a process ends, also for one that was lost by a fork."""
+    if is_imported_early:
+        (tmp_path / "sitecustomize.py").write_text(f"import {executor}", encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("TORCHRLOPT_TESTED_PROCESS", executor + str(os.getpid()))
     mark = f"TORCHRLOPT_TESTED_PROCESS={executor}{os.getpid()}".encode()
     begun: list[IsolatedProcess] = []

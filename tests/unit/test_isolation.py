@@ -77,7 +77,7 @@ def test_arrays_of_all_kinds_arrive(helper: IsolatedProcess) -> None:
         ("abort", "ended with SIGABRT"),
         ("fill_in_c", "ended with SIGABRT"),
         ("leave", "without an answer"),
-        ("leave_with", "ended with status 3"),
+        ("leave_with", "ended with status 1"),
         ("half", "ended with SIGABRT"),
         ("half_and_leave", "without an answer"),
         ("killed", "ended with SIGKILL"),

@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -121,4 +122,12 @@ def _limit(memory: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    status = 0
+    try:
+        main()
+    except BaseException:  # noqa: BLE001  # for the file that the other side reads
+        traceback.print_exc()
+        status = 1
+    # At once: where something has imported ONNX Runtime after all, as a `sitecustomize`, an ordinary end
+    # would wait for the thread that only the process before the first fork has.
+    os._exit(status)
