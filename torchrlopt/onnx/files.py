@@ -75,13 +75,16 @@ def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto
         onnx.checker.check_model(proto if path is None else str(path), full_check=False)
     except (onnx.checker.ValidationError, *_REFUSALS) as error:
         right = put_right(proto)
-        if not _is_valid(right):
-            raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from error
-        if default_opset(proto) is None:
-            raise UnsupportedError(
-                "the model does not say which version of the ONNX operators it has", got=_reason(error)
-            ) from error
-        return right
+        if _is_valid(right):
+            return right
+        if right.opset_import and default_opset(right) is None:
+            # Where others than the standard operators are imported, runtimes take their newest of these.
+            right.opset_import.add(domain="", version=NATIVE)
+            if _is_valid(right):
+                raise UnsupportedError(
+                    "the model does not say which version of the ONNX operators it has", got=_reason(error)
+                ) from error
+        raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from error
     return proto
 
 
@@ -135,12 +138,9 @@ def message(model: onnx_ir.Model) -> onnx.ModelProto:
 def _is_valid(proto: onnx.ModelProto) -> bool:
     """Whether the checker takes a model that was put right.
 
-    Its weights are empty then: in memory the checker finds no external data, and takes no 2 GB. Where others
-    than the standard operators are imported, runtimes take their newest version of these.
+    Its weights are empty then: in memory the checker finds no external data, and takes no 2 GB.
     """
     small = without_weights(proto)
-    if small.opset_import and default_opset(small) is None:
-        small.opset_import.add(domain="", version=NATIVE)
     small.graph.sparse_initializer.extend(proto.graph.sparse_initializer)
     for tensor, whole in zip(small.graph.initializer, proto.graph.initializer, strict=True):
         if has_content(whole) and not has_content(tensor):
