@@ -83,8 +83,8 @@ class SavedPlan:
             SearchError: there is no such file, it is damaged, or of another format.
         """
         try:
-            content = parsed(read_bounded(Path(path), MAX_BYTES))
-        except OSError as error:
+            content = parsed(read_bounded(Path(path), MAX_BYTES).decode())
+        except (OSError, UnicodeDecodeError) as error:
             raise SearchError("a plan cannot be read", where=str(path), got=str(error)) from error
         if content is None or content.get("kind") != KIND:
             raise SearchError(
