@@ -103,6 +103,9 @@ def test_the_mode_is_by_the_umask(tmp_path: Path, umask: object) -> None:
     assert mode(path) == 0o604, "of the file that was there"
     write_whole(tmp_path / "private", b"", 0o600)
     assert mode(tmp_path / "private") == 0o600
+    (tmp_path / "private").chmod(0o666)
+    write_whole(tmp_path / "private", b"", 0o600)
+    assert mode(tmp_path / "private") == 0o600
 
 
 def test_a_file_is_on_the_disk_before_its_name_points_to_it(

@@ -44,7 +44,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     Args:
         path: the file.
         data: what is in it afterwards.
-        mode: of a new file, less the user's umask.
+        mode: of a new file, less the user's umask; one that is replaced gives no rights beyond it.
 
     Raises:
         OptionsError: something is there that is no file.
@@ -57,7 +57,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+                os.fchmod(file.fileno(), path.stat().st_mode & mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # before the name points to it
