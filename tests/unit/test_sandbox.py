@@ -132,8 +132,11 @@ def test_what_runs_already_loses_its_rights_too(tmp_path: Path) -> None:
 
 def test_abort_is_a_death_by_abort() -> None:
     """Assertions in native code have to end the process by the signal that says so."""
-    code = "import os, sandbox; sandbox.confine_calls(False); os.abort()"
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=100, cwd=PACKAGE)
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); "
+        "import sandbox; sandbox.confine_calls(False); os.abort()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(PACKAGE)], check=False, timeout=100)
     assert done.returncode == -6
 
 
