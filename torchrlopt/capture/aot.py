@@ -34,6 +34,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.effects import KEPT
 from torchrlopt.capture.fast_paths import PARTS, DenseMasks
+from torchrlopt.capture.whole import REARRANGED
 from torchrlopt.errors import CaptureError
 
 REQUESTS = (RestartAnalysis, SkipFrame)
@@ -133,7 +134,7 @@ def trace(
             fw_compiler=training,
             bw_compiler=boxed,
             inference_compiler=inference,
-            decompositions=PARTS | KEPT,
+            decompositions=PARTS | KEPT | REARRANGED,
         )
         with DenseMasks():
             run: Callable[..., Any] = compiler(gm, example_inputs)

@@ -20,7 +20,7 @@ from torchrlopt.capture.aten import reason_to_leave_alone
 from torchrlopt.capture.effects import KEPT
 from torchrlopt.capture.fast_paths import PARTS, DenseMasks
 from torchrlopt.capture.trace import Traced
-from torchrlopt.capture.whole import whole_operators
+from torchrlopt.capture.whole import REARRANGED, whole_operators
 from torchrlopt.errors import CaptureError, UnsupportedError
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -62,7 +62,7 @@ def export(
     try:
         with torch.no_grad(), whole_operators(), DenseMasks():
             plain = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
-            program = plain.run_decompositions(PARTS | KEPT)
+            program = plain.run_decompositions(PARTS | KEPT | REARRANGED)
     except Exception as error:  # of many types
         raise CaptureError(
             "torch.export refuses the model",

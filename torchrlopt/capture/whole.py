@@ -5,6 +5,10 @@ backend sees it, and two activations into comparisons, which runs many times slo
 While a trace is going on inside `whole_operators()` those kernels are out of the way. `F.interpolate` calls
 overloads that take sizes or factors; what would be left of those are kernels in C++ that take no symbolic
 sizes, so ours stand in for them.
+
+`torch.roll` of a channels_last tensor is one as well (on the CPU it is a concatenation), while a trace takes
+it for contiguous: the views that it then makes of the result fail, or read other elements. `REARRANGED` has
+it roll the same memory as a contiguous tensor.
 """
 
 from __future__ import annotations
@@ -23,6 +27,23 @@ _PACKETS = (
     *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
     *("hardshrink", "softshrink"),
 )
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
+    layout = _CHANNELS_LAST.get(x.dim())
+    if not dims or layout is None or x.device.type != "cpu" or x.is_contiguous():
+        return NotImplemented
+    if not x.is_contiguous(memory_format=layout):
+        return NotImplemented
+    order = [0, *range(2, x.dim()), 1]
+    moved = torch.roll(x.permute(order), shifts, [order.index(dim % x.dim()) for dim in dims])
+    return moved.permute([order.index(axis) for axis in range(x.dim())])
+
+
+REARRANGED: dict[Any, Callable[..., Any]] = {torch.ops.aten.roll.default: _roll}
+"""Decompositions for a trace."""
+
 # The table of kernels belongs to the process; traces of several threads may overlap.
 _lock = threading.Lock()
 _num_inside = 0

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from torchrlopt.executors.lowering.fx_values import dim_key
+from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import hoisted_calls
 
 aten = torch.ops.aten
@@ -71,6 +72,7 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
         module: edited in place; nodes carry fake tensors in `meta["val"]`.
         static: names of the placeholders that are the same at every call.
     """
+    returned = reaching_output(module.graph)
     over_weights = {step.node for step in hoisted_calls(module.graph, static)}
     graph = fx.Graph()
     narrow: dict[fx.Node, fx.Node] = {}
@@ -80,7 +82,12 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
 
     def narrowed(node: fx.Node) -> fx.Node:
         if node not in narrow:
-            narrow[node] = cast(graph, wide[node], node.meta["val"])
+            # A cast lays elements side by side. A view that is returned has the gaps and the memory of its
+            # base: that is cast, and viewed once more.
+            is_view = node in returned and node.target in MOVEMENT
+            narrow[node] = (
+                graph.node_copy(node, narrowed) if is_view else cast(graph, wide[node], node.meta["val"])
+            )
         return narrow[node]
 
     def widened(node: fx.Node) -> fx.Node:
