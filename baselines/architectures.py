@@ -19,7 +19,7 @@ from baselines.shared.arguments import CsvFile, choose, writable
 
 CSV_COLUMNS = (
     "case", "family", "status", "graphs", "rewritten", "nodes_before", "nodes_after", "speedup",
-    "first_call_s", "reasons", "detail",
+    "first_call_s", "reasons", "hidden", "detail",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def main(
     Weights are random, also those of norms. Each model is called three times: twice with other values, then
     with another batch size; or it generates as often. All outputs count, caches too. Each case has a process
     of its own. Status "equal" is a success; "dynamo" is a failure that PyTorch's own backend aot_eager shows
-    as well.
+    as well. An internal error that the fallback hides (see torchrlopt/compile/fallback.py) is a failure, too.
 
     Example: python -m baselines.architectures bert,llama/static --csv out.csv
     """
@@ -69,6 +69,9 @@ def main(
             if outcome.detail:
                 line = f"{label}: {outcome.status}: {outcome.detail}"
                 progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+            if outcome.hidden:
+                line = f"{label}: hidden by the fallback: {outcome.hidden}"
+                progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
             if csv is not None:
                 write_csv(outcomes, csv)
             if traces is not None and outcome.trace:
@@ -78,7 +81,7 @@ def main(
     console.print(render(outcomes))
     for line in summary(outcomes):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if any(outcome.status not in ("equal", "dynamo") for outcome in outcomes):
+    if any(outcome.status not in ("equal", "dynamo") or outcome.hidden for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -125,6 +128,8 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
     if speedups:
         mean, best = geometric_mean(speedups), max(speedups)
         lines.append(f"measured speed-up of a case: geometric mean {mean:.2f}x, at most {best:.2f}x")
+    hiding = sum(bool(each.hidden) for each in outcomes)
+    lines.append(f"{hiding} cases in which the fallback has hidden an internal error")
     reasons: Counter[str] = Counter()
     for each in outcomes:
         for part in each.reasons.split("; ") if each.reasons else ():

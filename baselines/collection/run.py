@@ -17,6 +17,7 @@ from baselines.collection.leaves import assert_same
 from baselines.collection.table import CASES, Case, arguments, build, caller
 from baselines.errors import one_line
 from torchrlopt.compile import backend
+from torchrlopt.compile.fallback import HIDDEN
 from torchrlopt.report import Report
 
 Status = Literal["equal", "wrong", "raised", "dynamo", "broken"]
@@ -49,6 +50,7 @@ class Outcome:
         speedup: measured time of all graphs before over that of what runs; None where nothing was measured.
         first_call_s: seconds of the first compiled call.
         reasons: why the other graphs are kept, each with how often.
+        hidden: internal errors that the fallback has hidden, each once.
         detail: of a failure, on one line.
         trace: of a failure, all of it.
     """
@@ -63,6 +65,7 @@ class Outcome:
     speedup: float | None = None
     first_call_s: float | None = None
     reasons: str = ""
+    hidden: str = ""
     detail: str = ""
     trace: str = ""
 
@@ -83,6 +86,7 @@ def run(label: str, options: Mapping[str, Any], batches: Sequence[int] = BATCHES
     except Exception as error:  # noqa: BLE001  # whatever a model raises is its result: the others go on
         return Outcome(label, family, "broken", detail=one_line(error, 300), trace=traceback.format_exc())
     seconds: list[float] = []
+    HIDDEN.clear()
     try:
         actual = _outputs(
             case, batches, lambda it: torch.compile(it, backend="rlopt", options=dict(options)), seconds
@@ -152,6 +156,7 @@ def _summed(
         nodes_after=sum(report.num_nodes_after for report in reports),
         speedup=before / after if after else None,
         first_call_s=seconds[0] if seconds else None,
+        hidden=" | ".join(dict.fromkeys(" ".join(text.split())[:300] for text in HIDDEN.texts)),
         reasons="; ".join(f"{count} x {reason}" for reason, count in reasons.most_common()),
         detail=detail,
         trace=trace,

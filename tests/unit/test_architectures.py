@@ -69,6 +69,9 @@ def test_the_summary_counts() -> None:
     assert "1 of 4 graphs run rewritten" in lines
     assert "measured speed-up of a case: geometric mean 1.00x, at most 2.00x" in lines
     assert "  3 kept: not faster" in lines
+    assert "0 cases in which the fallback has hidden an internal error" in lines
+    hiding = Outcome("bert", "encoder", "equal", 1, 0, hidden="LoweringError: a dimension must be static")
+    assert "1 cases in which the fallback has hidden an internal error" in summary([hiding])
 
 
 def test_the_collection_covers_what_it_promises() -> None:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
+import torchrlopt
 from torchrlopt.compile.fallback import (
+    _IN_DISGUISE,
+    _REFUSALS,
+    HIDDEN,
     WARNINGS,
     Warnings,
+    is_internal,
     keep_original,
     passed_over,
     told,
     warn_without_gain,
 )
-from torchrlopt.errors import UnsupportedError
+from torchrlopt.errors import (
+    CaptureError,
+    LoweringError,
+    ModelFormatError,
+    RlOptError,
+    UnsupportedError,
+    VerificationError,
+    WeightsError,
+)
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 
@@ -81,3 +95,48 @@ def test_a_bug_is_passed_over_only_for_users() -> None:
     for mode in ("fallback", "raise"):
         assert issubclass(UnsupportedError, passed_over(Options(on_error=mode)))
         assert issubclass(MemoryError, passed_over(Options(on_error=mode)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("a"),
+        RuntimeError("a bug"),
+        CaptureError("AOTAutograd cannot trace the graph", got="RuntimeError()"),
+        LoweringError("a dimension must be static", got="s0"),
+        ModelFormatError("a value is declared with a type it cannot have"),
+        VerificationError("the rewritten graph computes other numbers"),
+        UnsupportedError("the original graph cannot be run on the inputs of the check"),
+    ],
+)
+@pytest.mark.hides_errors
+def test_our_bugs_are_counted_where_they_are_hidden(error: Exception) -> None:
+    keep_original(error, Report())
+    (text,) = HIDDEN.texts
+    assert text == f"{type(error).__name__}: {told(error)}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        WeightsError("a weight has no memory"),
+        UnsupportedError("this executor runs on the CPU"),
+        CaptureError("Dynamo cannot trace the model", got="..."),
+        LoweringError("operators that ONNX does not have", got="aten.sort"),
+        LoweringError("no region saves more than its borders cost"),
+    ],
+)
+def test_reasons_of_the_user_and_of_the_machine_are_not(error: Exception) -> None:
+    keep_original(error, Report())
+    assert HIDDEN.texts == []
+    assert not is_internal(error)
+
+
+def test_what_is_told_apart_by_its_words_is_said_somewhere() -> None:
+    package = Path(torchrlopt.__file__).parent
+    raised = "".join(
+        file.read_text(encoding="utf-8") for file in package.rglob("*.py") if file.name != "fallback.py"
+    )
+    assert [words for words in _REFUSALS | _IN_DISGUISE if f'"{words}"' not in raised] == []
+    assert not is_internal(RlOptError("anything"))

@@ -6,7 +6,14 @@ import logging
 import threading
 
 from torchrlopt.capture.aten import NO_OPERATORS
-from torchrlopt.errors import RlOptError
+from torchrlopt.errors import (
+    CaptureError,
+    LoweringError,
+    ModelFormatError,
+    RlOptError,
+    SubstitutionError,
+    VerificationError,
+)
 from torchrlopt.options import Options
 from torchrlopt.plain_text import printable
 from torchrlopt.report import Report
@@ -41,6 +48,77 @@ class Warnings:
 
 WARNINGS = Warnings()
 """The one of this process."""
+
+
+_OURS = (CaptureError, LoweringError, ModelFormatError, SubstitutionError, VerificationError)
+"""What a stage says of its own work. On a graph that PyTorch runs such an error is a bug of ours, but for:"""
+
+_REFUSALS = frozenset(
+    {
+        # what there is nothing for, in ONNX, in torch or in an executor
+        "a tensor has a dtype that ONNX cannot name",
+        "element type has no kernels in torch",
+        "operators that ONNX does not have",
+        "the executor refuses a node of every region",
+        "there are no kernels of our own for such tensors here",
+        "TensorRT has no tensors of this dtype",
+        # what does not pay
+        "no region saves more than its borders cost",
+        # what others say, of the model or of what they run on
+        "Dynamo cannot trace the model",
+        "inductor fails on the rewritten graph",
+        "ONNX Runtime refuses the model",
+        "OpenVINO refuses the model",
+    }
+)
+
+_IN_DISGUISE = frozenset(
+    {
+        # it does run for its user: the inputs are ours
+        "the original graph cannot be run on the inputs of the check",
+    }
+)
+
+
+def is_internal(error: Exception) -> bool:
+    """Whether an error is a bug of ours that the fallback hides, and nothing that the user can do about.
+
+    The other reasons are the user's, as a graph without operators or in training, or those of the machine.
+    """
+    if not isinstance(error, RlOptError):
+        return not isinstance(error, MemoryError)
+    if error.what in _IN_DISGUISE:
+        return True
+    return isinstance(error, _OURS) and error.what not in _REFUSALS
+
+
+class Hidden:
+    """The internal errors that the fallback has hidden, for tests and trials to fail on; safe for threads."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._lock = threading.Lock()
+
+    def note(self, error: Exception) -> None:
+        """Count an error, if it is an internal one."""
+        if is_internal(error):
+            with self._lock:
+                self._texts.append(f"{type(error).__name__}: {told(error)}")
+
+    @property
+    def texts(self) -> list[str]:
+        """What they say, oldest first."""
+        with self._lock:
+            return list(self._texts)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._texts.clear()
+
+
+HIDDEN = Hidden()
+"""Those of this process."""
 
 
 def passed_over(options: Options) -> tuple[type[Exception], ...]:
@@ -79,7 +157,8 @@ def warn_of(error: Exception, report: Report | None = None) -> None:
 
 
 def log_traceback(error: Exception) -> None:
-    """Leave the whole error in the log, for whoever looks for its cause."""
+    """Leave the whole error in the log, for whoever looks for its cause, and count it where it is a bug."""
+    HIDDEN.note(error)
     logger.info("rlopt goes on after an error", exc_info=error)
 
 
