@@ -8,7 +8,6 @@ none of its parent's.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import json
 import os
@@ -25,7 +24,7 @@ from typing import Any
 _IDLE_S = 60.0  # it goes when nothing has been asked for so long; the next task begins another one
 _MOST_BYTES = 1 << 14  # of an answer; with JSON's escapes it has to fit into one message of the socket
 _MOST_LETTERS = 2000  # of an error
-_PR_SET_PDEATHSIG = 1
+_PROCESSES = Path(__file__).resolve().parents[2] / "processes.py"
 
 
 def main() -> None:
@@ -40,6 +39,7 @@ def main() -> None:
     with contextlib.suppress(OSError):  # where memory runs out, this one ends and not the program
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     packet = _module(Path(__file__).with_name("packet.py"))
+    processes = _module(_PROCESSES)
     module = _module(Path(path))
     other.send(b"{}")
     while select.select([other], [], [], _IDLE_S)[0]:
@@ -53,7 +53,7 @@ def main() -> None:
         if worker == 0:
             other.close()
             os.close(read)
-            _end_with(own)
+            processes.killed_with_parent(own)
             _work(packet, module, task, handles[0], write)
         os.close(write)
         os.close(handles[0])
@@ -89,13 +89,6 @@ def _answer(other: socket.socket, read: int) -> bytes | None:
             if not part:
                 return answer
             answer = (answer + part)[:_MOST_BYTES]
-
-
-def _end_with(parent: int) -> None:
-    """End when that process does, also in the middle of a runtime's own code."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it had gone before that
-        os._exit(1)
 
 
 def _work(packet: Any, module: Any, task: dict[str, Any], handle: int, write: int) -> None:
