@@ -67,10 +67,12 @@ _REFUSALS = frozenset(
         # what others say, of the model or of what they run on
         "Dynamo cannot trace the model",
         "inductor fails on the rewritten graph",
-        "ONNX Runtime refuses the model",
-        "OpenVINO refuses the model",
+        "there is no memory for the process in which a session is tried first",
     }
 )
+
+_OF_RUNTIMES = (" refuses the model", " in a process of its own")
+"""Parts of what runtimes bring about: their names stand before, what became of them behind."""
 
 _IN_DISGUISE = frozenset(
     {
@@ -89,7 +91,8 @@ def is_internal(error: Exception) -> bool:
         return not isinstance(error, MemoryError)
     if error.what in _IN_DISGUISE:
         return True
-    return isinstance(error, _OURS) and error.what not in _REFUSALS
+    is_refusal = error.what in _REFUSALS or any(part in error.what for part in _OF_RUNTIMES)
+    return isinstance(error, _OURS) and not is_refusal
 
 
 class Hidden:
