@@ -124,8 +124,11 @@ def extreme_inputs(
     for position, (example, values) in enumerate(zip(examples, usual, strict=True)):
         if position in static or not isinstance(values, torch.Tensor) or not values.is_floating_point():
             continue
-        if max(values.shape, default=0) >= _LANES and values.numel() and not _is_mask(example):
-            extreme[position], is_changed = _extreme(values, example.detach()), True
+        if max(values.shape, default=0) < _LANES or not values.numel():
+            continue
+        known = example.detach().double()  # float8 has no minimum
+        if not _is_mask(known):
+            extreme[position], is_changed = _extreme(values, known), True
     return extreme if is_changed else None
 
 
