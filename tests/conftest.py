@@ -29,13 +29,15 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_hidden_bug(request: pytest.FixtureRequest) -> Iterator[None]:
+def _no_hidden_bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """The fallback hides our bugs from users; from the tests it must not.
 
     A test that provokes one carries the marker `hides_errors`.
     """
+    from torchrlopt.compile import fallback
     from torchrlopt.compile.fallback import HIDDEN
 
+    monkeypatch.setattr(fallback, "log_traceback", HIDDEN.note)  # the log is for users
     HIDDEN.clear()
     yield
     if request.node.get_closest_marker("hides_errors") is None:

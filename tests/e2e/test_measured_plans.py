@@ -108,6 +108,7 @@ def test_a_plan_that_was_lucky_once_is_not(
     assert report.plans[0]["found_by"] != "measurements"
 
 
+@pytest.mark.hides_errors
 def test_a_plan_that_cannot_be_built_is_left_out(
     case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ def test_out_of_memory_leaves_a_plan_out(
     assert not fast.report.measured_plans
 
 
+@pytest.mark.hides_errors
 def test_where_the_fastest_plan_is_wrong_the_searched_one_runs(
     case: tuple[nn.Module, torch.Tensor],
     times: list[float],

@@ -214,6 +214,7 @@ def test_three_threads_at_once() -> None:
     assert failures == []
 
 
+@pytest.mark.hides_errors
 def test_wrong_rewrite_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong:
         def refusals(self, model: Any, captured: Any, options: Any) -> dict[Any, str]:

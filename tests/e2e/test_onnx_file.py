@@ -127,6 +127,7 @@ def test_malformed_file_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.hides_errors
 def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise VerificationError("wrong")
@@ -162,6 +163,7 @@ def exported_in_two(folder: Path) -> tuple[Path, tuple[torch.Tensor, ...]]:
     return path, inputs
 
 
+@pytest.mark.hides_errors
 @pytest.mark.parametrize("kept", ["rewritten", "original"])
 def test_weights_in_another_file_go_along(kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:

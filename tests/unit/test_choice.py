@@ -47,6 +47,7 @@ def no_duel(first: Any, second: Any) -> Timing:
     raise AssertionError("there are no two to choose from")
 
 
+@pytest.mark.hides_errors
 def test_auto_goes_on_when_executors_fail() -> None:
     def attempt(options: Options, report: Report) -> Any:
         if options.executor != "inductor":
@@ -256,6 +257,7 @@ def test_files_of_what_is_kept_are_there_in_the_end() -> None:
     assert files == ["onnxruntime", "eager", "onnxruntime"]
 
 
+@pytest.mark.hides_errors
 def test_where_all_fail_it_is_eager_that_says_why() -> None:
     with pytest.raises(LoweringError, match="got: eager"):
         by_default(gains(), no_duel, NO_CACHE)
@@ -276,6 +278,7 @@ def gains(**after_ms: float) -> Any:
     return attempt
 
 
+@pytest.mark.hides_errors
 @pytest.mark.parametrize(
     ("after_ms", "wanted"),
     [
@@ -291,11 +294,13 @@ def test_default_takes_the_first_that_pays(after_ms: dict[str, float], wanted: t
     assert (found.lowered, found.report.measured_after_ms, found.report.fallback_reason) == wanted
 
 
+@pytest.mark.hides_errors
 def test_default_raises_what_the_last_one_raises() -> None:
     with pytest.raises(LoweringError, match="eager"):
         choice.first_that_pays(gains(), ("tensorrt", "eager"), Options(), Report())
 
 
+@pytest.mark.hides_errors
 def test_other_attempts_are_booked_as_such() -> None:
     def attempt(options: Options, report: Report) -> Attempt:
         time.sleep(0.03)
@@ -311,6 +316,7 @@ def test_other_attempts_are_booked_as_such() -> None:
     assert found.phases_ms["other attempts"] >= 29.0
 
 
+@pytest.mark.hides_errors
 def test_what_won_once_and_wins_no_more_is_not_the_end() -> None:
     """The executor that an earlier process chose fails, or is slower than the original now."""
     auto = Options(executor="auto")

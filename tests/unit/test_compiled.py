@@ -149,6 +149,7 @@ def test_new_weights_are_compared_more_and_more_seldom(monkeypatch: pytest.Monke
     assert checked == [2, 4, 8, 16]
 
 
+@pytest.mark.hides_errors
 def test_wrong_numbers_for_new_weights_are_found(caplog: pytest.LogCaptureFixture) -> None:
     graph, compiled = made()
     graph.factor = 2.01
