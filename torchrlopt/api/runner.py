@@ -337,7 +337,7 @@ def _compiled(
         if is_start:
             runner._reads_elsewhere |= may_be_elsewhere(read)
         else:  # its code names the model's parts otherwise
-            own = set(map(id, original.parameters()))
+            own = set(map(id, runner.original.parameters()))
             read = {source: tensor for source, tensor in read.items() if id(tensor) not in own}
         if options.weights == "frozen":
             pin_attributes(gm, name)
