@@ -208,8 +208,10 @@ class _Clock:
             lowered._run = self._timed(lowered._run)  # before later calls are bound to it
             return
         assert isinstance(lowered, SessionCallable)
-        opener = lowered._opener
-        lowered._opener = lambda *args: self._timed(opener(*args))
+        open_session = lowered._runtime.open
+        lowered._runtime = dataclasses.replace(
+            lowered._runtime, open=lambda *args: self._timed(open_session(*args))
+        )
         lowered.leave_sessions()
 
     def _timed(self, run: Callable[..., Any]) -> Callable[..., Any]:
