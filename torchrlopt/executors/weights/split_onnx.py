@@ -139,7 +139,8 @@ def _lowered(
     assert set(inputs) <= set(static), "an expression over weights reads an input"
     module = lower_model(copy, device)
     if not exact:
-        compute_in_float64(module, inputs)
+        placeholders = module.graph.find_nodes(op="placeholder")
+        compute_in_float64(module, [str(node.target) for node in placeholders])  # weights, all of them
     refuse_overflows(module)
     return lambda weights: tuple(module.forward(*[weights[name] for name in inputs]))
 
