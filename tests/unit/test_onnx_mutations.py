@@ -15,9 +15,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.unit.onnx_text import proto_of
+from torchrlopt.compile import rewrite_file as rewriting
+from torchrlopt.compile.check_file import FileCheck
 from torchrlopt.compile.rewrite_file import rewrite_file
 from torchrlopt.errors import RlOptError, UnsupportedError
-from torchrlopt.onnx import files, missing_types
+from torchrlopt.onnx import files, missing_types, upgrade
 from torchrlopt.options import Options
 
 CASES = 400
@@ -102,6 +104,8 @@ def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         raise UnsupportedError("not asked")
 
     monkeypatch.setattr(missing_types, "run_limited", refuse)
+    monkeypatch.setattr(upgrade, "run_limited", refuse)
+    monkeypatch.setattr(rewriting, "check_apart", lambda *_, **__: FileCheck(None, ()))
 
 
 def optimised(path: Path, target: Path) -> bool:
