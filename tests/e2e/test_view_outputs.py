@@ -63,6 +63,28 @@ def test_views_of_expressions_over_weights(name: str, weights: str, dtype: torch
     assert {report.kept for report in fast.reports} == {"rewritten"}
 
 
+class Normalised(nn.Module):
+    """Channels at the end, but for the norm between, as in models of tokens and of time series."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        normalised = self.norm(x.transpose(1, 2))
+        return normalised, self.linear(normalised.transpose(1, 2).reshape(-1, 16))
+
+
+def test_a_norm_of_transposed_channels() -> None:
+    model = Normalised().eval()
+    fast = optimise(model, **OPTIONS)
+    for batch in (4, 3, 6):
+        x = torch.randn(batch, 5, 16)
+        with torch.no_grad():
+            same(fast(x), model(x))
+    assert {report.kept for report in fast.reports} == {"rewritten"}
+
+
 class Rolled(nn.Module):
     def __init__(self, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> None:
         super().__init__()

@@ -7,8 +7,9 @@ overloads that take sizes or factors; what would be left of those are kernels in
 sizes, so ours stand in for them.
 
 `torch.roll` of a channels_last tensor is one as well (on the CPU it is a concatenation), while a trace takes
-it for contiguous: the views that it then makes of the result fail, or read other elements. `REARRANGED` has
-it roll the same memory as a contiguous tensor.
+it for contiguous: the views that it then makes of the result fail, or read other elements. A BatchNorm of a
+transposed tensor is contiguous, and a trace takes it for transposed. `REARRANGED` has both work on contiguous
+tensors, of which a trace knows the results.
 """
 
 from __future__ import annotations
@@ -41,7 +42,19 @@ def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> A
     return moved.permute([order.index(axis) for axis in range(x.dim())])
 
 
-REARRANGED: dict[Any, Callable[..., Any]] = {torch.ops.aten.roll.default: _roll}
+def _batch_norm(x: torch.Tensor, *others: Any) -> Any:
+    layout = _CHANNELS_LAST.get(x.dim())
+    if x.device.type != "cpu" or x.is_contiguous():
+        return NotImplemented
+    if layout is not None and x.is_contiguous(memory_format=layout):
+        return NotImplemented
+    return torch.ops.aten._native_batch_norm_legit_no_training.default(x.contiguous(), *others)
+
+
+REARRANGED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.roll.default: _roll,
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
+}
 """Decompositions for a trace."""
 
 # The table of kernels belongs to the process; traces of several threads may overlap.
