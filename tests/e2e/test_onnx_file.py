@@ -129,7 +129,7 @@ def test_malformed_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.hides_errors
 def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise VerificationError("wrong")
 
     inputs = (torch.randn(5, 16),)
