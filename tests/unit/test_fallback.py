@@ -10,7 +10,7 @@ import pytest
 import torchrlopt
 from torchrlopt.compile.fallback import (
     _IN_DISGUISE,
-    _OF_RUNTIMES,
+    _PARTS_OF_REFUSALS,
     _REFUSALS,
     HIDDEN,
     WARNINGS,
@@ -127,6 +127,7 @@ def test_our_bugs_are_counted_where_they_are_hidden(error: Exception) -> None:
         LoweringError("operators that ONNX does not have", got="aten.sort"),
         LoweringError("no region saves more than its borders cost"),
         LoweringError("OpenVINO refuses the model", got="..."),
+        ModelFormatError("a graph to which substitutions can be applied in more than 500000 places"),
         LoweringError("OpenVINO was tried in a process of its own first, and it was not done after 120 s"),
     ],
 )
@@ -139,8 +140,10 @@ def test_reasons_of_the_user_and_of_the_machine_are_not(error: Exception) -> Non
 def test_what_is_told_apart_by_its_words_is_said_somewhere() -> None:
     package = Path(torchrlopt.__file__).parent
     raised = "".join(
-        file.read_text(encoding="utf-8") for file in package.rglob("*.py") if file.name != "fallback.py"
+        file.read_text(encoding="utf-8")
+        for file in [*package.rglob("*.py"), *(package.parent / "csrc").rglob("*.cpp")]
+        if file.name != "fallback.py"
     )
     assert [words for words in _REFUSALS | _IN_DISGUISE if f'"{words}"' not in raised] == []
-    assert [words for words in _OF_RUNTIMES if words not in raised] == []
+    assert [words for words in _PARTS_OF_REFUSALS if words not in raised] == []
     assert not is_internal(RlOptError("anything"))

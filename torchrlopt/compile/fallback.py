@@ -71,8 +71,11 @@ _REFUSALS = frozenset(
     }
 )
 
-_OF_RUNTIMES = (" refuses the model", " in a process of its own")
-"""Parts of what runtimes bring about: their names stand before, what became of them behind."""
+_PARTS_OF_REFUSALS = (
+    " refuses the model",  # a runtime, whose name stands before
+    " in a process of its own",  # what became of a runtime there stands behind
+    "a graph to which substitutions can be applied in more than ",  # a number of places, by the core
+)
 
 _IN_DISGUISE = frozenset(
     {
@@ -91,7 +94,7 @@ def is_internal(error: Exception) -> bool:
         return not isinstance(error, MemoryError)
     if error.what in _IN_DISGUISE:
         return True
-    is_refusal = error.what in _REFUSALS or any(part in error.what for part in _OF_RUNTIMES)
+    is_refusal = error.what in _REFUSALS or any(part in error.what for part in _PARTS_OF_REFUSALS)
     return isinstance(error, _OURS) and not is_refusal
 
 
