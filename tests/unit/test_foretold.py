@@ -63,6 +63,7 @@ def _are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.hides_errors
 @pytest.mark.parametrize(
     ("onnxruntime_ms", "openvino_ms", "num_parts", "price", "is_tried"),
     [
