@@ -140,7 +140,6 @@ def failing(
 ) -> str:
     """The one line that a command prints before it ends with this status; in this process."""
     monkeypatch.setattr(sys, "argv", ["torchrlopt", *arguments])
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # main sets it for its own processes, not for this one's
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert ended.value.code == status

@@ -47,7 +47,6 @@ def ended(
 ) -> tuple[int, str, str]:
     """Status, standard output and standard error of a command; in this process."""
     monkeypatch.setattr(sys, "argv", ["torchrlopt", *arguments])
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # main sets it for its own processes, not for this one's
     status = 0
     try:
         app.main()
