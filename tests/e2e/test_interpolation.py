@@ -81,3 +81,21 @@ def test_the_kernels_of_torch_are_there_again_afterwards() -> None:
     before = dict(overload.py_kernels)
     is_right(2, lambda coarse, fine: functional.interpolate(coarse, size=fine.shape[2:], mode="bilinear"))
     assert overload.py_kernels == before
+
+
+@pytest.mark.parametrize("executor", ["onnxruntime", "openvino"])
+def test_runtimes_take_the_pixel_that_pytorch_takes(executor: str) -> None:
+    """Where out / in is rounded to float32, floor(i / (out / in)) is another pixel: 2 to 82."""
+    pytest.importorskip(executor)
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(3, 4, 1).eval()
+
+    def grown(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return torch.relu(convolution(functional.interpolate(torch.relu(x), size=like.shape[2:])))
+
+    options: dict[str, Any] = {"executor": executor, "measure": False, "cache": False}
+    fast = torch.compile(grown, backend="rlopt", options=options, dynamic=True)
+    for size, wanted in [(8, 16), (2, 82), (3, 41)]:
+        x, like = torch.randn(1, 3, size, size), torch.zeros(1, 3, wanted, wanted)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x, like), grown(x, like), rtol=1e-4, atol=1e-4)

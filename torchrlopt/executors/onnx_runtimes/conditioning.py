@@ -132,8 +132,10 @@ def _has_ties(node: onnx_ir.Node) -> bool:
     """Whether it takes the nearest element, and how a quotient is rounded decides which that is."""
     x, result = node.inputs[0], node.outputs[0]
     attributes = {name: each.value for name, each in node.attributes.items()}
-    if attributes.get("mode", "nearest") != "nearest" or x is None or x.shape is None:
+    if attributes.get("mode", "nearest") != "nearest":
         return False
+    if x is None or x.shape is None:
+        return True
     constant = _constant(node, 2)
     factors = None if constant is None else constant.numpy().astype(float).tolist()
     if factors is None and result.shape is not None:
