@@ -16,10 +16,11 @@ from baselines.collection.run import MEANING, Outcome
 from baselines.collection.table import ARCHITECTURES, CASES
 from baselines.shared import csv_files, terminal
 from baselines.shared.arguments import CsvFile, choose, writable
+from torchrlopt import executor_table
 
 CSV_COLUMNS = (
     "case", "family", "status", "graphs", "rewritten", "nodes_before", "nodes_after", "speedup",
-    "first_call_s", "reasons", "hidden", "detail",
+    "first_call_s", "sizes", "reasons", "hidden", "detail",
 )  # fmt: skip
 
 
@@ -31,6 +32,7 @@ def main(
             "NAME/dynamic and NAME/static for generate() with that cache."
         ),
     ] = "all",
+    executor: Annotated[str, typer.Option(help="The option: 'default', 'auto' or one by name.")] = "default",
     on_error: Annotated[
         str, typer.Option(help="'fallback', as users have it, or 'raise', which shows our own bugs.")
     ] = "fallback",
@@ -47,15 +49,18 @@ def main(
 ) -> None:
     """Compile small models of many architectures with the default options and compare them with eager ones.
 
-    Weights are random, also those of norms. Each model is called three times: twice with other values, then
-    with another batch size; or it generates as often. All outputs count, caches too. Each case has a process
+    Weights are random, also those of norms. Each model is called four times: twice with other values, then
+    with another batch size, then with longer texts or larger images where it takes them; or it generates as
+    often. All outputs count, caches too. Each case has a process
     of its own. Status "equal" is a success; "dynamo" is a failure that PyTorch's own backend aot_eager shows
     as well. An internal error that the fallback hides (see torchrlopt/compile/fallback.py) is a failure, too.
 
     Example: python -m baselines.architectures bert,llama/static --csv out.csv
     """
     chosen = choose(names, list(CASES), "case")
-    options: dict[str, Any] = {"cache": False, "on_error": on_error, "measure": measure}
+    if executor not in executor_table.choices():
+        raise typer.BadParameter(f"no executor {executor!r}; one of {', '.join(executor_table.choices())}")
+    options: dict[str, Any] = {"cache": False, "executor": executor, "on_error": on_error, "measure": measure}
     console = terminal.console()
     console.print(f"{terminal.machine()}; {threads} threads", highlight=False)
     prepare(threads)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 
+from baselines.collection.architecture import Arguments
 from baselines.collection.leaves import assert_same
-from baselines.collection.table import CASES, Case, arguments, build, caller
+from baselines.collection.table import CASES, Case, arguments, build, caller, larger
 from baselines.errors import one_line
 from torchrlopt.compile import backend
 from torchrlopt.compile.fallback import HIDDEN
@@ -51,6 +53,7 @@ class Outcome:
         first_call_s: seconds of the first compiled call.
         reasons: why the other graphs are kept, each with how often.
         hidden: internal errors that the fallback has hidden, each once.
+        sizes: lengths of text, or sizes of images, that it was called with; 1 where eager takes no other.
         detail: of a failure, on one line.
         trace: of a failure, all of it.
     """
@@ -66,6 +69,7 @@ class Outcome:
     first_call_s: float | None = None
     reasons: str = ""
     hidden: str = ""
+    sizes: int = 1
     detail: str = ""
     trace: str = ""
 
@@ -77,42 +81,49 @@ def run(label: str, options: Mapping[str, Any], batches: Sequence[int] = BATCHES
     Args:
         label: one of `CASES`.
         options: of the backend.
-        batches: batch size of each call.
+        batches: batch size of each call. One more call has longer texts, or larger images, where the model
+            takes them.
     """
     case = CASES[label]
     family = case.architecture.family
+    calls = [arguments(case, batch, number) for number, batch in enumerate(batches)]
     try:
-        expected = _outputs(case, batches)
+        expected = _outputs(case, calls)
     except Exception as error:  # noqa: BLE001  # whatever a model raises is its result: the others go on
         return Outcome(label, family, "broken", detail=one_line(error, 300), trace=traceback.format_exc())
+    more = larger(calls[-1])
+    with contextlib.suppress(Exception):  # of another size the model may raise whatever it likes
+        expected += _outputs(case, [more])
+        calls.append(more)
     seconds: list[float] = []
     HIDDEN.clear()
     try:
         actual = _outputs(
-            case, batches, lambda it: torch.compile(it, backend="rlopt", options=dict(options)), seconds
+            case, calls, lambda it: torch.compile(it, backend="rlopt", options=dict(options)), seconds
         )
         assert_same(expected, actual)
         status, detail, trace = "equal", "", ""
     except Exception as error:  # noqa: BLE001  # the same
-        status = "wrong" if isinstance(error, AssertionError) and len(seconds) == len(batches) else "raised"
+        status = "wrong" if isinstance(error, AssertionError) and len(seconds) == len(calls) else "raised"
         detail, trace = one_line(error, 300), traceback.format_exc()
     reports = backend.reports()
-    if status != "equal" and _fails_alike(case, batches, expected):
+    if status != "equal" and _fails_alike(case, calls, expected):
         status = "dynamo"
-    return _summed(label, family, status, reports, seconds, detail, trace)
+    outcome = _summed(label, family, status, reports, seconds, detail, trace)
+    return replace(outcome, sizes=1 + len(calls) - len(batches))
 
 
 def _outputs(
     case: Case,
-    batches: Sequence[int],
+    calls: Sequence[Arguments],
     wrap: Callable[[Any], Any] | None = None,
     seconds: list[float] | None = None,
 ) -> list[Any]:
     """The outputs of all calls, of a model of its own; the seconds of each call are appended."""
     call = caller(case, build(case), wrap)
     outputs = []
-    for number, batch in enumerate(batches):
-        given = arguments(case, batch, number)
+    for given in calls:
+        given = copy.deepcopy(given)  # some models write into what they are given
         start = time.perf_counter()
         outputs.append(copy.deepcopy(call(**given)))
         if seconds is not None:
@@ -120,11 +131,11 @@ def _outputs(
     return outputs
 
 
-def _fails_alike(case: Case, batches: Sequence[int], expected: Sequence[Any]) -> bool:
+def _fails_alike(case: Case, calls: Sequence[Arguments], expected: Sequence[Any]) -> bool:
     """Whether the case fails with a backend of PyTorch that changes nothing."""
     torch._dynamo.reset()
     try:
-        assert_same(expected, _outputs(case, batches, lambda it: torch.compile(it, backend="aot_eager")))
+        assert_same(expected, _outputs(case, calls, lambda it: torch.compile(it, backend="aot_eager")))
     except Exception:  # noqa: BLE001  # how it fails does not matter
         return True
     return False

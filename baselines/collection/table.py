@@ -98,6 +98,18 @@ def arguments(case: Case, batch: int, number: int) -> Arguments:
         return make(batch)
 
 
+def larger(given: Arguments) -> Arguments:
+    """The same with longer texts and waves, and larger images: half of each comes once more."""
+    return {name: _larger(value) if isinstance(value, Tensor) else value for name, value in given.items()}
+
+
+def _larger(value: Tensor) -> Tensor:
+    for axis in {2: (1,), 4: (2, 3)}.get(value.dim(), ()):
+        half = value.narrow(axis, 0, value.shape[axis] // 2)
+        value = torch.cat([value, half], axis)
+    return value
+
+
 def caller(case: Case, model: nn.Module, wrap: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
     """A function of the arguments that calls a model as its users do.
 

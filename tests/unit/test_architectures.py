@@ -13,7 +13,7 @@ pytest.importorskip("torch_geometric", reason="graph neural networks need torch_
 from baselines.architectures import summary
 from baselines.collection.leaves import assert_same, leaves
 from baselines.collection.run import Outcome, cause
-from baselines.collection.table import ARCHITECTURES, CASES, arguments, build
+from baselines.collection.table import ARCHITECTURES, CASES, arguments, build, larger
 from torchrlopt.report import Report
 
 
@@ -50,6 +50,20 @@ def test_what_differs_is_told(actual: Any, where: str) -> None:
     assert_same(expected, (torch.ones(2) * (1 + 1e-6), 5))
     with pytest.raises(AssertionError, match=f"^{where}: "):
         assert_same(expected, actual)
+
+
+def test_a_larger_call_has_longer_texts_and_larger_images() -> None:
+    given = {
+        "ids": torch.arange(4)[None],
+        "image": torch.ones(1, 3, 4, 6),
+        "size": 5,
+        "vector": torch.ones(3),
+    }
+    made = larger(given)
+    assert made["ids"].tolist() == [[0, 1, 2, 3, 0, 1]]
+    assert made["image"].shape == (1, 3, 6, 9)
+    assert made["size"] == 5
+    assert made["vector"] is given["vector"]
 
 
 def test_reasons_are_grouped_without_their_numbers() -> None:
