@@ -126,3 +126,11 @@ def test_complex_numbers_are_widened_too() -> None:
     product = traced(lambda z: (z @ z.t(),), given)
     (wide,) = float64_reference(product, [given])
     torch.testing.assert_close(wide, given.to(torch.complex128) @ given.t().to(torch.complex128))
+
+
+def test_infinities_stay_what_they_are() -> None:
+    """A mask of -inf must not make all that meets it NaN, and the estimate nothing."""
+    mask = torch.zeros(64).masked_fill(torch.arange(64) > 50, -torch.inf)
+    graph = traced(lambda x: (torch.softmax(x + mask * 2, -1),), X.float())
+    for noisy in next(Conditioning(graph, [X.float()]).pairs(0)):
+        assert noisy.isfinite().all()

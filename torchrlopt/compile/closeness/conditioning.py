@@ -161,7 +161,8 @@ class _WithNoise(InOneDtype):
         real = torch.empty_like(wide, dtype=wide.dtype.to_real()) if wide.is_complex() else wide
         noise = torch.rand(real.shape, generator=generator, dtype=real.dtype, device=real.device)
         size = self._sign * _AMPLITUDE * eps / 2  # rounding errs by half a unit at most
-        return torch.addcmul(wide, wide, noise.mul_(2 * size).sub_(size).to(wide.dtype))
+        finite = wide.masked_fill(~wide.isfinite(), 0.0)  # inf - inf would be NaN, of all that a mask meets
+        return torch.addcmul(wide, finite, noise.mul_(2 * size).sub_(size).to(wide.dtype))
 
 
 _WIDE = torch.finfo(torch.float64).eps
