@@ -6,9 +6,10 @@ Importable without the package around it: only the standard library is used.
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
+import multiprocessing.spawn
 import os
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 
@@ -59,6 +60,36 @@ def killed_after(seconds: float) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the mask is that of who started it
     signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def python_executable() -> str | None:
+    """The Python that runs modules as this process does; None in a program that has Python inside."""
+    known = multiprocessing.spawn.get_executable()
+    name = os.fsdecode(known) if known else ""
+    is_program = getattr(sys, "frozen", False) and name == sys.executable
+    return None if is_program else name or None
+
+
+def module_path() -> str:
+    """`PYTHONPATH` with which another Python finds the modules that this one finds.
+
+    The folder that it happens to run in is left out.
+    """
+    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+
+
+def ending(status: int) -> str:
+    """How a process ended, as a sentence continues: "ended with SIGSEGV".
+
+    Args:
+        status: of `subprocess`: below 0 the number of a signal.
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"ended with {signal.Signals(-status).name}"
+    except ValueError:
+        return f"ended with signal {-status}"
 
 
 def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Takes rights from this process: no new processes, no network, no files but in folders that are named.
+"""Takes rights from this process: no new processes, no network, no changes to files.
 
 For processes that work on files from outside: whatever such a file makes of them, it can compute and answer,
 and read what the user can read. By Landlock (since Linux 5.13) and seccomp (since 3.17), each where the
@@ -22,34 +22,29 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h; without it only root may do what follows
 
 
-def confine_files(writable: Sequence[str] = ()) -> bool:
-    """Forbid this thread, and those it starts, to change files but below some folders, and to execute any.
+def confine_files() -> bool:
+    """Forbid this thread, and those it starts, to change files and to execute any.
 
     Reading stays as it is. At the beginning of a process: threads that run already keep their rights.
-
-    Args:
-        writable: folders.
 
     Returns:
         Whether the kernel does it.
     """
-    return _forbid_privileges() and _landlock(writable)
+    return _forbid_privileges() and _landlock()
 
 
-def confine_calls(may_write: bool) -> bool:
-    """Forbid all threads of this process to start processes, to open sockets, and to reach other processes.
+def confine_calls() -> bool:
+    """Forbid all threads of this process to change files, to start processes, and to reach others.
 
-    Args:
-        may_write: whether files may be written, as far as `confine_files` lets them; else none can be opened
-            for that, created, moved, removed or changed.
+    No file can be opened for writing, created, moved, removed or changed, and no socket opened. Terminals
+    cannot be typed into.
 
     Returns:
         Whether the kernel does it. It does not on other machines than x86-64 and 64-bit ARM.
     """
-    if not may_write:
-        # Where there is no seccomp, at least nothing can be put into a file. Pipes are none.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    return _forbid_privileges() and _seccomp(may_write)
+    # Where there is no seccomp, at least nothing can be put into a file. Pipes are none.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    return _forbid_privileges() and _seccomp()
 
 
 def _forbid_privileges() -> bool:
@@ -59,9 +54,8 @@ def _forbid_privileges() -> bool:
 # ---- Landlock, linux/landlock.h
 
 # Their numbers are the same on all machines.
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446
 
-_RULE_PATH_BENEATH = 1
 _VERSION = 1  # LANDLOCK_CREATE_RULESET_VERSION: asks which version of the interface there is
 
 _READ = (1 << 2) | (1 << 3)  # READ_FILE, READ_DIR
@@ -71,7 +65,7 @@ _NETWORK = 0b11  # BIND_TCP, CONNECT_TCP, since version 4
 _SCOPES = 0b11  # abstract UNIX sockets and signals reach nobody outside, since version 6
 
 
-def _landlock(writable: Iterable[str]) -> bool:
+def _landlock() -> bool:
     version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
     if version < 1:
         return False
@@ -86,15 +80,6 @@ def _landlock(writable: Iterable[str]) -> bool:
     if ruleset < 0:
         return False
     try:
-        execute = 1
-        for folder in writable:
-            handle = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-            try:
-                rule = struct.pack("=Qi", files & ~execute, handle)
-                if _libc.syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0) != 0:
-                    return False
-            finally:
-                os.close(handle)
         return bool(_libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)
@@ -132,9 +117,13 @@ _OTHERS: tuple[_Call, ...] = (  # what reaches into other processes, signals to 
     ("ptrace", 101, 117), ("process_vm_readv", 310, 270), ("process_vm_writev", 311, 271),
     ("pidfd_getfd", 438, 438), ("pidfd_send_signal", 424, 424), ("kcmp", 312, 272), ("tkill", 200, 130),
     ("rt_sigqueueinfo", 129, 138), ("rt_tgsigqueueinfo", 297, 240), ("process_madvise", 440, 440),
+    ("setrlimit", 160, 164),
     ("shmget", 29, 194), ("shmat", 30, 196), ("msgget", 68, 186), ("semget", 64, 190), ("mq_open", 240, 180),
 )  # fmt: skip
 _NETWORKS: tuple[_Call, ...] = (("socket", 41, 198), ("socketpair", 53, 199))
+_IOCTLS = (  # what is asked of a terminal, and of any file: TCGETS, TCGETS2, TIOCGWINSZ, FION*, FIO*CLEX
+    0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451,
+)  # fmt: skip
 _KERNEL: tuple[_Call, ...] = (  # large or privileged parts of the kernel that nothing here needs
     ("io_uring_setup", 425, 425), ("io_uring_enter", 426, 426), ("io_uring_register", 427, 427),
     ("bpf", 321, 280), ("perf_event_open", 298, 241), ("userfaultfd", 323, 282), ("add_key", 248, 217),
@@ -167,22 +156,21 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def _seccomp(may_write: bool) -> bool:
+def _seccomp() -> bool:
     machine = platform.machine()
     if machine not in _MACHINES or sys.maxsize < 1 << 32:
         return False
-    code = _filter(machine, may_write, os.getpid())
+    code = _filter(machine, os.getpid())
     number = 317 if machine == "x86_64" else 277  # of seccomp itself
     program = _SockFprog(len(code) // 8, code)
     return bool(_libc.syscall(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(program)) == 0)
 
 
-def _filter(machine: str, may_write: bool, own: int) -> bytes:
+def _filter(machine: str, own: int) -> bytes:
     """The program that the kernel runs before each call.
 
     Args:
         machine: one of `_MACHINES`.
-        may_write: see `confine_calls`.
         own: id of this process, which may send signals to itself: abort does.
     """
     audit, column = _MACHINES[machine]
@@ -199,19 +187,27 @@ def _filter(machine: str, may_write: bool, own: int) -> bytes:
         lines += [_line(_AT_LEAST, _X32, 0, 1), _line(_RETURN, refused)]
     # clone3 has its flags in memory, where no filter sees them: glibc falls back to clone.
     lines += _where(435, [_line(_RETURN, _ERRNO | _ENOSYS)])
-    lines += _where(one(56, 220), _unless(0, _ANY_BIT, _CLONE_THREAD, refused))
-    for number, whose in ((one(62, 129), own), (one(234, 131), own), (one(302, 261), 0)):
-        lines += _where(number, _unless(0, _EQUAL, whose, refused))  # kill, tgkill, prlimit64 (0: of oneself)
-    calls = [*_PROCESSES, *_OTHERS, *_NETWORKS, *_KERNEL]
-    if not may_write:
-        # openat2 has its flags in memory, too.
-        lines += _where(437, [_line(_RETURN, _ERRNO | _ENOSYS)])
-        for number, argument in ((2, 1), (257, 2)) if column == 1 else ((56, 2),):  # open, openat
-            lines += _where(number, _if(argument, _ANY_BIT, _WRITING, refused))
-        calls += _CHANGES
+    lines += _where(one(56, 220), _only(0, _ANY_BIT, [_CLONE_THREAD], refused))
+    for number in (one(62, 129), one(234, 131)):  # kill, tgkill
+        lines += _where(number, _only(0, _EQUAL, [own], refused))
+    lines += _where(one(302, 261), _reading_own_limits(refused))
+    lines += _where(one(16, 29), _only(1, _EQUAL, _IOCTLS, refused))
+    # openat2 has its flags in memory, too.
+    lines += _where(437, [_line(_RETURN, _ERRNO | _ENOSYS)])
+    for number, argument in ((2, 1), (257, 2)) if column == 1 else ((56, 2),):  # open, openat
+        lines += _where(number, _if(argument, _ANY_BIT, _WRITING, refused))
+    calls = [*_PROCESSES, *_OTHERS, *_NETWORKS, *_KERNEL, *_CHANGES]
     for number in numbers(calls):
         lines += _where(number, [_line(_RETURN, refused)])
     return b"".join([*lines, _line(_RETURN, _ALLOW)])
+
+
+def _reading_own_limits(verdict: int) -> list[bytes]:
+    """`verdict` for prlimit64, but for what reads (no new limits: a null pointer) those of this process (0)."""
+    lines = []
+    for argument, half in ((0, 0), (2, 0), (2, 1)):
+        lines += [_load(argument, half), _line(_EQUAL, 0, 1, 0), _line(_RETURN, verdict)]
+    return [*lines, _line(_RETURN, _ALLOW)]
 
 
 def _line(code: int, k: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -226,11 +222,16 @@ def _where(number: int, then: list[bytes]) -> list[bytes]:
 
 def _if(argument: int, test: int, value: int, verdict: int) -> list[bytes]:
     """`verdict` where the low half of an argument passes the test; else the call is allowed."""
-    load = _line(_LOAD, 16 + 8 * argument)  # both machines are little-endian
-    return [load, _line(test, value, 0, 1), _line(_RETURN, verdict), _line(_RETURN, _ALLOW)]
+    return [_load(argument), _line(test, value, 0, 1), _line(_RETURN, verdict), _line(_RETURN, _ALLOW)]
 
 
-def _unless(argument: int, test: int, value: int, verdict: int) -> list[bytes]:
-    """`verdict` where the low half of an argument does not pass the test; else the call is allowed."""
-    load = _line(_LOAD, 16 + 8 * argument)
-    return [load, _line(test, value, 1, 0), _line(_RETURN, verdict), _line(_RETURN, _ALLOW)]
+def _only(argument: int, test: int, values: Sequence[int], verdict: int) -> list[bytes]:
+    """`verdict` unless the low half of an argument passes the test with one of the values."""
+    lines = [_load(argument)]
+    for value in values:
+        lines += [_line(test, value, 0, 1), _line(_RETURN, _ALLOW)]
+    return [*lines, _line(_RETURN, verdict)]
+
+
+def _load(argument: int, half: int = 0) -> bytes:
+    return _line(_LOAD, 16 + 8 * argument + 4 * half)  # both machines are little-endian

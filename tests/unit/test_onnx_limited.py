@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -139,3 +140,34 @@ def opened_for(path: Path, process: subprocess.Popen[bytes]) -> int:
         except OSError:  # ENXIO: nobody reads yet
             time.sleep(0.05)
     raise AssertionError("the process ended before its child had begun")
+
+
+def test_what_it_writes_without_end_is_not_held(tmp_path: Path) -> None:
+    """Memory of the program, which has no limit of its own."""
+    (tmp_path / "module.py").write_text(
+        "import os\n"
+        "def main(data, arguments):\n"
+        "    for _ in range(1 << 12):\n"
+        "        os.write(2, b'x' * (1 << 16))\n"
+        "    return b'x' * int(arguments[0])\n"
+    )
+    limits = Limits(60.0, 1 << 28, answer_bytes=1 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answer = run_limited(str(tmp_path / "module.py"), ("1000",), b"", limits, "the task")
+    with pytest.raises(UnsupportedError, match="gives too much"):
+        run_limited(str(tmp_path / "module.py"), (str(1 << 27),), b"", limits, "the task")
+    assert len(answer) == 1000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes, of 268 MB
+
+
+def test_it_cannot_raise_its_own_limits(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(
+        "import resource\n"
+        "def main(data, arguments):\n"
+        "    _, most = resource.getrlimit(resource.RLIMIT_AS)\n"
+        "    try:\n"
+        "        resource.setrlimit(resource.RLIMIT_AS, (most * 2, most * 2))\n"
+        "    except ValueError:\n"
+        "        return b'refused'\n"
+    )
+    assert run_limited(str(tmp_path / "module.py"), (), b"", Limits(60.0, 1 << 28), "the task") == b"refused"

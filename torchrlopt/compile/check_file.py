@@ -28,11 +28,19 @@ from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.weightless import put_weights_back
+from torchrlopt.storage.checked_json import parsed
 
 LIMITS = Limits(seconds=600.0, memory_bytes=3 * MAX_BYTES)
 """For the check, beyond what the weights take: two graphs and the reference are run one after the other."""
 
 _COPIES = 8  # of the weights: each file as bytes, as a message, as the checker's message and as tensors
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, RlOptError)
+}
+_DETAILS = ("where", "expected", "got", "todo")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +77,15 @@ def check_apart(
     memory_bytes = LIMITS.memory_bytes + _COPIES * weight_bytes
     limits = dataclasses.replace(LIMITS, memory_bytes=memory_bytes)
     arguments = (str(path_in.absolute()), str(path_out.absolute()), str(seed), str(int(verify)))
-    answer = json.loads(run_limited(__name__, arguments, converted, limits, "the check"))
-    if "refused" in answer:
-        kind: type[RlOptError] = getattr(errors, answer.pop("refused"))
-        raise kind(answer.pop("what"), **answer)
-    return FileCheck(answer["error"], tuple(answer["around"]))
+    answer = parsed(run_limited(__name__, arguments, converted, limits, "the check"))
+    match answer:
+        case {"refused": str(name), "what": str(what), **details} if name in _KINDS:
+            raise _KINDS[name](what, **{key: str(details[key]) for key in _DETAILS if details.get(key)})
+        case {"error": float() | int() | None as error, "around": [*names]} if all(
+            isinstance(n, str) for n in names
+        ):
+            return FileCheck(error, tuple(names))
+    raise UnsupportedError("the check gave no answer that makes sense", got=str(answer)[:200])
 
 
 def check_files(
@@ -170,15 +182,6 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
         found = check_files(Path(path_in), Path(path_out), int(seed), data, bool(int(verify)))
         verdict = dataclasses.asdict(found)
     except RlOptError as error:
-        verdict = {
-            "refused": type(error).__name__,
-            "what": error.what,
-            "where": error.where,
-            "todo": error.todo,
-        }
-        verdict |= {"expected": _text(error.expected), "got": _text(error.got)}
+        verdict = {"refused": type(error).__name__, "what": error.what}
+        verdict |= {each: None if (part := getattr(error, each)) is None else str(part) for each in _DETAILS}
     return json.dumps(verdict).encode()
-
-
-def _text(part: object) -> str | None:
-    return None if part is None else str(part)

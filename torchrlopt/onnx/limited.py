@@ -9,18 +9,20 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import signal
+import selectors
 import subprocess
-import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.processes import plain_environment
+from torchrlopt.processes import ending, module_path, plain_environment, python_executable
 
 logger = logging.getLogger("torchrlopt")
 
 _CHILD = Path(__file__).with_name("limited_child.py")
+
+_STDERR_BYTES = 1 << 16  # of which the last line is shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +32,12 @@ class Limits:
     Attributes:
         seconds: wall time; as much processor time on each core.
         memory_bytes: address space, beyond what its modules take.
+        answer_bytes: what it may send back; this process has to hold that.
     """
 
     seconds: float
     memory_bytes: int
+    answer_bytes: int = 64 << 20
 
 
 def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limits, what: str) -> bytes:
@@ -54,40 +58,72 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
     """
     # Each limit holds in the child, too: this process may be stopped or killed.
     numbers = [str(limits.memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
-    command = [sys.executable, "-P", str(_CHILD), str(os.getpid()), module, *numbers]
-    # The child finds the modules that this process finds; the folder it runs in is not among them by itself.
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
-    try:
-        done = subprocess.run(
-            [*command, *arguments],
-            input=data,
-            capture_output=True,
-            timeout=limits.seconds,
-            env={**plain_environment(os.environ), "PYTHONPATH": path},
-            check=False,
+    executable = python_executable()
+    if executable is None:
+        raise UnsupportedError(
+            f"{what} needs a process of its own",
+            got="a program with Python in it",
+            todo="multiprocessing.set_executable(path of a Python that has torchrlopt)",
         )
-    except subprocess.TimeoutExpired as error:
-        raise UnsupportedError(f"{what} took too long", expected=f"up to {limits.seconds:g} s") from error
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    with os.fdopen(os.memfd_create("torchrlopt"), "w+b") as file:
+        file.write(data)
+        file.seek(0)
+        process = subprocess.Popen(
+            [executable, "-P", str(_CHILD), str(os.getpid()), module, *numbers, *arguments],
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**plain_environment(os.environ), "PYTHONPATH": module_path()},
+            start_new_session=True,  # of the user's terminal it knows nothing
+        )
+    with process:
+        try:
+            answer, errors = _read(process, limits)
+        except subprocess.TimeoutExpired as error:
+            raise UnsupportedError(f"{what} took too long", expected=f"up to {limits.seconds:g} s") from error
+        except OverflowError as error:
+            raise UnsupportedError(
+                f"{what} gives too much", expected=f"up to {limits.answer_bytes} bytes"
+            ) from error
+        finally:
+            process.kill()
+    lines = errors.decode(errors="replace").strip().splitlines()
     for line in lines:
         if line.startswith("sandbox: "):
             logger.debug("%s keeps rights that it does not need: %s", what, line)
-    if done.returncode == 0:
-        return done.stdout
-    raise UnsupportedError(
-        f"{what} failed", got=_death(done.returncode) or (lines or ["no reason given"])[-1]
-    )
+    if process.returncode == 0:
+        return answer
+    how = f"it {ending(process.returncode)}"
+    raise UnsupportedError(f"{what} failed", got=lines[-1] if process.returncode > 0 and lines else how)
+
+
+def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[bytes, bytes]:
+    """What a process writes until it ends: its answer, and the end of its standard error.
+
+    Raises:
+        subprocess.TimeoutExpired: it is not done in time.
+        OverflowError: it writes too much.
+    """
+    answer, errors = bytearray(), bytearray()
+    end = time.monotonic() + limits.seconds
+    with selectors.DefaultSelector() as waiting:
+        for pipe, found in ((process.stdout, answer), (process.stderr, errors)):
+            assert pipe is not None
+            waiting.register(pipe, selectors.EVENT_READ, found)
+        while waiting.get_map():
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(process.args, limits.seconds)
+            for key, _ in waiting.select(max(0.0, end - time.monotonic())):
+                part = os.read(key.fd, 1 << 16)
+                key.data.extend(part)
+                if not part:
+                    waiting.unregister(key.fileobj)
+            del errors[:-_STDERR_BYTES]
+            if len(answer) > limits.answer_bytes:
+                raise OverflowError
+    process.wait(max(0.0, end - time.monotonic()))
+    return bytes(answer), bytes(errors)
 
 
 def _cpu_s(limits: Limits) -> int:
     return int(limits.seconds * (os.cpu_count() or 1)) + 1
-
-
-def _death(code: int) -> str:
-    """The signal that ended a process; empty where it ended by itself."""
-    if code >= 0:
-        return ""
-    try:
-        return f"it died of {signal.Signals(-code).name}"
-    except ValueError:
-        return f"it died of signal {-code}"

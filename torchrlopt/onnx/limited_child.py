@@ -37,7 +37,7 @@ def main() -> None:
     module = _module(name)
     data = sys.stdin.buffer.read()
     _limit(int(memory), int(cpu))
-    are_calls_confined = sandbox.confine_calls(may_write=False)
+    are_calls_confined = sandbox.confine_calls()
     if not (are_files_confined and are_calls_confined):
         missing = [] if are_files_confined else [sandbox.LANDLOCK]
         missing += [] if are_calls_confined else [sandbox.SECCOMP]
@@ -69,7 +69,7 @@ def _limit(memory: int, cpu: int) -> None:
     for kind, number in limits.items():
         _, hardest = resource.getrlimit(kind)
         allowed = number if hardest == resource.RLIM_INFINITY else min(number, hardest)
-        resource.setrlimit(kind, (allowed, hardest))
+        resource.setrlimit(kind, (allowed, allowed))  # not to be raised again
 
 
 if __name__ == "__main__":

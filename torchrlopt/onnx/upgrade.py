@@ -50,8 +50,9 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
             expected=f"{OLDEST_CONVERTED} or later",
             got=opset,
         )
-    if proto.functions or proto.graph.sparse_initializer:
-        raise UnsupportedError("a model of an old opset has what ONNX does not convert", got="functions")
+    for kind, has_any in (("functions", proto.functions), ("sparse weights", proto.graph.sparse_initializer)):
+        if has_any:
+            raise UnsupportedError("a model of an old opset has what ONNX does not convert", got=kind)
     if opset < _SCAN_HAS_NO_BATCH and _has_scan(proto.graph):
         raise UnsupportedError("ONNX does not convert this operator", got=f"Scan of opset {opset}")
     data = without_weights(proto).SerializeToString()
@@ -64,7 +65,9 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
         found.ParseFromString(answer)
     except (DecodeError, ModelFormatError) as error:
         raise UnsupportedError(f"{what} failed", got=str(error)) from error
-    if default_opset(found) != OLDEST or _signature(found) != _signature(proto):
+    if default_opset(found) != OLDEST:
+        raise UnsupportedError(f"{what} failed", expected=OLDEST, got=default_opset(found))
+    if _signature(found) != _signature(proto):
         raise UnsupportedError(f"{what} changed the model's inputs or outputs", got=_signature(found))
     if opset < _RESIZE_HAS_MODES:
         _restore_resizing(found.graph)

@@ -11,12 +11,10 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import multiprocessing.spawn
 import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -25,6 +23,7 @@ from typing import Any
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.isolation.packet import Arrays, pack
+from torchrlopt.processes import ending, module_path, python_executable
 
 _CHILD = Path(__file__).with_name("child.py")
 _START_S = 120.0  # imports from a slow disk, on a machine that is busy with other things
@@ -124,8 +123,6 @@ class IsolatedProcess:
         stderr = _bounded_file()
         self._other, self._stderr = ours, stderr
         with theirs:
-            # The child finds the modules that this process finds, and none of the folder that it runs in.
-            path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
             try:
                 process = subprocess.Popen(
                     [_executable(), "-P", str(_CHILD), str(theirs.fileno()), str(self._module)],
@@ -135,7 +132,7 @@ class IsolatedProcess:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                     cwd="/",
-                    env={**os.environ, "PYTHONPATH": path},
+                    env={**os.environ, "PYTHONPATH": module_path()},
                 )
             except OSError as error:
                 raise _no_process(str(error)) from error
@@ -173,7 +170,11 @@ class IsolatedProcess:
         status = answer["status"]
         if status != 0:
             # Who kills is the system, where memory runs out, or somebody at this machine.
-            raise Death(_how(status), _last_line(self._stderr), is_lasting=status != -signal.SIGKILL)
+            raise Death(
+                f"its process {ending(status)}",
+                _last_line(self._stderr),
+                is_lasting=status != -signal.SIGKILL,
+            )
         try:
             found = json.loads(answer["answer"])
         except ValueError:
@@ -210,15 +211,8 @@ def _message(other: socket.socket, seconds: float) -> dict[str, Any] | None:
 
 
 def _executable() -> str:
-    """The Python that runs modules like this process.
-
-    Raises:
-        UnsupportedError: none is known: this process is a program with Python in it.
-    """
-    known = multiprocessing.spawn.get_executable()
-    name = os.fsdecode(known) if known else ""
-    is_program = getattr(sys, "frozen", False) and name == sys.executable
-    if not name or is_program:
+    name = python_executable()
+    if name is None:
         raise _no_process("this process is a program with Python in it")
     return name
 
@@ -245,12 +239,3 @@ def _last_line(stderr: int) -> str:
         lines = os.pread(stderr, end, 0).decode(errors="replace").strip("\0\n ").splitlines()
         return lines[-1][:500] if lines else ""
     return ""
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"its process ended with status {status}"
-    try:
-        return f"its process ended with {signal.Signals(-status).name}"
-    except ValueError:
-        return f"its process ended with signal {-status}"
