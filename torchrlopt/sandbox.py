@@ -203,7 +203,7 @@ def _filter(machine: str, own: int) -> bytes:
 
 
 def _reading_own_limits(verdict: int) -> list[bytes]:
-    """`verdict` for prlimit64, but for what reads (no new limits: a null pointer) those of this process (0)."""
+    """`verdict` for prlimit64, unless it reads (new limits: a null pointer) those of this process (0)."""
     lines = []
     for argument, half in ((0, 0), (2, 0), (2, 1)):
         lines += [_load(argument, half), _line(_EQUAL, 0, 1, 0), _line(_RETURN, verdict)]

@@ -88,6 +88,7 @@ def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
             file.write(text)
         monkeypatch.syspath_prepend(str(folder))
         monkeypatch.setattr(first_run, "LEAST_S", 3.0)
+        monkeypatch.setattr(first_run, "ASKED_S", 3.0)
         monkeypatch.setattr(first_run, "available_bytes", lambda: 8 << 30)
 
     return put

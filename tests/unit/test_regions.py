@@ -10,6 +10,7 @@ import onnx_ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from torchrlopt.errors import LoweringError
 from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
 from torchrlopt.executors.onnx_runtimes.openvino import EXECUTOR as OPENVINO
 from torchrlopt.executors.regions.prices import Prices
@@ -74,6 +75,28 @@ def test_each_kind_of_node_is_asked_for_once() -> None:
     assert sorted(each) == [["Constant", "ReduceMax"], ["Relu"], ["Relu"]]  # one of them is refused
     assert refused_kinds(model, (), "This", ask).keys() == found.keys()
     assert len(asked) == 4
+
+
+def test_what_hangs_is_asked_for_twice_and_not_for_each_kind() -> None:
+    """Each question takes its whole time then."""
+    inputs = {dtype: value(f"x{dtype}", dtype) for dtype in (FLOAT, DOUBLE, onnx_ir.DataType.FLOAT16)}
+    nodes = [
+        onnx_ir.Node("", kind, [x], outputs=[value(f"{kind}{dtype}", dtype)], name=f"{kind} of {dtype}")
+        for kind in ("Relu", "Softplus", "Softsign")
+        for dtype, x in inputs.items()
+    ]
+    asked: list[int] = []
+
+    def ask(data: bytes) -> str | None:
+        asked.append(len(onnx.load_from_string(data).graph.node))
+        if len(asked) != 2:
+            raise LoweringError("it was not done after 60 s")
+        return None
+
+    found = refused_kinds(model_of(nodes, [*inputs.values()]), (), "This", ask)
+    assert asked == [9, 1, 1]
+    assert set(found.values()) == {"it was not done after 60 s"}
+    assert len(found) == 8
 
 
 def test_kinds_that_are_taken_are_asked_for_together() -> None:

@@ -57,8 +57,8 @@ class Death(Exception):  # noqa: N818  # it is an answer
     Args:
         how: what it did, as "its process ended with SIGSEGV".
         detail: the last line that it has written to its standard error; empty where there is none.
-        is_lasting: whether the same task would do the same again, and nothing from outside may have been the
-            cause, such as a lack of memory.
+        is_lasting: whether the same task is expected to do the same again: a lack of memory may be over, a
+            time that is many times what a task takes is none of a busy machine.
     """
 
     def __init__(self, how: str, detail: str = "", is_lasting: bool = True) -> None:

@@ -7,15 +7,19 @@ take that, it is asked for each kind alone. The answers are remembered by the pr
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir
 
+from torchrlopt.errors import LoweringError
 from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.onnx.standard import standardise
 
 Ask = Callable[[bytes], str | None]
-"""Takes a serialised model; gives the runtime's reason against it, None where it takes it."""
+"""Takes a serialised model; gives the runtime's reason against it, None where it takes it.
+
+Raises `LoweringError` where the runtime crashes, hangs or takes all memory."""
 
 _ANSWERS: dict[object, str | None] = {}
 _MOST_ANSWERS = 4096
@@ -44,24 +48,35 @@ def refused_kinds(
     found = {}
     for node, kind in kinds.items():
         reason = answers[kind]
-        if reason is not None:
+        if isinstance(reason, LoweringError):
+            found[node] = str(reason)
+        elif reason is not None:
             found[node] = f"{title} has no such operator: {' '.join(reason.split())}"
     return found
 
 
 def _answers(
     kinds: Mapping[object, onnx_ir.Node], model: onnx_ir.Model, ask: Ask
-) -> dict[object, str | None]:
+) -> dict[object, str | LoweringError | None]:
     """The runtime's reason against each kind, None where it takes it; nodes stand for their kinds."""
-    found = {kind: _ANSWERS[kind] for kind in kinds if kind in _ANSWERS}
+    found: dict[object, str | LoweringError | None] = {
+        kind: _ANSWERS[kind] for kind in kinds if kind in _ANSWERS
+    }
     new = {kind: node for kind, node in kinds.items() if kind not in found}
     if not new:
         return found
     if len(_ANSWERS) + len(new) > _MOST_ANSWERS:
         _ANSWERS.clear()
-    all_are_taken = len(new) > 1 and ask(_alone(list(new.values()), model)) is None
-    for kind, node in new.items():
-        found[kind] = _ANSWERS[kind] = None if all_are_taken else ask(_alone([node], model))
+    all_are_taken = False
+    if len(new) > 1:
+        with contextlib.suppress(LoweringError):  # one by one, then
+            all_are_taken = ask(_alone(list(new.values()), model)) is None
+    try:
+        for kind, node in new.items():
+            found[kind] = _ANSWERS[kind] = None if all_are_taken else ask(_alone([node], model))
+    except LoweringError as error:
+        # The rest is not asked for: what hangs takes all of its time, of each kind again.
+        found.update((kind, error) for kind in new if kind not in found)
     return found
 
 
