@@ -7,6 +7,8 @@ scale, or a few times what a change of the input's last digit does to the exact 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -24,6 +26,9 @@ CSV_COLUMNS = ("runtime", "operator", "input", "pytorch", "alone", "as run", "ve
 def main(
     runtimes: Annotated[str, typer.Option(help="onnxruntime, openvino, or all.")] = "all",
     operators: Annotated[str, typer.Option(help="Some of the operators, or all.")] = "all",
+    all_inputs: Annotated[
+        bool, typer.Option(help="Show every input, not the worst of each operator.")
+    ] = False,
     csv: CsvFile = None,
 ) -> None:
     """Compare each operator of each runtime with PyTorch's, against float64.
@@ -40,6 +45,8 @@ def main(
         for name in names
         for row in measured(runtime, name)
     ]
+    if not all_inputs:
+        rows = worst(rows)
     table = Table(*CSV_COLUMNS)
     for row in rows:
         table.add_row(*row)
@@ -48,6 +55,21 @@ def main(
     console.print(table)
     if csv is not None:
         csv_files.write(csv, CSV_COLUMNS, rows)
+
+
+def worst(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Of each runtime's operator the row in which it is farthest from float64, by itself."""
+    groups: dict[tuple[str, str], list[Sequence[str]]] = {}
+    for row in rows:
+        groups.setdefault((row[0], row[1]), []).append(row)
+    return [max(group, key=lambda row: (row[-1] != "as PyTorch", _error(row))) for group in groups.values()]
+
+
+def _error(row: Sequence[str]) -> float:
+    try:
+        return float(row[CSV_COLUMNS.index("alone")])
+    except ValueError:  # it does not run
+        return math.inf
 
 
 if __name__ == "__main__":

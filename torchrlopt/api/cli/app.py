@@ -23,7 +23,10 @@ from torchrlopt.errors import OptionsError, RlOptError
 from torchrlopt.plain_text import printable
 from torchrlopt.storage.checked_json import decoded
 
-_STATUS = "Exit status: 0 all is well, 1 an error or a check that fails, 2 a wrong command line, 130 Ctrl-C."
+_STATUS = (
+    "Exit status: 0 all is well, 1 an error or a check that fails, 2 a wrong command line, 130 Ctrl-C, "
+    "143 and 129 ended by SIGTERM and SIGHUP."
+)
 
 app = typer.Typer(
     add_completion=False,

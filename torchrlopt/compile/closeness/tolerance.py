@@ -1,4 +1,4 @@
-"""How far a rewritten graph may be from float64: `TOLERANCES`, the project's only table of tolerances."""
+"""How far a rewritten graph may be from float64: `TOLERANCES`, the table of tolerances."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Tolerance:
     """Allowed error of a rewritten graph in one dtype, relative to the original's own error.
 
     The first four are for all elements of an output together, the last two for each of its parts by itself
-    (`local.py`). A part may lose more: Winograd's tiles mix neighbours whose sizes differ by up to 128 times,
-    and few numbers scatter more than many.
+    (`local.py`). A part may lose more: small numbers lose digits where a Winograd tile mixes them with larger
+    ones, and few numbers scatter more than many.
 
     Attributes:
         rmse_factor: root mean square error at most this multiple of the original's.
@@ -67,7 +67,7 @@ class Tolerance:
 
 
 _TWO_DIGITS = 256.0
-"""Tiles lose two digits at most next to larger numbers (`kMostWinogradRange`, 128) and are half as exact."""
+"""Two digits: as many as small numbers may lose to larger ones under a tile (`csrc/kernels/winograd.h`)."""
 
 
 def _in_units_of_eps(
