@@ -87,8 +87,9 @@ def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
         with (folder / "sitecustomize.py").open("a", encoding="utf-8") as file:
             file.write(text)
         monkeypatch.syspath_prepend(str(folder))
-        monkeypatch.setattr(first_run, "LEAST_S", 3.0)
-        monkeypatch.setattr(first_run, "ASKED_S", 3.0)
+        if fault == "hang":
+            monkeypatch.setattr(first_run, "LEAST_S", 3.0)
+            monkeypatch.setattr(first_run, "ASKED_S", 3.0)
         monkeypatch.setattr(first_run, "available_bytes", lambda: 8 << 30)
 
     return put

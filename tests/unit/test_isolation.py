@@ -20,6 +20,7 @@ import pytest
 from tests import forks
 from tests.unit.test_processes import ROOT, is_alive
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.isolation import isolated_process
 from torchrlopt.executors.isolation.isolated_process import Death, IsolatedProcess, Task
 
 GIB = 1 << 30
@@ -261,3 +262,25 @@ def test_a_program_with_python_in_it_is_told_what_to_do(
     monkeypatch.setattr(multiprocessing.spawn, "_python_exe", b"/nowhere/python")
     with pytest.raises(UnsupportedError, match="No such file"):
         answer(IsolatedProcess(module), "pids")
+
+
+def test_it_begins_while_another_thread_of_it_imports(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenVINO starts a thread when it is imported, which a `sitecustomize` may have it be."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib._bootstrap, threading, time\n"
+        "lock = importlib._bootstrap._get_module_lock('multiprocessing.spawn')\n"
+        "is_held = threading.Event()\n"
+        "def hold():\n"
+        "    with lock:\n"
+        "        is_held.set()\n"
+        "        time.sleep(1)\n"
+        "threading.Thread(target=hold).start()\n"
+        "is_held.wait()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    helper = IsolatedProcess(module)
+    monkeypatch.setattr(isolated_process, "_START_S", 10.0)
+    assert answer(helper, "echo")["header"] == {}
+    helper.end()

@@ -21,27 +21,31 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+_START_S = 120  # until it is ready, as `isolated_process.py` waits
 _IDLE_S = 60.0  # it goes when nothing has been asked for so long; the next task begins another one
 _MOST_BYTES = 1 << 14  # of an answer; with JSON's escapes it has to fit into one message of the socket
 _MOST_LETTERS = 2000  # of an error
+_PACKET = Path(__file__).with_name("packet.py")
 _PROCESSES = Path(__file__).resolve().parents[2] / "processes.py"
 
 
 def main() -> None:
     """`child.py SOCKET MODULE`: does what comes through the socket until the other end is closed."""
     handle, path = int(sys.argv[1]), sys.argv[2]
+    _ended_after(_START_S)
+    # Before the fork, in which locks of imports that another thread holds, as one of OpenVINO's, stay so.
+    packet, processes, module = map(_module, (_PACKET, _PROCESSES, Path(path)))
     if os.fork():
         # The program's own child ends at once: it has none that dies, or is waited for, at any other time.
         os._exit(0)
+    _ended_after(_START_S)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program that ignores its children hands that down
     other = socket.socket(fileno=handle)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError):  # where memory runs out, this one ends and not the program
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    packet = _module(Path(__file__).with_name("packet.py"))
-    processes = _module(_PROCESSES)
-    module = _module(Path(path))
     other.send(b"{}")
+    signal.alarm(0)
     while select.select([other], [], [], _IDLE_S)[0]:
         message, handles, *_ = socket.recv_fds(other, _MOST_BYTES, 1)
         if not message:
@@ -65,6 +69,13 @@ def main() -> None:
         status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
         with contextlib.suppress(BrokenPipeError):
             other.send(json.dumps({"status": status, "answer": answer.decode(errors="replace")}).encode())
+
+
+def _ended_after(seconds: int) -> None:
+    """The kernel ends this process after so much time, whatever it hangs in; a fork has to ask again."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.alarm(seconds)
 
 
 def _module(path: Path) -> Any:
