@@ -73,9 +73,11 @@ def python_executable() -> str | None:
 def module_path() -> str:
     """`PYTHONPATH` with which another Python finds the modules that this one finds.
 
-    The folder that it happens to run in is left out.
+    The folder that it happens to run in is left out, unless this package is there.
     """
-    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+    entries = [os.path.abspath(entry) for entry in sys.path if entry]
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return os.pathsep.join(entries if own in entries else [*entries, own])
 
 
 def ending(status: int) -> str:

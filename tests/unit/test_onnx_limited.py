@@ -171,3 +171,14 @@ def test_it_cannot_raise_its_own_limits(tmp_path: Path) -> None:
         "        return b'refused'\n"
     )
     assert run_limited(str(tmp_path / "module.py"), (), b"", Limits(60.0, 1 << 28), "the task") == b"refused"
+
+
+def test_a_crash_is_seen_where_children_are_ignored(tmp_path: Path) -> None:
+    """There is no exit status then."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert call(tmp_path, "echo") == b"cba"
+        with pytest.raises(UnsupportedError, match="the task failed"):
+            call(tmp_path, "crash")
+    finally:
+        signal.signal(signal.SIGCHLD, before)

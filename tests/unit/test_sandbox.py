@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "torchrlopt"
 
 CODE = """
-import ctypes, fcntl, os, pty, resource, signal, socket, subprocess, sys, threading
+import ctypes, errno, fcntl, os, pty, resource, signal, socket, subprocess, sys, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[5])  # without the package around it, which loads torch
 import sandbox
@@ -26,6 +26,10 @@ if "files" in how and not sandbox.confine_files():
     sys.exit("kernel without Landlock")
 if "calls" in how and not sandbox.confine_calls():
     sys.exit("kernel without seccomp")
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *args):
+    if getattr(libc, name)(*args) < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+        raise OSError(ctypes.get_errno(), name)
 try:
     print("done", eval(what))
 except OSError as error:
@@ -59,6 +63,13 @@ CALLS = PROCESSES | {
     "local": "socket.socket(socket.AF_UNIX)",
     "signal to the parent": "os.kill(parent, 0)",
     "signal to all": "os.kill(-1, 0)",
+    "messages": "call('msgget', 0, 0o1600)",
+    "removing what others share": "call('shmctl', 1 << 20, 0, None)",
+    "signal by a pipe": "fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, parent)",
+    "priority of the parent": "os.setpriority(os.PRIO_PROCESS, parent, 1)",
+    "processors of the parent": "os.sched_setaffinity(parent, os.sched_getaffinity(0))",
+    "no end with the parent": "call('prctl', 1, 0, 0, 0, 0)",
+    "no end after its time": "signal.setitimer(signal.ITIMER_REAL, 0)",
     "own limits": "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
     "own limits, by the other call": "resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))",
     "limits of the parent": "resource.prlimit(parent, resource.RLIMIT_CORE)",

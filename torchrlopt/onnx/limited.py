@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.onnx.limited_child import DONE
 from torchrlopt.processes import ending, module_path, plain_environment, python_executable
 
 logger = logging.getLogger("torchrlopt")
@@ -91,10 +92,10 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
     for line in lines:
         if line.startswith("sandbox: "):
             logger.debug("%s keeps rights that it does not need: %s", what, line)
-    if process.returncode == 0:
-        return answer
+    if process.returncode == 0 and answer.endswith(DONE):
+        return answer.removesuffix(DONE)
     how = f"it {ending(process.returncode)}"
-    raise UnsupportedError(f"{what} failed", got=lines[-1] if process.returncode > 0 and lines else how)
+    raise UnsupportedError(f"{what} failed", got=lines[-1] if process.returncode >= 0 and lines else how)
 
 
 def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[bytes, bytes]:
