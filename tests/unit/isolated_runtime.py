@@ -36,6 +36,10 @@ def modules(header: Any, arrays: Any) -> Any:
     return {"names": sorted(sys.modules), "main": sys.modules["__main__"].__file__, "path": sys.path}
 
 
+def folder(header: Any, arrays: Any) -> Any:
+    return {"folder": os.getcwd()}
+
+
 def handles(header: Any, arrays: Any) -> Any:
     return {
         "open": {

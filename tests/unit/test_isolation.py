@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing.spawn
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -235,9 +236,14 @@ def test_threads_take_turns(helper: IsolatedProcess) -> None:
         ("raise OSError('lib.so: cannot open')", "got: OSError: lib.so: cannot open"),
         ("import os; os.write(2, b'bad instruction'); os.abort()", "got: bad instruction"),
         ("import os; os._exit(0)", "before it was ready"),
+        ("import time; time.sleep(1000)", "not ready after 1 s"),
     ],
 )
-def test_a_process_that_does_not_come_up(body: str, message: str, tmp_path: Path) -> None:
+def test_a_process_that_does_not_come_up(
+    body: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in body:
+        monkeypatch.setattr(isolated_process, "_START_S", 1.0)
     path = tmp_path / "damaged.py"
     path.write_text(body, encoding="utf-8")
     helper = IsolatedProcess(path)
@@ -273,9 +279,10 @@ def test_it_begins_while_another_thread_of_it_imports(
         "lock = importlib._bootstrap._get_module_lock('multiprocessing.spawn')\n"
         "is_held = threading.Event()\n"
         "def hold():\n"
-        "    with lock:\n"
-        "        is_held.set()\n"
-        "        time.sleep(1)\n"
+        "    lock.acquire()\n"
+        "    is_held.set()\n"
+        "    time.sleep(1)\n"
+        "    lock.release()\n"
         "threading.Thread(target=hold).start()\n"
         "is_held.wait()\n"
     )
@@ -284,3 +291,39 @@ def test_it_begins_while_another_thread_of_it_imports(
     monkeypatch.setattr(isolated_process, "_START_S", 10.0)
     assert answer(helper, "echo")["header"] == {}
     helper.end()
+
+
+def test_a_program_may_have_many_files_open(module: Path) -> None:
+    helper = IsolatedProcess(module)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2048:
+        pytest.skip("the system allows no more")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, limits[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert answer(helper, "echo")["header"] == {}
+    finally:
+        helper.end()
+        for each in files:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+ALONE = """
+import os, sys
+from pathlib import Path
+for stream in range(3):
+    os.close(stream)
+import numpy as np
+from torchrlopt.executors.isolation.isolated_process import IsolatedProcess, Task
+found = IsolatedProcess(Path(sys.argv[1])).do(Task("folder", {}, {"x": np.ones(8)}, 60.0, 1 << 30))
+Path(sys.argv[2]).write_text(found["folder"])
+"""
+
+
+def test_a_program_may_have_closed_its_streams(module: Path, tmp_path: Path) -> None:
+    """And paths mean the same there: runtimes take some in their settings."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", ALONE, str(module), str(out)]
+    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert out.read_text() == str(tmp_path)

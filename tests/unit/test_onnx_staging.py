@@ -52,6 +52,7 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     assert len(_names(folder)) == 2
+    assert "out.onnx.data" in _names(folder)
     with Staged(folder / "out.onnx") as staged:
         staged.write(safety.parse(source), source.parent)
         staged.commit()
@@ -71,12 +72,14 @@ def test_what_a_process_works_on_stays(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_what_others_made_stays(tmp_path: Path) -> None:
-    """Names that only look alike, links, files with content where an empty one was."""
+@pytest.mark.parametrize("note", ["", "0 0 empty.data", "0 0 ../empty.data", "0 0 other.data", "x" * 1000])
+def test_what_others_made_stays(note: str, tmp_path: Path) -> None:
+    """Names that only look alike, links, and empty files that are not ours: archives may bring all of it."""
     left = tmp_path / ".torchrlopt.abcdefgh"
     left.mkdir()
-    (left / "out.onnx.data").touch()
-    (left / "other.data").touch()
+    (left / ".taken").write_text(note)
+    (left / "empty.data").touch()
+    (tmp_path / "empty.data").touch()
     (tmp_path / "out.onnx.data").write_text("content")
     (tmp_path / "other.data").symlink_to(tmp_path / "out.onnx.data")
     elsewhere = tmp_path / "elsewhere"
@@ -85,7 +88,14 @@ def test_what_others_made_stays(tmp_path: Path) -> None:
     (tmp_path / ".torchrlopt.linkedto").symlink_to(elsewhere)
     (tmp_path / ".torchrlopt.of.mine").mkdir()
     StagingFolder(tmp_path).close()
-    kept = {"out.onnx.data", "other.data", "elsewhere", ".torchrlopt.linkedto", ".torchrlopt.of.mine"}
+    kept = {
+        "empty.data",
+        "out.onnx.data",
+        "other.data",
+        "elsewhere",
+        ".torchrlopt.linkedto",
+        ".torchrlopt.of.mine",
+    }
     assert _names(tmp_path) == kept
     assert _names(elsewhere) == {"file"}
 

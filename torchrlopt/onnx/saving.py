@@ -122,12 +122,9 @@ class Staged:
         number = 0
         while True:
             name = f"{self.path.name}.{number}.data" if number else f"{self.path.name}.data"
-            # First here: if this process is killed, a later one knows by it whose the empty file is.
-            self.model_path.with_name(name).touch()
             try:
-                os.close(os.open(self.path.parent / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+                self.folder.take(name)
             except FileExistsError:
-                self.model_path.with_name(name).unlink()
                 number += 1
             else:
                 return name

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 _PREFIX = ".torchrlopt."
+_TAKEN = ".taken"  # a file that says which empty file beside the folder holds a name
+_LONGEST_NOTE = 400
 _OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")  # as tempfile names them
 
 
@@ -34,6 +36,18 @@ class StagingFolder:
     def __init__(self, parent: Path) -> None:
         _clear_abandoned(parent)
         self.path, self._lock = _made(parent)
+
+    def take(self, name: str) -> None:
+        """Hold a name beside this folder by an empty file, which is removed if this process is killed.
+
+        Raises:
+            FileExistsError: there is a file of this name.
+        """
+        handle = os.open(self.path.parent / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        try:
+            (self.path / _TAKEN).write_bytes(_identity(os.fstat(handle)) + os.fsencode(name))
+        finally:
+            os.close(handle)
 
     def close(self) -> None:
         """Remove the folder with what is in it."""
@@ -75,13 +89,25 @@ def _clear(path: Path) -> None:
         if os.fstat(handle).st_uid != os.geteuid():
             return
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name in os.listdir(handle):
-            held = path.parent / name
-            with contextlib.suppress(FileNotFoundError):
-                status = held.lstat()
-                # Whatever else is there by this name has content, or is no plain file of ours.
-                if stat.S_ISREG(status.st_mode) and status.st_size == 0 and status.st_uid == os.geteuid():
-                    held.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            _give_back(path / _TAKEN)
         shutil.rmtree(path)
     finally:
         os.close(handle)
+
+
+def _give_back(note: Path) -> None:
+    """Remove the empty file that a note is about. Archives may bring such folders, with any names in them."""
+    status = note.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_NOTE:
+        return
+    content = note.read_bytes()
+    held = note.parent.parent / os.fsdecode(content.split(b" ", 2)[-1])
+    status = held.lstat()
+    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_size == 0
+    if is_ours and content == _identity(status) + os.fsencode(held.name):
+        held.unlink()
+
+
+def _identity(status: os.stat_result) -> bytes:
+    return f"{status.st_dev} {status.st_ino} ".encode()

@@ -46,7 +46,9 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     other.send(b"{}")
     signal.alarm(0)
-    while select.select([other], [], [], _IDLE_S)[0]:
+    idle = select.poll()  # descriptors of programs with many files are too large for `select`
+    idle.register(other, select.POLLIN)
+    while idle.poll(_IDLE_S * 1000):
         message, handles, *_ = socket.recv_fds(other, _MOST_BYTES, 1)
         if not message:
             return
@@ -92,10 +94,12 @@ def _answer(other: socket.socket, read: int) -> bytes | None:
     """What the worker writes until it ends; None where the other side has closed the socket."""
     answer = b""
     with os.fdopen(read, "rb", buffering=0) as pipe:
+        both = select.poll()
+        both.register(other, select.POLLIN)
+        both.register(pipe, select.POLLIN)
         while True:
-            ready, *_ = select.select([other.fileno(), pipe.fileno()], [], [])
-            if other.fileno() in ready:  # nothing is sent before the answer has come
-                return None
+            if any(handle == other.fileno() for handle, _ in both.poll()):
+                return None  # nothing is sent before the answer has come
             part = pipe.read(_MOST_BYTES)
             if not part:
                 return answer

@@ -29,6 +29,7 @@ _CHILD = Path(__file__).with_name("child.py")
 _START_S = 120.0  # imports from a slow disk, on a machine that is busy with other things
 _MOST_BYTES = 1 << 17  # of an answer, with the escapes of JSON
 _STDERR_BYTES = 1 << 16
+_STDERR = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,29 +120,36 @@ class IsolatedProcess:
 
     def _begin(self) -> None:
         self.end()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = map(_beyond_streams, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         stderr = _bounded_file()
         self._other, self._stderr = ours, stderr
         with theirs:
             try:
                 process = subprocess.Popen(
-                    [_executable(), "-P", str(_CHILD), str(theirs.fileno()), str(self._module)],
+                    [
+                        _executable(),
+                        "-P",
+                        "-W",
+                        "ignore",
+                        str(_CHILD),
+                        str(theirs.fileno()),
+                        str(self._module),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=stderr,
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
-                    cwd="/",
                     env={**os.environ, "PYTHONPATH": module_path()},
                 )
             except OSError as error:
                 raise _no_process(str(error)) from error
-        with process:  # ends at once, see `child.main`
-            pass
-        try:
-            ready = _message(ours, _START_S)
-        except TimeoutError as error:
-            raise _no_process(f"it was not ready after {_START_S:.0f} s") from error
+        with process:  # which ends as soon as it has forked, see `child.main`
+            try:
+                ready = _message(ours, _START_S)
+            except TimeoutError as error:
+                process.kill()
+                raise _no_process(f"it was not ready after {_START_S:.0f} s") from error
         if ready is None:
             raise _no_process(_last_line(stderr) or "it ended before it was ready")
 
@@ -193,6 +201,14 @@ def _forget_those_of_the_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_those_of_the_parent)
+
+
+def _beyond_streams(end: socket.socket) -> socket.socket:
+    """A socket whose number is none of the standard streams, which the child has its own of."""
+    if end.fileno() > _STDERR:
+        return end
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1))
 
 
 def _message(other: socket.socket, seconds: float) -> dict[str, Any] | None:
