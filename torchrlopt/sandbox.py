@@ -178,9 +178,9 @@ def _filter(machine: str, own: int) -> bytes:
     lines = [_line(_LOAD, _MACHINE), _line(_EQUAL, audit, 1, 0), _line(_RETURN, _KILL), _line(_LOAD, _NUMBER)]
     if column == 1:
         lines += [_line(_AT_LEAST, _X32, 0, 1), _line(_RETURN, refused)]
-    for call in _ALLOWED:
-        if (number := call[column]) is not None:
-            lines += _where(number, [_line(_RETURN, _ALLOW)])
+    for _, x86, arm in _ALLOWED:
+        known = x86 if column == 1 else arm
+        lines += [] if known is None else _where(known, [_line(_RETURN, _ALLOW)])
     for number, argument in ((2, 1), (257, 2)) if column == 1 else ((56, 2),):  # open, openat
         lines += _where(number, _unless(argument, _WRITING, refused))
     lines += _where(one(56, 220), _only(0, _ANY_BIT, [_CLONE_THREAD], refused))  # clone

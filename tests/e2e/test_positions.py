@@ -178,3 +178,25 @@ def test_a_quotient_that_overflows_ends_no_program(executor: str) -> None:
     command = [sys.executable, "-c", OVERFLOW.format(executor=executor)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("executor", RUNTIMES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+def test_numbers_of_8_bits_wrap(dtype: torch.dtype, executor: str) -> None:
+    """Where the example's numbers do not, so that no check sees it: the difference of two images."""
+    convolution = nn.Conv2d(3, 8, 3, padding=1)
+
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = convolution
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.convolution((a - b).float() + (a.abs() * b).float()))
+
+    model = Difference().eval()
+    small, large = torch.ones(1, 3, 16, 16, dtype=dtype), torch.full((1, 3, 16, 16), 120, dtype=dtype)
+    fast = optimise(model, executor=executor, measure=False, cache=False, min_gain=-10.0)
+    with torch.no_grad():
+        for a, b in ((large, small), (small, large), (-small, large)):
+            torch.testing.assert_close(fast(a, b), model(a, b), rtol=1e-4, atol=1e-4)

@@ -194,9 +194,11 @@ def test_what_is_right_is_not(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     )
 
 
-def standard(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> check.Standard:
+def standard(
+    function: Callable[..., torch.Tensor], *inputs: torch.Tensor, is_extreme: bool = False
+) -> check.Standard:
     graph = make_fx(lambda *inputs: (function(*inputs),))(*inputs)
-    return check.standard(graph, graph.forward, inputs)
+    return check.standard(graph, graph.forward, inputs, is_extreme=is_extreme)
 
 
 def compared(known: check.Standard, new: torch.Tensor, is_extreme: bool = False) -> None:
@@ -238,6 +240,15 @@ def test_equal_numbers_may_come_in_any_order() -> None:
         compared(known, wrong, is_extreme=True)
     with pytest.raises(VerificationError, match="3 differ"):
         compared(known, right)
+
+
+def test_what_underflows_to_0_may_come_in_any_order() -> None:
+    """Of a softmax whose logits are extreme; what is left above 0 keeps its place."""
+    x = -100.0 * torch.arange(6.0)[None]
+    known = standard(lambda x: x.softmax(-1).argsort(-1, descending=True), x, is_extreme=True)
+    compared(known, torch.tensor([[0, 5, 4, 2, 3, 1]]), is_extreme=True)
+    with pytest.raises(VerificationError, match="1 differ"):
+        compared(known, torch.tensor([[1, 0, 2, 3, 4, 5]]), is_extreme=True)
 
 
 def test_later_weights_are_compared_part_by_part() -> None:

@@ -157,13 +157,17 @@ class Standard:
 
 
 def standard(
-    aten: torch.fx.GraphModule, original: Callee, inputs: Sequence[Any], where: str = ""
+    aten: torch.fx.GraphModule,
+    original: Callee,
+    inputs: Sequence[Any],
+    where: str = "",
+    is_extreme: bool = False,
 ) -> Standard:
-    """Run the original; raises UnsupportedError where that cannot be."""
+    """Run the original, also on inputs for `verify_extreme`; raises UnsupportedError where that cannot be."""
     with _refused(where):
         old = tuple(original(*inputs))
         sharing = overlaps(old, inputs)
-    return Standard(aten, inputs, old, sharing, computed_in(aten), Conditioning(aten, inputs))
+    return Standard(aten, inputs, old, sharing, computed_in(aten), Conditioning(aten, inputs, is_extreme))
 
 
 def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], where: str = "") -> Errors:

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from torchrlopt.compile.closeness import differences
 from torchrlopt.compile.closeness.float64 import MOVES, InOneDtype
+from torchrlopt.compile.closeness.tolerance import TOLERANCES
 
 _AMPLITUDE = 16.0
 """Noise in units of the largest rounding error; what it does is divided by as much again.
@@ -47,10 +48,13 @@ class Conditioning:
     Args:
         aten: the graph.
         inputs: of the graph.
+        may_underflow: whether 0 stands for numbers below the smallest normal one as well, as in many kernels:
+            what a softmax leaves far from its largest number has no order then.
     """
 
-    def __init__(self, aten: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    def __init__(self, aten: fx.GraphModule, inputs: Sequence[Any], may_underflow: bool = False) -> None:
         self._aten, self._inputs = aten, inputs
+        self._may_underflow = may_underflow
         self._pairs: list[Sequence[Any]] = []
 
     def pairs(self, index: int) -> Iterator[Sequence[Any]]:
@@ -87,7 +91,8 @@ class Conditioning:
             leaves = itertools.chain(self._inputs, *map(_leaves, self._aten.graph.nodes))
             dtype = torch.float64 if any(_eps_of(leaf) == _WIDE for leaf in leaves) else torch.float32
             with torch.no_grad():
-                return [_WithNoise(self._aten, dtype, number, sign).run(*self._inputs) for sign in (1, -1)]
+                runs = [_WithNoise(self._aten, dtype, number, sign, self._may_underflow) for sign in (1, -1)]
+                return [each.run(*self._inputs) for each in runs]
         except Exception:  # noqa: BLE001  # the user's operators may refuse other numbers in any way
             return ()
 
@@ -113,11 +118,14 @@ class _WithNoise(InOneDtype):
         dtype: in which it runs; noise has the size of the roundings that the graph was captured with.
         seed: of the noise.
         sign: 1 or -1, for the opposite noise.
+        may_underflow: see `Conditioning`.
     """
 
-    def __init__(self, graph: fx.GraphModule, dtype: torch.dtype, seed: int, sign: int) -> None:
+    def __init__(
+        self, graph: fx.GraphModule, dtype: torch.dtype, seed: int, sign: int, may_underflow: bool
+    ) -> None:
         super().__init__(graph, dtype)
-        self._seed, self._sign = seed, sign
+        self._seed, self._sign, self._may_underflow = seed, sign, may_underflow
         self._numbers = {node: at for at, node in enumerate(graph.graph.nodes)}
         self._exact: set[fx.Node] = set()
         """Nodes whose values are those of inputs and weights, without noise."""
@@ -148,12 +156,13 @@ class _WithNoise(InOneDtype):
         if len(types) != len(leaves):
             types = leaves
         noised = [
-            self._with_noise(leaf, _eps_of(kind), 1000 * self._numbers[node] + at)
+            self._with_noise(leaf, kind, 1000 * self._numbers[node] + at)
             for at, (leaf, kind) in enumerate(zip(leaves, types, strict=True))
         ]
         return tree_unflatten(noised, spec)
 
-    def _with_noise(self, leaf: Any, eps: float | None, number: int) -> Any:
+    def _with_noise(self, leaf: Any, kind: Any, number: int) -> Any:
+        eps = _eps_of(kind)
         if eps is None or not isinstance(leaf, torch.Tensor) or _eps_of(leaf) is None or leaf.numel() == 0:
             return leaf
         wide = self.cast(leaf)
@@ -162,6 +171,9 @@ class _WithNoise(InOneDtype):
         noise = torch.rand(real.shape, generator=generator, dtype=real.dtype, device=real.device)
         size = self._sign * _AMPLITUDE * eps / 2  # rounding errs by half a unit at most
         finite = wide.masked_fill(~wide.isfinite(), 0.0)  # inf - inf would be NaN, of all that a mask meets
+        if self._may_underflow and kind.dtype in TOLERANCES:
+            smallest = (noise - 0.5) * (2 * _AMPLITUDE * self._sign * TOLERANCES[kind.dtype].smallest)
+            wide = wide + smallest.to(wide.dtype)
         return torch.addcmul(wide, finite, noise.mul_(2 * size).sub_(size).to(wide.dtype))
 
 

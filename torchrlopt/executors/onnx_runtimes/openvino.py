@@ -43,6 +43,28 @@ _MAY_READ_INT64 = frozenset(
 _MAY_GIVE_INT64 = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
 
 
+# What OpenVINO computes in 8 bits saturates, and wraps in PyTorch: these do neither.
+_MAY_GIVE_INT8 = frozenset(
+    {
+        "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Concat", "Constant", "Expand",
+        "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Max", "Min", "Pad", "ReduceMax",
+        "ReduceMin", "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze",
+        "Where",
+    }
+)  # fmt: skip
+_OF_8_BITS = frozenset({onnx_ir.DataType.INT8, onnx_ir.DataType.UINT8})
+
+
+def _that_saturate(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """The nodes that compute numbers of 8 bits."""
+    return {
+        node: "OpenVINO saturates numbers of 8 bits"
+        for node in model.graph
+        if node.op_type not in _MAY_GIVE_INT8
+        and not _OF_8_BITS.isdisjoint(each.dtype for each in node.outputs)
+    }
+
+
 def _of_64_bits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
     """The nodes that need the 64 bits of their numbers."""
     wide = onnx_ir.DataType.INT64
@@ -58,6 +80,11 @@ def _of_64_bits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         if is_refused or onnx_ir.DataType.DOUBLE in types:
             found[node] = "OpenVINO computes with 32 bits"
     return found
+
+
+def _of_other_widths(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """The nodes whose integers wrap, or are lost, elsewhere than PyTorch's."""
+    return _that_saturate(model) | _of_64_bits(model)
 
 
 def _request(
@@ -199,7 +226,7 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
 
 
 _RUNTIME = Runtime(
-    "OpenVINO", "openvino", _open, _request, Path(__file__).with_name("openvino_build.py"), _of_64_bits
+    "OpenVINO", "openvino", _open, _request, Path(__file__).with_name("openvino_build.py"), _of_other_widths
 )
 
 
