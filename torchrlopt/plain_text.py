@@ -14,5 +14,14 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else _escape(each) for each in text)
 
 
+def escaped(error: Exception) -> Exception:
+    """The error as the cause of one of ours: a traceback shows its text as it is, which may be a file's."""
+    text = str(error)
+    shown = printable(text)
+    if shown == text:
+        return error
+    return Exception(f"{type(error).__name__}: {shown}").with_traceback(error.__traceback__)
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

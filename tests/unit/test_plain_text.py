@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import traceback
 from pathlib import Path
 
 import onnx
@@ -13,8 +14,9 @@ from rich.table import Table
 import torchrlopt
 from tests.unit.test_floors import PACKAGE, imported_names, python_files
 from torchrlopt.api.cli import app
+from torchrlopt.compile.fallback import log_traceback
 from torchrlopt.console import Console
-from torchrlopt.errors import UnsupportedError
+from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.plain_text import printable
 
 #: Sets the title, writes to the clipboard, clears the screen, is shown backwards, goes over the line before.
@@ -98,3 +100,25 @@ def test_errors_of_the_command_line_are_plain(
     shown = capsys.readouterr().err
     assert "Foo" in shown
     assert is_harmless(shown)
+
+
+def test_tracebacks_are_plain(hostile: Path, tmp_path: Path) -> None:
+    """Their causes are other people's errors, with text of the file as it is."""
+    proto = onnx.load(hostile)
+    proto.graph.node[0].op_type = proto.graph.node[1].op_type  # an operator that ONNX's checker does not know
+    path = tmp_path / "wrong.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelFormatError) as raised:
+        torchrlopt.optimise_onnx(path, tmp_path / "out.onnx", cache=False)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "Foo" in shown
+    assert is_harmless(shown)
+
+
+def test_the_log_is_plain(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "torchrlopt")
+    error = UnsupportedError("it is not read")
+    error.__cause__ = ValueError("\x1b[31mtext of a file")
+    log_traceback(error)
+    assert "text of a file" in caplog.text
+    assert is_harmless(caplog.text)

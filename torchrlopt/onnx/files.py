@@ -19,6 +19,7 @@ from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.tolerance import put_right
 from torchrlopt.onnx.upgrade import upgraded
 from torchrlopt.onnx.weightless import has_content, without_weights
+from torchrlopt.plain_text import escaped
 
 # What onnx_ir raises on protos that make no sense (its SerdeError is a RuntimeError).
 _REFUSALS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError)
@@ -44,7 +45,7 @@ def load(path: str | Path) -> onnx_ir.Model:
     except UnicodeEncodeError as error:  # onnx takes names as UTF-8 only, and would blame the model
         raise ModelFormatError(
             "the name of the file is no UTF-8", where=ascii(str(path)), todo="rename the file"
-        ) from error
+        ) from escaped(error)
     return made_of(upgraded(checked(safety.parse(path), path)), path)
 
 
@@ -83,8 +84,10 @@ def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto
             if _is_valid(right):
                 raise UnsupportedError(
                     "the model does not say which version of the ONNX operators it has", got=_reason(error)
-                ) from error
-        raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from error
+                ) from escaped(error)
+        raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from escaped(
+            error
+        )
     return proto
 
 
@@ -94,7 +97,7 @@ def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
         with quiet():
             model = onnx_ir.from_proto(proto)
     except _REFUSALS as error:
-        raise UnsupportedError("the model has what is not read", got=_reason(error)) from error
+        raise UnsupportedError("the model has what is not read", got=_reason(error)) from escaped(error)
     _refuse_references(model.graph)
     if path is not None:
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
@@ -131,7 +134,7 @@ def message(model: onnx_ir.Model) -> onnx.ModelProto:
         with quiet():
             proto: onnx.ModelProto = onnx_ir.to_proto(model)
     except _REFUSALS as error:
-        raise ModelFormatError("the model cannot be written", got=_reason(error)) from error
+        raise ModelFormatError("the model cannot be written", got=_reason(error)) from escaped(error)
     return proto
 
 

@@ -19,6 +19,7 @@ from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.weightless import without_weights
+from torchrlopt.plain_text import escaped
 
 LIMITS = Limits(seconds=10.0, memory_bytes=4 << 30)
 """For the inference; large models have more time."""
@@ -87,7 +88,7 @@ def _inferred(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     try:
         graph.ParseFromString(answer)
     except DecodeError as error:
-        raise ModelFormatError("the inferred types do not parse", got=str(error)) from error
+        raise ModelFormatError("the inferred types do not parse", got=str(error)) from escaped(error)
     return {info.name: info.type for info in graph.value_info if info.type.tensor_type.elem_type}
 
 
@@ -96,5 +97,5 @@ def _give_type(value: onnx_ir.Value, type_: onnx.TypeProto) -> None:
         found = onnx_ir.serde.deserialize_type_proto_for_type(type_)
         shape = onnx_ir.serde.deserialize_type_proto_for_shape(type_)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise ModelFormatError("an inferred type makes no sense", where=str(value.name)) from error
+        raise ModelFormatError("an inferred type makes no sense", where=str(value.name)) from escaped(error)
     value.type, value.shape = found, shape

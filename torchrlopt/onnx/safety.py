@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from torchrlopt.errors import ModelFormatError, UnsafePathError
 from torchrlopt.onnx import wire
+from torchrlopt.plain_text import escaped
 from torchrlopt.storage.files import read_bounded
 
 MAX_FILE_BYTES = 2 << 30
@@ -54,14 +55,18 @@ def parse(path: Path) -> onnx.ModelProto:
         if error.errno == errno.EINVAL:
             raise ModelFormatError("the model is no plain file", where=str(path)) from error
         if error.errno == errno.EFBIG:
-            raise ModelFormatError("the file is too large", where=str(path), got=error.strerror) from error
+            raise ModelFormatError("the file is too large", where=str(path), got=error.strerror) from escaped(
+                error
+            )
         raise
     proto = onnx.ModelProto()
     wire.check_size(data)
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise ModelFormatError("the file is no ONNX model", where=str(path), got=str(error)) from error
+        raise ModelFormatError("the file is no ONNX model", where=str(path), got=str(error)) from escaped(
+            error
+        )
     return proto
 
 
@@ -115,7 +120,7 @@ def num_bytes(tensor: onnx.TensorProto) -> int:
     except (ValueError, TypeError) as error:
         raise ModelFormatError(
             "a tensor has no element type of a known size", where=_where(tensor), got=tensor.data_type
-        ) from error
+        ) from escaped(error)
     return (size * bits + _WHOLE_BYTE_BITS - 1) // _WHOLE_BYTE_BITS
 
 
@@ -264,7 +269,7 @@ def _check_location(tensor: onnx.TensorProto, directory: Path) -> None:
         try:
             status = found.lstat()
         except (OSError, ValueError) as error:
-            raise UnsafePathError("external data is not there", where=where, got=name) from error
+            raise UnsafePathError("external data is not there", where=where, got=name) from escaped(error)
         if stat.S_ISLNK(status.st_mode):
             raise UnsafePathError("external data is behind a symbolic link", where=where, got=name)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:

@@ -21,6 +21,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from torchrlopt.errors import ModelFormatError, OptionsError, RlOptError, UnsafePathError
 from torchrlopt.onnx import safety
 from torchrlopt.onnx.staging import StagingFolder
+from torchrlopt.plain_text import escaped
 
 MAX_INLINE_BYTES = 1 << 30
 """Size of the tensors up to which they are written into the model file, if they were not outside before."""
@@ -97,7 +98,9 @@ class Staged:
         try:
             content = proto.SerializeToString()
         except (EncodeError, ValueError) as error:
-            raise ModelFormatError("the model is too large for its format", got=str(error)) from error
+            raise ModelFormatError("the model is too large for its format", got=str(error)) from escaped(
+                error
+            )
         with open(self.model_path, "wb") as file:
             file.write(content)
             _flush(file)

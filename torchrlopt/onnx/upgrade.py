@@ -14,6 +14,7 @@ from torchrlopt.onnx import wire
 from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.opsets import OLDEST, OLDEST_CONVERTED, STANDARD_DOMAINS, default_opset
 from torchrlopt.onnx.weightless import put_weights_back, without_weights
+from torchrlopt.plain_text import escaped
 
 LIMITS = Limits(seconds=30.0, memory_bytes=4 << 30)
 """For the conversion; large models have more time."""
@@ -64,7 +65,7 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
         wire.check_size(answer)
         found.ParseFromString(answer)
     except (DecodeError, ModelFormatError) as error:
-        raise UnsupportedError(f"{what} failed", got=str(error)) from error
+        raise UnsupportedError(f"{what} failed", got=str(error)) from escaped(error)
     if default_opset(found) != OLDEST:
         raise UnsupportedError(f"{what} failed", expected=OLDEST, got=default_opset(found))
     if _signature(found) != _signature(proto):
