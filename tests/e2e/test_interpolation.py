@@ -83,6 +83,34 @@ def test_the_kernels_of_torch_are_there_again_afterwards() -> None:
     assert overload.py_kernels == before
 
 
+class Positions(nn.Module):
+    """A grid of weights is brought to the size of the image, as in transformers of images."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.grid = nn.Parameter(torch.randn(1, 4, 4, 8))
+        self.patches, self.mixed, self.mode = nn.Conv2d(3, 8, 4, stride=4), nn.Linear(8, 8), mode
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.patches(x)
+        grid = functional.interpolate(self.grid.permute(0, 3, 1, 2), size=patches.shape[2:], mode=self.mode)
+        places = grid.permute(0, 2, 3, 1).reshape(1, -1, 8)
+        return torch.relu(self.mixed(patches.flatten(2).transpose(1, 2) + places))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_weights_to_the_size_of_an_image(mode: str) -> None:
+    """The resize is another one than was captured: the transpositions around it are moved."""
+    torch.manual_seed(0)
+    model = Positions(mode).eval()
+    fast = optimise(model, measure=False, cache=False, on_error="raise", executor="eager", min_gain=-10.0)
+    for size in (16, 24, 40):
+        x = torch.randn(2, 3, size, size + 8)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    assert {report.kept for report in fast.reports} == {"rewritten"}
+
+
 @pytest.mark.parametrize("executor", ["onnxruntime", "openvino"])
 def test_runtimes_take_the_pixel_that_pytorch_takes(executor: str) -> None:
     """Where out / in is rounded to float32, floor(i / (out / in)) is another pixel: 2 to 82."""

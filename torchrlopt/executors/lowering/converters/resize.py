@@ -124,6 +124,9 @@ def _resize(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     rank = emitter.rank(x)
     axes = [normal_axis(axis, rank) for axis in call.attr("axes") or range(rank)]
+    varying = _of_varying_sizes(emitter, call, x, axes)
+    if varying is not None:
+        return varying
     targets = _sizes(emitter, call, x, axes)
     mode = call.attr("mode", "nearest")
     crop = call.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
@@ -146,6 +149,60 @@ def _resize(emitter: Emitter, call: OpCall) -> Entry:
             moved = emitter.op(aten.matmul.default, moved, emitter.op(aten.permute.default, matrix, [1, 0]))
             x = emitter.op(aten.transpose.int, moved, axis, -1)
     return _extrapolate(emitter, call, x, resized) if crop else x
+
+
+_KERNELS: dict[tuple[str, int], Any] = {
+    ("linear", 3): aten.upsample_linear1d.default,
+    ("linear", 4): aten.upsample_bilinear2d.default,
+    ("linear", 5): aten.upsample_trilinear3d.default,
+    ("cubic", 4): aten.upsample_bicubic2d.default,
+}
+_NEAREST: dict[tuple[str, str, int], Any] = {
+    (rule, rounding, rank): getattr(aten, f"{name}{rank - 2}d").default
+    for rule, rounding, name in (
+        ("asymmetric", "floor", "upsample_nearest"),
+        ("half_pixel", "round_prefer_ceil", "_upsample_nearest_exact"),
+    )
+    for rank in (3, 4, 5)
+}
+
+
+def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> fx.Node | None:
+    """The kernel of torch for sizes, or whole factors of sizes, that are known when it runs.
+
+    None where all is known now, or where no kernel computes it.
+    """
+    rank, mode = emitter.rank(x), call.attr("mode", "nearest")
+    rule = call.attr("coordinate_transformation_mode", "half_pixel")
+    kernel = (
+        _NEAREST.get((rule, call.attr("nearest_mode", ""), rank))
+        if mode == "nearest"
+        else _KERNELS.get((mode, rank))
+    )
+    if (
+        kernel is None
+        or list(axes) != list(range(rank))
+        or call.attr("antialias", 0)
+        or call.attr("exclude_outside", 0)
+    ):
+        return None
+    if mode != "nearest" and rule not in ("half_pixel", "align_corners"):
+        return None
+    if mode == "cubic" and abs(call.attr("cubic_coeff_a", -0.75) + 0.75) > 1e-6:
+        return None
+    scales = call.maybe(2)
+    if scales is None:
+        sizes = emitter.ints(call.entry(3))
+    else:
+        factors = _floats(scales, call)
+        if len(factors) != rank or not all(factor.is_integer() for factor in factors):
+            return None
+        sizes = [emitter.mul(emitter.dim(x, axis), int(factor)) for axis, factor in enumerate(factors)]
+    own = [emitter.dim(x, axis) for axis in range(rank)]
+    if len(sizes) != rank or all(isinstance(each, int) for each in (*sizes, *own)):
+        return None
+    flags = [] if mode == "nearest" else [rule == "align_corners"]
+    return emitter.op(kernel, x, sizes[2:], *flags)
 
 
 def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) -> fx.Node:
