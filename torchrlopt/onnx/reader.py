@@ -134,6 +134,8 @@ class _Reader:
         if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and self._add_constant_node(node):
             return
         form = typed_form(node, self._content) if self._has_plain_outputs(node) else None
+        if form is not None and any(isinstance(each, bytes) for each in dict(form.attrs).values()):
+            form = None  # a text that is no UTF-8, which the core does not hold
         if form is not None and self._add_typed(node, form, where):
             return
         self._add_opaque(node, where)

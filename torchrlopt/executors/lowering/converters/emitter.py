@@ -106,7 +106,7 @@ class Emitter:
             # forget them (constant_pad_nd). Those made in Python do not, but take longer.
             with self.fake(), enable_python_dispatcher() if _has_symbols(args, kwargs) else _NOTHING:
                 node.meta["val"] = node.target(*args, **kwargs)
-        except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError) as error:
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             if _is_data_dependent(error):
                 return
             raise LoweringError(

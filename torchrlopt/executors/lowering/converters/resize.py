@@ -116,7 +116,7 @@ def _is_factor(number: float) -> bool:
 def _floats(entry: Entry, call: OpCall) -> list[float]:
     if not isinstance(entry, torch.Tensor):
         raise call.unsupported("scales that are no constant")
-    return [float(number) for number in entry.to(torch.float64).tolist()]
+    return [float(number) for number in entry.to(torch.float64).reshape(-1).tolist()]
 
 
 @converts("Resize")
