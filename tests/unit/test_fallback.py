@@ -17,7 +17,7 @@ from torchrlopt.compile.fallback import (
     Warnings,
     is_internal,
     keep_original,
-    passed_over,
+    recoverable_errors,
     told,
     warn_without_gain,
 )
@@ -91,11 +91,11 @@ def test_reasons_warn_once_without_their_numbers(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_bug_is_passed_over_only_for_users() -> None:
-    assert issubclass(KeyError, passed_over(Options()))
-    assert not issubclass(KeyError, passed_over(Options(on_error="raise")))
+    assert issubclass(KeyError, recoverable_errors(Options()))
+    assert not issubclass(KeyError, recoverable_errors(Options(on_error="raise")))
     for mode in ("fallback", "raise"):
-        assert issubclass(UnsupportedError, passed_over(Options(on_error=mode)))
-        assert issubclass(MemoryError, passed_over(Options(on_error=mode)))
+        assert issubclass(UnsupportedError, recoverable_errors(Options(on_error=mode)))
+        assert issubclass(MemoryError, recoverable_errors(Options(on_error=mode)))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from tests.unit.onnx_text import proto_of
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.onnx.files import checked, load, prepared
-from torchrlopt.onnx.tolerance import put_right
+from torchrlopt.onnx.tolerance import repaired
 
 CHAIN = """g (float[2] x, bool c) => (float[2] z) {
   a = Relu(x)
@@ -40,7 +40,7 @@ def test_nodes_out_of_order_are_sorted() -> None:
 
 def test_sorted_nodes_stay_as_they_are() -> None:
     proto = proto_of("g (float[2] x) => (float[2] z, float[2] a) { z = Neg(x) a = Relu(x) }")
-    assert put_right(proto) == proto
+    assert repaired(proto) == proto
 
 
 def test_a_cycle_is_refused() -> None:

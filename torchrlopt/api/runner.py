@@ -350,7 +350,9 @@ def _compiled(
         if differentiable is not None:  # no shortcut may go past what is put around the graph
             lose = functools.partial(_lose_gradients, living)
             return refusing(run, differentiable) if is_start else noticing(run, differentiable, lose)
-        is_wanted = settings is not None and not aot.hands_through() and reports[-1].kept == "rewritten"
+        is_wanted = (
+            settings is not None and not aot.returns_unguarded_values() and reports[-1].kept == "rewritten"
+        )
         return noted(gm, run, settings or ()) if is_wanted else run
 
     def reset() -> None:

@@ -7,8 +7,8 @@ are evaluated as Dynamo does it; then the compiled graph is called with the inpu
 is not as it was, or cannot be told, the call goes through Dynamo, whose guards stay whole.
 
 Guards do not say all that code hangs on: it also reads, at each call, what it only hands on, and writes to
-objects that it finds anew. Calls of the first kind are not learned of (`aot.hands_through`); for the second,
-the object of each call is looked at (`aot.Setting`).
+objects that it finds anew. Calls of the first kind are not learned of
+(`aot.returns_unguarded_values`); for the second, the object of each call is looked at (`aot.Setting`).
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def settings_of(code: types.CodeType) -> tuple[Setting, ...] | None:
     return tuple(found)
 
 
-def hands_through() -> bool:
+def returns_unguarded_values() -> bool:
     """Whether the code of the graph at hand hands out what it reads anew at each call, unguarded.
 
     Asked inside a backend. Handed out are the result, and what is stored in objects, new ones among them.

@@ -23,7 +23,7 @@ from torchrlopt.compile import check, fallback, timing
 from torchrlopt.compile.artefacts import tell_graphs
 from torchrlopt.compile.closeness.floats import Own
 from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
-from torchrlopt.compile.fallback import passed_over, told
+from torchrlopt.compile.fallback import recoverable_errors, told
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.errors import UnsupportedError
@@ -75,7 +75,7 @@ def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt
         if fastest.plan != planned.plan:
             try:
                 return _finish(contestant, fastest, options, report)
-            except passed_over(options) as error:
+            except recoverable_errors(options) as error:
                 fallback.log_traceback(error)
                 logger.warning(
                     "the plan that was the fastest cannot be used, the searched one is: %s", told(error)
@@ -204,7 +204,7 @@ def _verify_extreme(
     try:
         if key not in contestant.standards:
             contestant.standards[key] = check.standard(aten, aten.forward, inputs, is_extreme=True)
-        if check.says_something(contestant.standards[key]):
+        if check.outputs_are_finite(contestant.standards[key]):
             check.verify_extreme(contestant.standards[key], lowered)
     except UnsupportedError as error:
         logger.debug("nothing is known for extreme inputs: %s", error)

@@ -88,7 +88,7 @@ def compare(
         elif not torch.equal(old, new):
             wrong = old != new
             if is_extreme and conditioning is not None:
-                wrong &= ~conditioning.turned_over(index, old)
+                wrong &= ~conditioning.flipped_by_noise(index, old)
             count = int(wrong.sum())
             if count == 0:
                 continue
@@ -198,7 +198,7 @@ def verify_extreme(known: Standard, rewritten: Callee, where: str = "extreme inp
     compare(known.reference, old, new, where, known.work, known.conditioning, is_extreme=True)
 
 
-def says_something(known: Standard) -> bool:
+def outputs_are_finite(known: Standard) -> bool:
     """Whether the original's outputs are finite: what overflows hides what it is compared with."""
     tensors = (x for x in known.original if isinstance(x, torch.Tensor))
     # float8 has no isfinite

@@ -26,7 +26,7 @@ from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt, Try
 from torchrlopt.compile.contest import Contest, Duel, add_others, book_others, is_faster
 from torchrlopt.compile.contestant import Contestant, subject_of
-from torchrlopt.compile.fallback import passed_over
+from torchrlopt.compile.fallback import recoverable_errors
 from torchrlopt.compile.progress import progress
 from torchrlopt.compile.timing import measure
 from torchrlopt.executors import registry
@@ -123,7 +123,7 @@ def _with_measured_plans(
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the searched plan is kept")
         return found
-    except passed_over(options) as error:
+    except recoverable_errors(options) as error:
         fallback.log_traceback(error)
         logger.info("rlopt keeps the searched plan: %s", error)
         return found
@@ -159,7 +159,7 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
         own.executor = name
         try:
             found = attempt(dataclasses.replace(options, executor=name), own)
-        except passed_over(options) as error:
+        except recoverable_errors(options) as error:
             if is_last and kept is None:
                 raise
             logger.info("rlopt goes on without %s: %s", name, error)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt, Try
-from torchrlopt.compile.fallback import passed_over, told
+from torchrlopt.compile.fallback import recoverable_errors, told
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
@@ -89,7 +89,7 @@ class Contest:
         begin = time.perf_counter()
         try:
             found = self._attempt(variant, own)
-        except passed_over(self._options) as error:
+        except recoverable_errors(self._options) as error:
             self._num_failed += 1
             fallback.log_traceback(error)
             # The others go: their tracebacks hold what had been built. What eager PyTorch says concerns all.

@@ -128,7 +128,7 @@ HIDDEN = Hidden()
 """Those of this process."""
 
 
-def passed_over(options: Options) -> tuple[type[Exception], ...]:
+def recoverable_errors(options: Options) -> tuple[type[Exception], ...]:
     """What an attempt may raise so that the next one is made.
 
     With `on_error="raise"` an error that is not one of ours is a bug, which nothing may hide.

@@ -132,7 +132,7 @@ class _PlanContest:
             found = self._measure(self._best_lowered, lowered)
             is_kept = _is_clearly_faster(found)
             is_kept = is_kept and _is_clearly_faster(self._measure(self._searched, lowered))
-        except fallback.passed_over(self._options) as error:
+        except fallback.recoverable_errors(self._options) as error:
             fallback.log_traceback(error)
             logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
             return

@@ -16,7 +16,7 @@ from torchrlopt.onnx import safety
 from torchrlopt.onnx.opsets import NATIVE, default_opset
 from torchrlopt.onnx.quiet import quiet
 from torchrlopt.onnx.saving import Staged
-from torchrlopt.onnx.tolerance import put_right
+from torchrlopt.onnx.tolerance import repaired
 from torchrlopt.onnx.upgrade import upgraded
 from torchrlopt.onnx.weightless import has_content, without_weights
 from torchrlopt.plain_text import escaped
@@ -75,7 +75,7 @@ def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto
         # By path the checker finds external data; it runs no shape inference either way.
         onnx.checker.check_model(proto if path is None else str(path), full_check=False)
     except (onnx.checker.ValidationError, *_REFUSALS) as error:
-        right = put_right(proto)
+        right = repaired(proto)
         if _is_valid(right):
             return right
         if right.opset_import and default_opset(right) is None:

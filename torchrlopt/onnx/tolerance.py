@@ -10,7 +10,7 @@ import onnx
 from torchrlopt.onnx.opsets import OLDEST_IR_VERSION, STANDARD_DOMAINS
 
 
-def put_right(proto: onnx.ModelProto) -> onnx.ModelProto:
+def repaired(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy without the faults that ONNX Runtime, which loads most files, does not mind.
 
     Nodes are sorted; a domain of others that is used and not imported is imported in version 1; a file of

@@ -79,7 +79,7 @@ class Conditioning:
                 found.add(error)
         return Carried(found.rmse, found.largest) if math.isfinite(found.rmse) else Carried()
 
-    def turned_over(self, index: int, integers: torch.Tensor) -> torch.Tensor:
+    def flipped_by_noise(self, index: int, integers: torch.Tensor) -> torch.Tensor:
         """Where an output of integers or flags is another one with noise."""
         found = torch.zeros_like(integers, dtype=torch.bool)
         for noisy in itertools.chain.from_iterable(self.pairs(index)):
