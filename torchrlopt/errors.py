@@ -21,11 +21,22 @@ class RlOptError(Exception):
         expected: what would have been right.
         got: what was found instead.
         todo: what the reader can do about it.
+        is_bug: whether it is a bug of ours where PyTorch runs the model; None: as `IS_BUG` says of its class.
     """
 
+    IS_BUG = False
+
     def __init__(
-        self, what: str, *, where: str = "", expected: object = None, got: object = None, todo: str = ""
+        self,
+        what: str,
+        *,
+        where: str = "",
+        expected: object = None,
+        got: object = None,
+        todo: str = "",
+        is_bug: bool | None = None,
     ) -> None:
+        self.is_bug = self.IS_BUG if is_bug is None else is_bug
         self.what = what
         self.where = where
         self.expected = expected
@@ -63,9 +74,13 @@ class OptionsError(RlOptError):
 class CaptureError(RlOptError):
     """The FX graph could not be turned into an ONNX model."""
 
+    IS_BUG = True
+
 
 class ModelFormatError(RlOptError):
     """An ONNX model or graph text is malformed, too large or inconsistent."""
+
+    IS_BUG = True  # one that we made of a model that PyTorch runs
 
 
 class UnsafePathError(ModelFormatError):
@@ -86,6 +101,8 @@ class SubstitutionError(RlOptError):
         file: file of the library, where there is one.
     """
 
+    IS_BUG = True
+
     def __init__(self, reason: str, *, name: str = "", line: int = 0, file: str = "", todo: str = "") -> None:
         self.reason = reason
         self.name = name
@@ -98,9 +115,13 @@ class SubstitutionError(RlOptError):
 class VerificationError(RlOptError):
     """The rewritten graph does not compute what the original computes."""
 
+    IS_BUG = True
+
 
 class LoweringError(RlOptError):
     """The rewritten graph could not be made into a callable."""
+
+    IS_BUG = True
 
 
 class WeightsError(RlOptError):

@@ -198,7 +198,7 @@ class Runner:
         from torchrlopt.compile.fallback import keep_original  # heavy
 
         report = Report(self.options.searcher, self.options.executor)
-        keep_original(CaptureError("Dynamo cannot trace the model", got=str(error)), report)
+        keep_original(CaptureError("Dynamo cannot trace the model", got=str(error), is_bug=False), report)
         self.reports.append(report)
         self._untraceable.add(_kind(args, kwargs))
         return outputs

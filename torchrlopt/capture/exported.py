@@ -67,6 +67,7 @@ def export(
         raise CaptureError(
             "torch.export refuses the model",
             got=f"{type(error).__name__}: {error}",
+            is_bug=False,
             todo="see what torch.export.export(model, inputs) says; dynamic_shapes are passed on to it",
         ) from error
     written = [spec.target for spec in program.graph_signature.output_specs if _is_write(spec.kind)]

@@ -58,7 +58,7 @@ def onnx_dtype(dtype: torch.dtype) -> ir.DataType:
     """
     found = DTYPES.get(dtype)
     if found is None:
-        raise CaptureError("a tensor has a dtype that ONNX cannot name", got=dtype)
+        raise CaptureError("a tensor has a dtype that ONNX cannot name", got=dtype, is_bug=False)
     return found
 
 

@@ -253,7 +253,10 @@ def _refused(where: str) -> Iterator[None]:
             yield
     except Exception as error:
         raise UnsupportedError(
-            "the original graph cannot be run on the inputs of the check", where=where, got=repr(error)
+            "the original graph cannot be run on the inputs of the check",
+            where=where,
+            got=repr(error),
+            is_bug=True,  # it does run for its user
         ) from error
 
 

@@ -80,7 +80,8 @@ def check_apart(
     answer = parsed(run_limited(__name__, arguments, converted, limits, "the check"))
     match answer:
         case {"refused": str(name), "what": str(what), **details} if name in _KINDS:
-            raise _KINDS[name](what, **{key: str(details[key]) for key in _DETAILS if details.get(key)})
+            given: dict[str, Any] = {key: str(details[key]) for key in _DETAILS if details.get(key)}
+            raise _KINDS[name](what, **given)
         case {"error": float() | int() | None as error, "around": [*names]} if all(
             isinstance(n, str) for n in names
         ):

@@ -7,14 +7,7 @@ import threading
 import traceback
 
 from torchrlopt.capture.aten import NO_OPERATORS
-from torchrlopt.errors import (
-    CaptureError,
-    LoweringError,
-    ModelFormatError,
-    RlOptError,
-    SubstitutionError,
-    VerificationError,
-)
+from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 from torchrlopt.plain_text import printable
 from torchrlopt.report import Report
@@ -51,39 +44,8 @@ WARNINGS = Warnings()
 """The one of this process."""
 
 
-_OURS = (CaptureError, LoweringError, ModelFormatError, SubstitutionError, VerificationError)
-"""What a stage says of its own work. On a graph that PyTorch runs such an error is a bug of ours, but for:"""
-
-_REFUSALS = frozenset(
-    {
-        # what there is nothing for, in ONNX, in torch or in an executor
-        "a tensor has a dtype that ONNX cannot name",
-        "element type has no kernels in torch",
-        "operators that ONNX does not have",
-        "the executor refuses a node of every region",
-        "there are no kernels of our own for such tensors here",
-        "TensorRT has no tensors of this dtype",
-        # what does not pay
-        "no region saves more than its borders cost",
-        # what others say, of the model or of what they run on
-        "Dynamo cannot trace the model",
-        "inductor fails on the rewritten graph",
-        "there is no memory for the process in which a session is tried first",
-    }
-)
-
-_PARTS_OF_REFUSALS = (
-    " refuses the model",  # a runtime, whose name stands before
-    " in a process of its own",  # what became of a runtime there stands behind
-    "a graph to which substitutions can be applied in more than ",  # a number of places, by the core
-)
-
-_IN_DISGUISE = frozenset(
-    {
-        # it does run for its user: the inputs are ours
-        "the original graph cannot be run on the inputs of the check",
-    }
-)
+_TOO_LARGE = "a graph to which substitutions can be applied in more than "
+"""Begins what the core says, which has no other error for a graph that is no model of ours."""
 
 
 def is_internal(error: Exception) -> bool:
@@ -93,10 +55,7 @@ def is_internal(error: Exception) -> bool:
     """
     if not isinstance(error, RlOptError):
         return not isinstance(error, MemoryError)
-    if error.what in _IN_DISGUISE:
-        return True
-    is_refusal = error.what in _REFUSALS or any(part in error.what for part in _PARTS_OF_REFUSALS)
-    return isinstance(error, _OURS) and not is_refusal
+    return error.is_bug and not error.what.startswith(_TOO_LARGE)
 
 
 class Hidden:

@@ -142,7 +142,9 @@ class InductorCallable:
                     num_inputs = len(self._inputs)
                     return (GraphedCall(run, [False] * num_inputs) if self._is_recorded else run,)
             except Exception as error:  # inductor's errors have no common base
-                raise LoweringError("inductor fails on the rewritten graph", got=repr(error)) from error
+                raise LoweringError(
+                    "inductor fails on the rewritten graph", got=repr(error), is_bug=False
+                ) from error
             finally:
                 _forget_code(loaded)
 

@@ -38,7 +38,7 @@ def tried(
             raise _error(title, doing, found) from death
         except OSError as error:
             raise LoweringError(
-                f"there is no memory to try {title} in a process of its own", got=error
+                f"there is no memory to try {title} in a process of its own", got=error, is_bug=False
             ) from error
         # What lacked memory may find it another day.
         verdicts.remember(key, found, is_stored and "error" not in found["answer"])
@@ -46,7 +46,7 @@ def tried(
         raise _error(title, doing, found, is_old=True)
     answer: dict[str, Any] = found["answer"]
     if "error" in answer:
-        raise LoweringError(f"{title} refuses the model", got=answer["error"])
+        raise LoweringError(f"{title} refuses the model", got=answer["error"], is_bug=False)
     return answer
 
 
@@ -56,4 +56,5 @@ def _error(title: str, doing: str, found: dict[str, Any], is_old: bool = False) 
     return LoweringError(
         f"{title} was tried in a process of its own first, and {found['death']} while it {doing}{when}",
         got=found.get("detail") or None,
+        is_bug=False,
     )

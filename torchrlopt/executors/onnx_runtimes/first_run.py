@@ -159,6 +159,7 @@ class FirstRun:
                 "there is no memory for the process in which a session is tried first",
                 expected=f"{2 * num_bytes / 1e6:.0f} MB",
                 got=f"{available / 1e6:.0f} MB",
+                is_bug=False,
             )
         memory = _memory(None if available is None else available - num_bytes)
         task = Task("run", header, arrays, LEAST_S + num_bytes / BYTES_PER_S, memory)

@@ -78,7 +78,7 @@ def _open(
     try:
         session = session_of(request.proto, values, request.settings)
     except Exception as error:  # ONNX Runtime's errors have no common base
-        raise LoweringError("ONNX Runtime refuses the model", got=str(error)) from error
+        raise LoweringError("ONNX Runtime refuses the model", got=str(error), is_bug=False) from error
     fetches = [str(value.name) for value in model.graph.outputs]
     is_bool = [value.dtype == onnx_ir.DataType.BOOL for value in model.graph.outputs]
 

@@ -116,7 +116,7 @@ def _open(
         tensors = {name: _shared(tensor) for name, tensor in held.items()}
         compiled = compiled_of(request.proto, tensors, request.settings)
     except Exception as error:  # OpenVINO's errors have no common base
-        raise LoweringError("OpenVINO refuses the model", got=str(error)) from error
+        raise LoweringError("OpenVINO refuses the model", got=str(error), is_bug=False) from error
     # Inputs that nothing reads are not the network's any more.
     ports = {name: port for port in compiled.inputs for name in port.get_names()}
     read = [(index, ports[name]) for index, name in enumerate(feeds) if name in ports]

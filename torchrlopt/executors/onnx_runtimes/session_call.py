@@ -50,7 +50,7 @@ def refuse_opaque(model: onnx_ir.Model) -> None:
     opaque = of_opaque(model)
     if opaque:
         names = ", ".join(sorted({node.op_type for node in opaque}))
-        raise LoweringError(next(iter(opaque.values())), got=names)
+        raise LoweringError(next(iter(opaque.values())), got=names, is_bug=False)
 
 
 def devices_of(captured: Captured) -> set[torch.device]:

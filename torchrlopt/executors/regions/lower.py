@@ -70,7 +70,12 @@ def lower(
     except RlOptError as error:
         parts = f"run it elsewhere; in parts it does not run here either: {reason}"
         raise type(error)(
-            error.what, where=error.where, expected=error.expected, got=error.got, todo=parts
+            error.what,
+            where=error.where,
+            expected=error.expected,
+            got=error.got,
+            todo=parts,
+            is_bug=error.is_bug,
         ) from reason
 
 
@@ -97,7 +102,7 @@ def _in_regions(
         left = _with_groups(model, captured, reasons)
         parts = cut(model, left, fixed, scalars, prices.num_bytes, pays)
         if not parts.regions:
-            raise LoweringError("no region saves more than its borders cost")
+            raise LoweringError("no region saves more than its borders cost", is_bug=False)
         stitched = stitch(model, captured, parts)
         subjects = subjects_of(stitched, model, static, not _calls_the_users(captured))
         found = [executor.refusals(each.model, each.captured, options) for each in subjects]
@@ -110,7 +115,7 @@ def _in_regions(
         told = _told(executor.name, parts, reasons, fixed, prices)
         rest = assemble(stitched.module, static, dataclasses.replace(options, cuda_graphs=False))
         return RegionsCallable(rest, subjects, captured.aten.forward, told)
-    raise LoweringError("the executor refuses a node of every region")
+    raise LoweringError("the executor refuses a node of every region", is_bug=False)
 
 
 def _calls_the_users(captured: Captured) -> bool:

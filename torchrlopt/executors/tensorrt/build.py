@@ -259,7 +259,7 @@ class EngineMaker:
             reasons.append(f"{error.node_operator()} {error.node_name()}: {error.desc()}")
         if not reasons:
             return self._log.error("TensorRT's parser refuses the model")
-        return LoweringError("TensorRT's parser refuses the model", got="; ".join(reasons))
+        return LoweringError("TensorRT's parser refuses the model", got="; ".join(reasons), is_bug=False)
 
     # ---- loading
 

@@ -260,7 +260,7 @@ def _check_dtypes(feeds: Mapping[str, Any], fetches: Mapping[str, torch.dtype]) 
     used = {name: x.dtype for name, x in feeds.items() if isinstance(x, torch.Tensor)} | dict(fetches)
     for name, dtype in used.items():
         if dtype not in _DTYPES:
-            raise LoweringError("TensorRT has no tensors of this dtype", where=name, got=dtype)
+            raise LoweringError("TensorRT has no tensors of this dtype", where=name, got=dtype, is_bug=False)
 
 
 def ranges_of(examples: Mapping[str, Any], feeds: tuple[str, ...], max_factor: float) -> dict[str, Range]:

@@ -255,7 +255,7 @@ def _present(dtype: torch.dtype) -> _C.ImageKernels:
     ours = kernels(dtype)
     if ours is None:
         got = f"{dtype}, {_C.kernel_instructions() or 'no instructions for them'}"
-        raise LoweringError("there are no kernels of our own for such tensors here", got=got)
+        raise LoweringError("there are no kernels of our own for such tensors here", got=got, is_bug=False)
     return ours
 
 

@@ -36,7 +36,7 @@ def torch_dtype(dtype: onnx_ir.DataType | int | None) -> torch.dtype:
     found = _TORCH_DTYPES.get(int(dtype)) if dtype is not None else None
     if found is None:
         name = onnx_ir.DataType(int(dtype)).name if dtype is not None else "no element type"
-        raise LoweringError("element type has no kernels in torch", got=name)
+        raise LoweringError("element type has no kernels in torch", got=name, is_bug=False)
     return found
 
 
