@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import onnx
+import onnx_ir
 import pytest
 
 pytest.importorskip("onnxruntime")
@@ -16,15 +17,15 @@ from tests.fuzz.files.mutations import MUTATIONS
 from tests.fuzz.kept import parse_case
 from tests.fuzz.outcome import Outcome
 from torchrlopt.executors.lowering import lazy_code
+from torchrlopt.executors.lowering.around import _Around
 from torchrlopt.executors.lowering.model_inputs import fake_input
-from torchrlopt.executors.lowering.onnx_to_aten import Lowering
 
 
-def _named_by_the_file(lowering: Lowering) -> None:
+def _named_by_the_file(lowering: _Around, value: onnx_ir.Value, like: onnx_ir.Value) -> None:
     """As inputs were declared before names were kept from source."""
-    for value in lowering.model.graph.inputs:
-        node = lowering.add_placeholder(str(value.name), fake_input(lowering.emitter, value))
-        lowering.entries[value] = node
+    fake = fake_input(lowering.emitter, like)
+    lowering.entries[value] = lowering.add_placeholder(str(value.name), fake)
+    lowering.arguments.append((value, fake))
 
 
 def judged(content: bytes, folder: Path) -> Outcome:
@@ -43,7 +44,7 @@ def with_code(folder: Path) -> bytes:
 def test_code_that_runs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = with_code(tmp_path)
     assert judged(content, tmp_path).kind == "right"
-    monkeypatch.setattr(Lowering, "add_inputs", _named_by_the_file)
+    monkeypatch.setattr(_Around, "_add_argument", _named_by_the_file)
     monkeypatch.setattr(lazy_code, "checked", lambda graph: graph)
     assert judged(content, tmp_path).reason == "text of the file was run"
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tests.unit.onnx_text import model_of, proto_of
+from torchrlopt.api.cli.models import _inputs_of
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.around import Around, lower_pair
+from torchrlopt.executors.lowering.around import Around, lower_alone, lower_pair
 from torchrlopt.onnx.files import prepared
 
 MY = ', "my" : 1'
@@ -157,3 +158,19 @@ def test_attributes_that_make_no_sense_are_no_internal_error(node: str) -> None:
     """Runtimes run such nodes; their converters divide by zero, or look for what there is not."""
     around = around_of(f"g (float[2,4] x, int64[2,4] i) => (float[2,4] z) {{ a = Relu(x) z = {node} }}")
     assert around.cut == ("z",)
+
+
+def test_a_model_alone_is_lowered_at_sizes_that_fit_it() -> None:
+    """As `explain` and `bench` have it; the inputs are those that its nodes can take."""
+    body = U_NET.replace("x) =>", "x, int64[2] target) =>").replace("h,w] z)", "h,w] z, float[p,q] r)")
+    around = lower_alone(model_of(body.replace("z = Add", "r = Reshape (x, target)\n  z = Add")))
+    x, target = _inputs_of(around)
+    z, r = around.module(x, target)
+    assert all(size % 4 == 0 for size in x.shape[2:])
+    assert 2 * z.shape[-1] == x.shape[-1]
+    assert r.numel() == x.numel()
+
+
+def test_a_model_alone_says_which_operator_has_no_converter() -> None:
+    with pytest.raises(LoweringError, match="operator has no converter; where: b; got: my:Foo"):
+        lower_alone(model_of(MIDDLE, imports=MY))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.capture.sampling import extreme_inputs, generated_inputs, num_elements, random_inputs
+from torchrlopt.capture.sampling import extreme_inputs, num_elements, random_inputs
 
 
 def test_random_inputs_keep_kind_and_layout() -> None:
@@ -43,25 +42,6 @@ def test_constant_weights_get_noise_and_others_stay() -> None:
     assert fresh[1].data_ptr() == usual.data_ptr()
     assert torch.equal(fresh[2], scalar)
     assert torch.equal(state, torch.get_rng_state()), "torch's generator is not touched"
-
-
-def test_generated_inputs_have_the_placeholders_types() -> None:
-    examples = [torch.ones(2, 3), torch.ones(4, dtype=torch.int64), torch.ones(2, dtype=torch.bool)]
-    graph = make_fx(lambda x, i, b: (x * 2, i + 1, ~b), tracing_mode="fake")(*examples)
-    first, second = generated_inputs(graph, 0), generated_inputs(graph, 1)
-    for fresh, example in zip(first, examples, strict=True):
-        assert (fresh.shape, fresh.dtype) == (example.shape, example.dtype)
-    assert set(first[1].tolist()) <= {0, 1}
-    assert not torch.equal(first[0], second[0])
-
-
-def test_symbolic_sizes_agree_with_each_other() -> None:
-    graph = make_fx(lambda x: torch.cat([x, x]), tracing_mode="symbolic")(torch.ones(5, 7))
-    (node,) = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    with FakeTensorMode():
-        assert all(not isinstance(dim, int) for dim in node.meta["val"].shape)
-    (x,) = generated_inputs(graph, 0)
-    assert x.shape == (3, 3)
 
 
 def test_extreme_inputs_are_so_row_by_row() -> None:

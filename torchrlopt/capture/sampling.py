@@ -176,30 +176,8 @@ def num_elements(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> int:
     return total
 
 
-def generated_inputs(graph: torch.fx.GraphModule, seed: int) -> list[torch.Tensor]:
-    """Inputs made from the types of a graph's placeholders.
-
-    Floating point tensors are standard normal, integers 0 or 1 (valid as an index into almost anything).
-
-    Args:
-        graph: placeholders carry a fake tensor in `meta["val"]`.
-        seed: of the random generator.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    inputs = []
-    for node in graph.graph.nodes:
-        if node.op == "placeholder":
-            fake = node.meta["val"]
-            shape = [sampled_size(dim) for dim in fake.shape]
-            if fake.is_floating_point() or fake.is_complex():
-                inputs.append(torch.randn(shape, generator=generator, dtype=torch.float64).to(fake.dtype))
-            else:
-                inputs.append(torch.randint(0, 2, shape, generator=generator).to(fake.dtype))
-    return inputs
-
-
 def sampled_size(dim: int | torch.SymInt) -> int:
-    """The dimension that generated inputs have: each of its symbols is taken as `_SYMBOL_SIZE`."""
+    """What a dimension is taken to be where there is no example, each of its symbols as `_SYMBOL_SIZE`."""
     if isinstance(dim, int):
         return dim
     expression = dim.node.expr

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError, OptionsError, RlOptError
+
+if TYPE_CHECKING:
+    from torchrlopt.executors.lowering.around import Around
 
 HELP = (
     "An .onnx file, or module:function[:argument] for a function that returns a model and the tuple of its "
@@ -35,13 +39,12 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     if text.endswith(".onnx"):
         # heavy
         from torchrlopt.capture.footprint import check_footprint
-        from torchrlopt.capture.sampling import generated_inputs
-        from torchrlopt.executors.lowering.onnx_to_aten import lower_model
+        from torchrlopt.executors.lowering.around import lower_alone
         from torchrlopt.onnx.files import load
 
-        module = lower_model(load(_existing(text))).eval()
-        check_footprint(module, "profiling")
-        return module, tuple(generated_inputs(module, seed=0))
+        lowered = lower_alone(load(_existing(text)))
+        check_footprint(lowered.module, "profiling")
+        return lowered.module.eval(), _inputs_of(lowered)
     where, *rest = text.split(":")
     if not where or not rest or not rest[0]:
         raise OptionsError(
@@ -67,6 +70,20 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             got=type(inputs),
         )
     return model, tuple(inputs)
+
+
+def _inputs_of(lowered: Around) -> tuple[Any, ...]:
+    """Inputs that a model from a file can be run on, or the first ones where there are none."""
+    # heavy
+    from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
+
+    tried = []
+    for attempt in range(NUM_ATTEMPTS):
+        tried.append(tuple(drawn(lowered.arguments, seed=0, attempt=attempt)))
+        with contextlib.suppress(Exception), torch.no_grad():  # whatever its operators raise
+            lowered.module(*tried[-1])
+            return tried[-1]
+    return tried[0]
 
 
 def _function(where: str, name: str, text: str) -> Callable[..., Any]:

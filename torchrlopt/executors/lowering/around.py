@@ -25,7 +25,7 @@ from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter
 from torchrlopt.executors.lowering.free_sizes import Declared, Sizes, choices
 from torchrlopt.executors.lowering.model_inputs import fake_input
-from torchrlopt.executors.lowering.onnx_to_aten import Lowering
+from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_model
 from torchrlopt.onnx.reader import attribute_text, outer_values
 
 Passed = tuple[str, str, int]
@@ -81,6 +81,25 @@ def lower_pair(source: onnx_ir.Model, rewritten: onnx_ir.Model) -> tuple[Around,
         if not found:
             return lowered[0].finish_around(), lowered[1].finish_around()
         cut = tuple(dict.fromkeys((*cut, *found)))
+
+
+def lower_alone(model: onnx_ir.Model) -> Around:
+    """Lower all of a model at sizes that fit it.
+
+    Args:
+        model: from a file; its values are given shapes that are numbers.
+
+    Raises:
+        LoweringError: a node has no converter, at no sizes.
+    """
+    declared = Declared(model)
+    sizes, cut = _fitting(model, {}, declared)
+    declared.bind(sizes)
+    if cut:
+        lower_model(model)  # raises, and says why
+    lowering = _Around(model, (), {}, sizes)
+    lowering.run()
+    return lowering.finish_around()
 
 
 def _fitting(source: onnx_ir.Model, pairs: _Pairs, declared: Declared) -> tuple[Sizes, tuple[str, ...]]:
