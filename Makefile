@@ -27,7 +27,7 @@ demo: build
 
 # A test that hangs fails, with the stacks of its threads; with several processes the others go on.
 test: build
-	OMP_NUM_THREADS=1 $(PY) -m pytest -o faulthandler_exit_on_timeout=true $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -o faulthandler_exit_on_timeout=true --durations=30 $(PYTEST_ARGS)
 
 # The pages of docs/ and the docstrings as a site, build/site/index.html; a link that leads nowhere is an error.
 $(VENV)/.docs: $(DEPS)
