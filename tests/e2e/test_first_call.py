@@ -88,9 +88,9 @@ def test_where_few_rows_do_not_go_all_are_checked(monkeypatch: pytest.MonkeyPatc
     seen: list[list[int]] = []
     real = check.standard
 
-    def standard(aten: Any, forward: Any, fresh: Any) -> Any:
+    def standard(aten: Any, forward: Any, fresh: Any, **others: Any) -> Any:
         seen.append([x.shape[0] for x in fresh if isinstance(x, torch.Tensor) and x.dim() == 2])
-        return real(aten, forward, fresh)
+        return real(aten, forward, fresh, **others)
 
     monkeypatch.setattr(check, "standard", standard)
     torch._dynamo.reset()

@@ -43,7 +43,7 @@ def contested(
     def attempt(options: Options, report: Report) -> Any:
         ms = after_ms[options.executor]
         if ms is None:
-            raise LoweringError("cannot", got=options.executor)
+            raise LoweringError("cannot", got=options.executor, is_bug=False)
         report.measured_before_ms, report.measured_after_ms = 2.0, ms
         if options.executor == "onnxruntime":
             report.parts = tuple(Part("onnxruntime", 1, "takes it") for _ in range(num_parts))

@@ -156,8 +156,14 @@ def test_it_inherits_no_files(module: Path, tmp_path: Path) -> None:
     assert found["0"] == found["1"] == "/dev/null"
 
 
-def test_ctrl_c_ends_the_task(helper: IsolatedProcess, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_task(
+    helper: IsolatedProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     note = tmp_path / "note"
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # shells have jobs behind them ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def interrupt() -> None:
         while not note.exists() or not note.read_text():

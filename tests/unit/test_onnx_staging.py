@@ -29,7 +29,9 @@ def work():
         time.sleep(600)
 """
 PLAIN = f"{WRITER}\nwork()"
-COMMAND = f"{WRITER}\nfrom torchrlopt.api.cli import app\napp.app = work\napp.main()"
+# `nohup` has SIGHUP ignored, which commands respect.
+HEARING = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)"
+COMMAND = f"{WRITER}\n{HEARING}\nfrom torchrlopt.api.cli import app\napp.app = work\napp.main()"
 
 
 def writer(code: str, source: Path, target: Path) -> subprocess.Popen[str]:
