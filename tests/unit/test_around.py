@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir
 import pytest
 import torch
 
@@ -174,3 +175,12 @@ def test_a_model_alone_is_lowered_at_sizes_that_fit_it() -> None:
 def test_a_model_alone_says_which_operator_has_no_converter() -> None:
     with pytest.raises(LoweringError, match="operator has no converter; where: b; got: my:Foo"):
         lower_alone(model_of(MIDDLE, imports=MY))
+
+
+def test_a_model_alone_says_which_attributes_make_no_sense() -> None:
+    body = "g (float[4] x) => (float[a] y, float[b] z) { y, z = Split <axis = 0, num_outputs = 2> (x) }"
+    model = model_of(body)
+    (node,) = model.graph
+    node.attributes["num_outputs"] = onnx_ir.AttrInt64("num_outputs", 0)
+    with pytest.raises(LoweringError, match="attributes that make no sense"):
+        lower_alone(model)

@@ -27,6 +27,7 @@ from torchrlopt.executors.lowering.free_sizes import Declared, Sizes, choices
 from torchrlopt.executors.lowering.model_inputs import fake_input
 from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_model
 from torchrlopt.onnx.reader import attribute_text, outer_values
+from torchrlopt.plain_text import escaped
 
 Passed = tuple[str, str, int]
 """A value that torch has no tensor for: who reads it, the node or weight it is of, which output it is."""
@@ -96,7 +97,10 @@ def lower_alone(model: onnx_ir.Model) -> Around:
     sizes, cut = _fitting(model, {}, declared)
     declared.bind(sizes)
     if cut:
-        lower_model(model)  # raises, and says why
+        try:
+            lower_model(model)  # raises, and says why
+        except _UNEXPECTED as error:
+            raise LoweringError("attributes that make no sense", where=cut[0], got=error) from escaped(error)
     lowering = _Around(model, (), {}, sizes)
     lowering.run()
     return lowering.finish_around()
