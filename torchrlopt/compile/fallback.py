@@ -125,9 +125,10 @@ def warn_of(error: Exception, report: Report | None = None) -> None:
 def log_traceback(error: Exception) -> None:
     """Leave the whole error in the log, for whoever looks for its cause, and count it where it is a bug."""
     HIDDEN.note(error)
-    # Causes may have text of a file in them, and the log may go to a terminal.
-    text = printable("".join(traceback.format_exception(error)))
-    logger.info("rlopt goes on after an error\n%s", text)
+    if logger.isEnabledFor(logging.INFO):  # a call may fail again and again
+        # Causes may have text of a file in them, and the log may go to a terminal.
+        text = printable("".join(traceback.format_exception(error)))
+        logger.info("rlopt goes on after an error\n%s", text)
 
 
 def warn_without_gain(report: Report) -> None:
