@@ -47,11 +47,15 @@ fuzz: build
 zoo: build
 	$(PY) -m baselines.architectures all
 
+# A file is cut by subject, not by length: a long one gets a note, and no more.
+LONG ?= 500
 lint: build
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+	@git ls-files '*.py' '*.cpp' '*.h' '*.inc' | xargs wc -l | awk '$$2 != "total" && $$1 > $(LONG) \
+	  {print "note: " $$2 " has " $$1 " lines: is it one subject?"}'
 
 # The C++ core and its kernels under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer.
 sanitize: build

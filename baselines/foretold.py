@@ -12,9 +12,9 @@ import typer
 from baselines.graphs import graph_of
 from baselines.shared import csv_files
 from baselines.shared.comparison import CSV_COLUMNS, LATER_COLUMNS
-from torchrlopt.compile.contest import LEAST_FORETOLD
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
+from torchrlopt.judge.policy import Policy
 from torchrlopt.plan.foreseen import price_ratio
 
 EXECUTOR, PEER = "inductor", "inductor_freezing"
@@ -51,13 +51,13 @@ def main(files: Annotated[list[Path], typer.Argument(help="CSV files that compar
     found: list[Row] = []
     for path in files:
         for row in rows_of(csv_files.read(path, CSV_COLUMNS, LATER_COLUMNS)):
-            is_out = "yes" if row.foretold >= LEAST_FORETOLD else "no"
+            is_out = "yes" if row.foretold >= Policy().least_predicted else "no"
             figures = (f"{row.real:.2f}", f"{row.foretold:.2f}", is_out, f"{row.loss:.1%}")
             lines.append(f"| {' | '.join((path.stem, row.model, *figures))} |")
             found.append(row)
     if not found:
         raise typer.BadParameter(f"no model was timed in {EXECUTOR} and in a runtime that foretells it")
-    out = [row for row in found if row.foretold >= LEAST_FORETOLD]
+    out = [row for row in found if row.foretold >= Policy().least_predicted]
     least = min(row.real for row in found)
     said = f"{len(out)} of {len(found)} are left out; the least that came is {least:.2f} of what is foretold"
     worst = max((row.loss for row in out), default=0.0)

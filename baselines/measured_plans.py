@@ -24,8 +24,8 @@ from baselines.models import NAMES, build
 from baselines.shared import csv_files, terminal
 from baselines.shared.arguments import CsvFile, Models, choose
 from torchrlopt import executor_table
-from torchrlopt.compile.timing import measure
 from torchrlopt.executors import registry
+from torchrlopt.judge.timing import measure
 
 CSV_COLUMNS = (
     "model", "executor", "searched_ms", "chosen_ms", "gain", "spread", "is_calm", "plans", "chosen", "took_s",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from torchrlopt.compile.closeness.tolerance import TOLERANCES
+from torchrlopt.judge.tolerances import TOLERANCES
 
 
 def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:

@@ -14,9 +14,10 @@ from tests.e2e.models import STRICT, Branches, assert_same, build, compiled, las
 from torchrlopt import optimise, optimise_onnx
 from torchrlopt.api import whole_call
 from torchrlopt.capture import aot
-from torchrlopt.compile import artefacts, attempt, backend, check, rewrite_file, timing
+from torchrlopt.compile import artefacts, attempt, backend, contestant, rewrite_file
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.judge import right, timing
 from torchrlopt.plan import planning
 from torchrlopt.report import Timing
 
@@ -27,9 +28,9 @@ STAGES = [
     (backend, "capture_traced"),
     (backend, "read_captured"),
     (attempt, "make_plan"),
-    (attempt, "write"),
+    (contestant, "write"),
     (attempt.registry, "get"),
-    (check, "verify_against"),
+    (right, "verify_against"),
     (timing, "measure"),
     (planning, "plan_store"),
     (planning, "search_plan"),
@@ -131,7 +132,7 @@ def test_timing_of_whole_calls_that_fails_costs_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timing, "measure", lambda *_, **__: Timing(0.1, 0.05, 0.5, 0.0, 9))
-    monkeypatch.setattr(whole_call, "measure", failing(KeyError("no such luck")))
+    monkeypatch.setattr(whole_call, "against", failing(KeyError("no such luck")))
     model, x = build(Branches), torch.randn(5, 16)
     fast = optimise(model, save_dir=str(tmp_path))
     for _ in range(2):
@@ -145,7 +146,7 @@ def test_timing_of_whole_calls_that_fails_costs_no_call(
 
 
 @pytest.mark.hides_errors
-@pytest.mark.parametrize("stage", [(check, "verify_against"), (timing, "measure")])
+@pytest.mark.parametrize("stage", [(right, "verify_against"), (timing, "measure")])
 def test_a_graph_that_fails_leaves_its_report_beside_its_files(
     stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +206,20 @@ def test_a_call_that_fails_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(model, fast, x)
     assert fast.report.kept == "original"
     assert "the session is gone" in str(fast.report.fallback_reason)
+
+
+@pytest.mark.hides_errors
+def test_instances_that_share_a_graph_report_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of the second fails: the original runs from then on, for both, and both reports say so."""
+    x = torch.randn(5, 16)
+    first, second = (optimise(build(Branches), x, measure=False) for _ in range(2))
+    (graph,) = MEMORY.compiled.values()
+    assert (first.report.kept, second.report.kept) == ("rewritten", "rewritten")
+    monkeypatch.setattr(graph, "lowered", failing(RuntimeError("a kernel failed")))
+    second(x)
+    for report in (first.report, second.report):
+        assert report.kept == "original"
+        assert report.fallback_reason == "a call failed: RuntimeError: a kernel failed"
 
 
 class Counting(nn.Module):

@@ -12,14 +12,14 @@ from torch import fx
 
 import torchrlopt
 from torchrlopt.capture.job import jobs_of
-from torchrlopt.compile import check
 from torchrlopt.compile.attempt import attempt
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors.eager.executor import EXECUTOR
+from torchrlopt.judge import right
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
-from torchrlopt.report import Report
+from torchrlopt.report import Journal
 
 X = torch.randn(32, 256, generator=torch.Generator().manual_seed(0))
 
@@ -57,10 +57,10 @@ def test_weights_are_packed_once() -> None:
 def test_float64_runs_once_for_all_executors_and_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = jobs_of(model(), (X,))
     contestant = Contestant(job, job.traced.aten.forward, job.traced.own_inputs)
-    runs = counted(monkeypatch, check, "float64_reference")
+    runs = counted(monkeypatch, right, "float64_reference")
     for searcher in ("greedy", "none"):
         options = Options(searcher=searcher, executor="eager", measure=False, cache=False)
-        assert attempt(contestant, options, Report()).lowered is not None
+        assert attempt(contestant, options, Journal()).run is not None
     assert len(runs) == 2, "for usual inputs and for extreme ones"
 
 
@@ -86,13 +86,13 @@ class Gathered(torch.nn.Module):
 
 def test_where_few_rows_do_not_go_all_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    real = check.standard
+    real = right.standard
 
     def standard(aten: Any, forward: Any, fresh: Any, **others: Any) -> Any:
         seen.append([x.shape[0] for x in fresh if isinstance(x, torch.Tensor) and x.dim() == 2])
         return real(aten, forward, fresh, **others)
 
-    monkeypatch.setattr(check, "standard", standard)
+    monkeypatch.setattr(right, "standard", standard)
     torch._dynamo.reset()
     model = Gathered().eval()
     fast = torchrlopt.optimise(model, cache=False, min_gain=-10.0, measure=False, on_error="raise")

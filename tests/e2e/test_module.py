@@ -24,11 +24,12 @@ from tests.e2e.models import (
     was_rewritten,
 )
 from torchrlopt import optimise
-from torchrlopt.compile import attempt, backend, timing
+from torchrlopt.compile import attempt, backend
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
+from torchrlopt.judge import timing
 from torchrlopt.report import Report, Timing
 from torchrlopt.substitutions import load_library
 

@@ -9,8 +9,9 @@ import torch
 
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
 from torchrlopt import optimise
-from torchrlopt.compile import backend, check, timing
+from torchrlopt.compile import backend
 from torchrlopt.executors import registry
+from torchrlopt.judge import right, timing
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import profile_store
 from torchrlopt.plan import planning, search
@@ -163,9 +164,9 @@ def test_operators_are_dispatched_in_the_timing_as_in_a_call(monkeypatch: pytest
 def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until options or the package change; the rewritten graph is still run."""
     verified, run = [], []
-    plain_verify, plain_run = check.verify_against, check.run
+    plain_verify, plain_run = right.verify_against, right.run
 
-    def verify(*args: Any) -> check.Errors:
+    def verify(*args: Any) -> right.Errors:
         verified.append(args)
         return plain_verify(*args)
 
@@ -173,8 +174,8 @@ def test_what_was_verified_once_is_not_verified_again(monkeypatch: pytest.Monkey
         run.append(args)
         return plain_run(*args)
 
-    monkeypatch.setattr(check, "verify_against", verify)
-    monkeypatch.setattr(check, "run", run_rewritten)
+    monkeypatch.setattr(right, "verify_against", verify)
+    monkeypatch.setattr(right, "run", run_rewritten)
 
     def optimised(**options: Any) -> tuple[float | None, int, int]:
         backend.reset()

@@ -18,7 +18,8 @@ from tests.process_state import changes, loggers, process_state
 from torchrlopt import searcher_table
 from torchrlopt.agent.search import searcher as guided
 from torchrlopt.capture import graph_to_onnx
-from torchrlopt.compile import attempt
+from torchrlopt.compile import contestant
+from torchrlopt.judge import right, timing
 from torchrlopt.plan import planning
 
 SEARCHERS = [row.name for row in searcher_table.ROWS if row.name != "best_known"]
@@ -58,9 +59,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
 
     looks(graph_to_onnx, "clean")
     looks(planning, "search_plan")
-    looks(attempt, "write")
-    looks(attempt.check, "verify_against")
-    looks(attempt.timing, "measure")
+    looks(contestant, "write")
+    looks(right, "verify_against")
+    looks(timing, "measure")
     looks(guided.AgentSearcher, "_explore")
     looks(guided.AgentSearcher, "_explorer")
     return found

@@ -68,7 +68,7 @@ def test_an_injected_failure_in_a_fresh_process(tmp_path: Path, monkeypatch: pyt
     breaks = (
         "from torchrlopt.compile import attempt\n"
         "def fail(*_):\n    raise KeyError('no such luck')\n"
-        "attempt.write = fail"
+        "attempt.written = fail"
     )
     result = repeated(folder, breaks)
     assert is_same_failure(result, KeyError, "no such luck"), result.stderr

@@ -14,9 +14,9 @@ from torch.testing import assert_close
 from tests.e2e.models import QUICK, Branches, build
 from torchrlopt import optimise
 from torchrlopt.api import trial
-from torchrlopt.compile import timing
-from torchrlopt.compile.timing import Sample
-from torchrlopt.options import Options
+from torchrlopt.judge import timing
+from torchrlopt.judge.policy import Policy
+from torchrlopt.judge.timing import Sample
 from torchrlopt.report import Timing
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -154,7 +154,7 @@ def test_one_call_is_timed_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPat
 
 def test_a_call_that_compiles_is_no_sample() -> None:
     graphs = [0]
-    tried = trial.Trial("kind", 1, Options(measure_ms=1000.0))
+    tried = trial.Trial("kind", 1, Policy(limit_ms=1000.0))
 
     def compiled() -> str:
         graphs[0] += graphs[0] < 2

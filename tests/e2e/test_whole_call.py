@@ -16,7 +16,10 @@ from tests.e2e.models import QUICK, Branches, build
 from torchrlopt import optimise
 from torchrlopt.api import whole_call
 from torchrlopt.api.optimised import Optimised
-from torchrlopt.compile import backend, timing
+from torchrlopt.compile import backend
+from torchrlopt.judge import timing
+from torchrlopt.judge.faster import Verdict
+from torchrlopt.judge.policy import Policy
 from torchrlopt.report import Report, Timing
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -36,20 +39,22 @@ class Clock:
         self.graph, self.whole = timed(0.10, 0.05), timed(0.12, 0.15)
         self.num_asked = 0
 
-    def time_whole(self, before: Callable[..., Any], after: Callable[..., Any], *_: Any, **__: Any) -> Timing:
+    def time_whole(
+        self, before: Callable[[], Any], after: Callable[[], Any], _: Any, policy: Policy, **__: Any
+    ) -> Verdict:
         with torch.no_grad():
             got, wanted = after(), before()
         digits = 2e-2 if wanted.dtype is torch.bfloat16 else 1e-4
         assert_close(got, wanted, rtol=digits, atol=digits / 10)
         self.num_asked += 1
-        return self.whole
+        return Verdict(policy.is_faster(self.whole), self.whole)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(timing, "measure", lambda *_, **__: made.graph)
-    monkeypatch.setattr(whole_call, "measure", made.time_whole)
+    monkeypatch.setattr(whole_call, "against", made.time_whole)
     return made
 
 

@@ -15,7 +15,7 @@ from torchrlopt.options import Options
 from torchrlopt.plan.planning import proof_of
 from torchrlopt.plan.record import PlanRecord, priced
 from torchrlopt.plan.search import Plan, replay, search
-from torchrlopt.report import Report, ReportStep, Source
+from torchrlopt.report import Report, ReportStep, Source, Status
 from torchrlopt.substitutions import load_library
 
 CONVOLUTION = """graph (x: f32[1,8,16,16], %w: f32[8,8,3,3], %s: f32[8], %b: f32[8], %m: f32[8], %v: f32[8]) {
@@ -75,9 +75,9 @@ def report_of(text: str, sources: Mapping[str, Source] | None = None, searcher: 
     )
     record = PlanRecord(graph, plan.steps, priced(graph, prices), priced(after, prices), sources or {})
     return Report(
+        Status("rewritten"),
         searcher=searcher,
         executor="eager",
-        kept="rewritten",
         steps=steps,
         cost_before_ms=plan.cost_before_ms,
         cost_after_ms=plan.cost_after_ms,

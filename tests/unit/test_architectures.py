@@ -14,7 +14,7 @@ from baselines.architectures import summary
 from baselines.collection.leaves import assert_same, leaves
 from baselines.collection.run import Outcome, cause
 from baselines.collection.table import ARCHITECTURES, CASES, arguments, build, larger
-from torchrlopt.report import Report
+from torchrlopt.report import Report, Status
 
 
 class Cache:
@@ -68,7 +68,9 @@ def test_a_larger_call_has_longer_texts_and_larger_images() -> None:
 
 def test_reasons_are_grouped_without_their_numbers() -> None:
     slow = [f"the rewritten graph is not faster: gain -0.0{i}, min_gain 0.02" for i in range(2)]
-    assert {cause(Report(fallback_reason=text)) for text in slow} == {"the rewritten graph is not faster"}
+    assert {cause(Report(Status(fallback_reason=text))) for text in slow} == {
+        "the rewritten graph is not faster"
+    }
     assert cause(Report()) == "nothing to rewrite"
 
 

@@ -10,10 +10,10 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt.capture.sampling import random_inputs
-from torchrlopt.compile import check
-from torchrlopt.compile.closeness.floats import Own
-from torchrlopt.compile.closeness.tolerance import TOLERANCES
 from torchrlopt.errors import UnsupportedError, VerificationError
+from torchrlopt.judge import right
+from torchrlopt.judge.floats import Own
+from torchrlopt.judge.tolerances import TOLERANCES
 
 
 def traced(function: Callable[..., Any], *inputs: Any) -> torch.fx.GraphModule:
@@ -40,7 +40,7 @@ def test_another_order_of_summation_passes(dtype: torch.dtype) -> None:
         x, w = x.to(wide), w.to(wide)
         return ((x[:, :32] @ w[:32] + x[:, 32:] @ w[32:]).to(dtype),)
 
-    error = check.verify(graph, graph.forward, halves, [x, w]).worst
+    error = right.verify(graph, graph.forward, halves, [x, w]).worst
     assert error <= TOLERANCES[dtype].rmse_factor
 
 
@@ -51,7 +51,7 @@ def test_a_small_factor_is_refused(dtype: torch.dtype, mistake: float) -> None:
     x, w = x_and_w(dtype)
     graph = traced(lambda x, w: (x @ w,), x, w)
     with pytest.raises(VerificationError, match="other numbers"):
-        check.verify(graph, graph.forward, lambda x, w: ((x @ w) * mistake,), [x, w])
+        right.verify(graph, graph.forward, lambda x, w: ((x @ w) * mistake,), [x, w])
 
 
 @pytest.mark.parametrize("count", [1, 4, 20, 400])
@@ -64,13 +64,13 @@ def test_two_draws_of_the_same_rounding_pass(count: int) -> None:
         # far above the floor, which lets all of it pass
         old, new = (y + 1e-4 * torch.randn(count, dtype=torch.float64, generator=rng) for _ in range(2))
         try:
-            check.compare([y], [old.float()], [new.float()])
+            right.compare([y], [old.float()], [new.float()])
         except VerificationError:
             refused += 1
     # Of one element it is that of the largest error, 8, which a Cauchy variable is above in 8 % of cases.
     assert refused <= (0.12 if count == 1 else 0.03) * tries
     with pytest.raises(VerificationError, match="other numbers"):
-        check.compare([y], [old.float()], [(y + 9 * (old - y)).float()])
+        right.compare([y], [old.float()], [(y + 9 * (old - y)).float()])
 
 
 @pytest.mark.parametrize(("less_exact", "is_right"), [(1.95, True), (2.6, False)])
@@ -82,7 +82,7 @@ def test_chance_comes_on_top_of_what_a_kernel_may_lose(less_exact: float, is_rig
     for _ in range(tries):
         old, new = (torch.randn(768, dtype=torch.float64, generator=rng) for _ in range(2))
         try:
-            check.compare([y], [(y + 1e-4 * old).float()], [(y + less_exact * 1e-4 * new).float()])
+            right.compare([y], [(y + 1e-4 * old).float()], [(y + less_exact * 1e-4 * new).float()])
         except VerificationError:
             refused += 1
     assert refused <= 0.01 * tries if is_right else refused >= 0.99 * tries
@@ -97,7 +97,7 @@ def test_wrong_epsilon_of_batch_norm_is_refused() -> None:
 
     graph = traced(norm(1e-5), x, weight, bias, mean, var)
     with pytest.raises(VerificationError):
-        check.verify(graph, graph.forward, norm(1e-3), [x, weight, bias, mean, var])
+        right.verify(graph, graph.forward, norm(1e-3), [x, weight, bias, mean, var])
 
 
 def test_structure() -> None:
@@ -110,64 +110,64 @@ def test_structure() -> None:
         None,
     ):
         with pytest.raises(VerificationError, match="output 0"):
-            check.compare(same, same, [new])
+            right.compare(same, same, [new])
     with pytest.raises(VerificationError, match="number of outputs"):
-        check.compare(same, same, [old, old])
-    assert check.compare([old[:1]], [old[:1]], [torch.ones(3, 1).t()]).worst == 0, (
+        right.compare(same, same, [old, old])
+    assert right.compare([old[:1]], [old[:1]], [torch.ones(3, 1).t()]).worst == 0, (
         "strides compare where size > 1"
     )
     with pytest.raises(VerificationError, match="output 0"):
-        check.compare(same, same, [torch.ones(2, 6)[:, ::2]])
+        right.compare(same, same, [torch.ones(2, 6)[:, ::2]])
 
 
 def test_integers_bit_for_bit() -> None:
     old = [torch.arange(5), torch.tensor([True, False]), 7]
-    assert check.compare(old, old, [torch.arange(5), torch.tensor([True, False]), 7]).worst == 0
+    assert right.compare(old, old, [torch.arange(5), torch.tensor([True, False]), 7]).worst == 0
     for index, wrong in enumerate([torch.arange(5).flip(0), torch.tensor([True, True]), 8]):
         new = list(old)
         new[index] = wrong
         with pytest.raises(VerificationError, match=f"output {index}"):
-            check.compare(old, old, new)
+            right.compare(old, old, new)
 
 
 def test_nan_and_inf_must_be_in_the_same_places() -> None:
     nan, inf = float("nan"), float("inf")
     old = torch.tensor([1.0, nan, inf, -inf])
-    assert check.compare([old.double()], [old], [old.clone()]).worst == 0
+    assert right.compare([old.double()], [old], [old.clone()]).worst == 0
     for wrong in ([1.0, 2.0, inf, -inf], [nan, nan, inf, -inf], [1.0, nan, -inf, -inf], [1.0, nan, inf, 3.0]):
         with pytest.raises(VerificationError, match="NaN"):
-            check.compare([old.double()], [old], [torch.tensor(wrong)])
+            right.compare([old.double()], [old], [torch.tensor(wrong)])
 
 
 def test_empty_outputs_pass() -> None:
-    assert check.compare([torch.ones(0, 3)], [torch.ones(0, 3)], [torch.ones(0, 3)]).worst == 0
+    assert right.compare([torch.ones(0, 3)], [torch.ones(0, 3)], [torch.ones(0, 3)]).worst == 0
 
 
 def test_failing_rewrite_is_a_verification_error() -> None:
     x, w = x_and_w()
     graph = traced(lambda x, w: (x @ w,), x, w)
     with pytest.raises(VerificationError, match="fails to run"):
-        check.verify(graph, graph.forward, lambda x, w: (w @ x,), [x, w])
+        right.verify(graph, graph.forward, lambda x, w: (w @ x,), [x, w])
 
 
 def test_inputs_that_the_original_refuses_are_not_the_rewrites_fault() -> None:
     table, ids = torch.randn(4, 3), torch.tensor([7])
     graph = traced(lambda t, i: (t[i],), table, torch.tensor([1]))
     with pytest.raises(UnsupportedError, match="original"):
-        check.verify(graph, graph.forward, lambda t, i: (t[:1],), [table, ids])
+        right.verify(graph, graph.forward, lambda t, i: (t[:1],), [table, ids])
 
 
 def test_sharing_memory_must_stay_as_it_was() -> None:
     x = torch.randn(4)
     fresh = traced(lambda x: (x.clone(), x * 1), x)
     with pytest.raises(VerificationError, match="share memory"):
-        check.verify(fresh, fresh.forward, lambda x: (x, x.clone()), [x])
+        right.verify(fresh, fresh.forward, lambda x: (x, x.clone()), [x])
     with pytest.raises(VerificationError, match="share memory"):
-        check.verify(fresh, fresh.forward, lambda x: (lambda y: (y, y))(x.clone()), [x])
+        right.verify(fresh, fresh.forward, lambda x: (lambda y: (y, y))(x.clone()), [x])
     view = traced(lambda x: (x.view(2, 2),), x)
     with pytest.raises(VerificationError, match="share memory"):
-        check.verify(view, view.forward, lambda x: (x.view(2, 2).clone(),), [x])
-    assert check.verify(view, view.forward, lambda x: (x.view(1, 4).view(2, 2),), [x]).worst == 0
+        right.verify(view, view.forward, lambda x: (x.view(2, 2).clone(),), [x])
+    assert right.verify(view, view.forward, lambda x: (x.view(1, 4).view(2, 2),), [x]).worst == 0
 
 
 def test_reference_is_float64_through_casts_and_constants() -> None:
@@ -176,7 +176,7 @@ def test_reference_is_float64_through_casts_and_constants() -> None:
         return y.to(torch.float32) / 3, (x > 0), x.argmax()
 
     x = torch.rand(5, 3)
-    first, positive, index = check.float64_reference(traced(function, x), [x])
+    first, positive, index = right.float64_reference(traced(function, x), [x])
     assert first.dtype == torch.float64
     assert torch.equal(first, (x.double() + 1 / 3) / 3)
     assert torch.equal(positive, x > 0)
@@ -188,7 +188,7 @@ def test_a_rewrite_that_drops_a_zero_weight_is_refused() -> None:
     graph = traced(lambda x, w, b: (x @ w + x @ b,), x, w, lora)
     inputs = random_inputs([x, w, lora], (1, 2), seed=0)
     with pytest.raises(VerificationError):
-        check.verify(graph, graph.forward, lambda x, w, b: (x @ w,), inputs)
+        right.verify(graph, graph.forward, lambda x, w, b: (x @ w,), inputs)
 
 
 def test_the_largest_of_many_errors_may_be_some_times_their_mean_square() -> None:
@@ -200,28 +200,28 @@ def test_the_largest_of_many_errors_may_be_some_times_their_mean_square() -> Non
         new[7] += factor * eps * scale
         outputs = ([reference], [reference.float()], [new.float()])
         if is_right:
-            check.compare(*outputs)
+            right.compare(*outputs)
         else:
             with pytest.raises(VerificationError, match="other numbers"):
-                check.compare(*outputs)
+                right.compare(*outputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_float8(dtype: torch.dtype) -> None:
     reference = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     old = reference.to(dtype)
-    assert check.compare([reference], [old], [(reference * 1.001).to(dtype)]).worst <= 3
+    assert right.compare([reference], [old], [(reference * 1.001).to(dtype)]).worst <= 3
     with pytest.raises(VerificationError, match="other numbers"):
-        check.compare([reference], [old], [(reference * 1.5).to(dtype)])
+        right.compare([reference], [old], [(reference * 1.5).to(dtype)])
 
 
 def confirmed(new: torch.Tensor, x: torch.Tensor) -> None:
     graph = torch.fx.symbolic_trace(lambda x: (x * 3,))
-    check.confirm(graph, graph.forward, (new,), (x,), "a call")
+    right.confirm(graph, graph.forward, (new,), (x,), "a call")
 
 
 def test_close_outputs_are_confirmed_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "float64_reference", lambda *_: pytest.fail("asked for"))
+    monkeypatch.setattr(right, "float64_reference", lambda *_: pytest.fail("asked for"))
     x = torch.randn(50)
     confirmed(x * 3, x)
     confirmed(x + x + x, x)
@@ -230,16 +230,16 @@ def test_close_outputs_are_confirmed_without_float64(monkeypatch: pytest.MonkeyP
 def test_the_known_error_of_the_original_stands_in_for_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as a rewritten graph may be from float64, and no further than a bound."""
     runs: list[Any] = []
-    plain = check.float64_reference
-    monkeypatch.setattr(check, "float64_reference", lambda *args: runs.append(args) or plain(*args))
+    plain = right.float64_reference
+    monkeypatch.setattr(right, "float64_reference", lambda *args: runs.append(args) or plain(*args))
     eps = torch.finfo(torch.float32).eps
     x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     graph = torch.fx.symbolic_trace(lambda x: (x * 3,))
     off = x * 3 + 6 * eps * float((x * 3).abs().max())
-    check.confirm(graph, graph.forward, (off,), (x,), "a call", [Own(4 * eps, 8 * eps)])
+    right.confirm(graph, graph.forward, (off,), (x,), "a call", [Own(4 * eps, 8 * eps)])
     assert not runs
     with pytest.raises(VerificationError, match="a call"):
-        check.confirm(graph, graph.forward, (x * 3.001,), (x,), "a call", [Own(0.1, 0.5)])
+        right.confirm(graph, graph.forward, (x * 3.001,), (x,), "a call", [Own(0.1, 0.5)])
     assert len(runs) == 1
 
 
@@ -250,7 +250,7 @@ def test_views_of_weights_are_not_held_in_float64(monkeypatch: pytest.MonkeyPatc
     sizes: list[int] = []
     plain, cast = torch.Tensor.double, torch.Tensor.to
     monkeypatch.setattr(torch.Tensor, "to", lambda x, dtype: sizes.append(x.numel()) or cast(x, dtype))
-    (found,) = check.float64_reference(graph, [table, ids, w])
+    (found,) = right.float64_reference(graph, [table, ids, w])
     assert max(sizes) == w.numel()
     assert torch.equal(found, plain(table)[ids] @ plain(w).t())
 
@@ -272,10 +272,10 @@ def test_outputs_that_are_not_close_are_compared_in_float64() -> None:
 def test_an_original_that_cannot_be_run_is_unsupported() -> None:
     graph = torch.fx.symbolic_trace(lambda x: (x.view(3),))
     with pytest.raises(UnsupportedError, match="cannot be run"):
-        check.confirm(graph, graph.forward, (torch.zeros(3),), (torch.zeros(4),), "a call")
+        right.confirm(graph, graph.forward, (torch.zeros(3),), (torch.zeros(4),), "a call")
 
 
 def test_a_number_is_no_tensor() -> None:
     with pytest.raises(VerificationError, match="an output differs"):
-        check.compare([3], [3], [torch.tensor(3)])
-    check.compare([3], [3], [3])
+        right.compare([3], [3], [torch.tensor(3)])
+    right.compare([3], [3], [3])

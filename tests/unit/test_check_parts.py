@@ -1,4 +1,4 @@
-"""Wrong numbers that are small next to others of their tensor: torchrlopt/compile/closeness/."""
+"""Wrong numbers that are small next to others of their tensor: torchrlopt/judge/."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from torchrlopt.capture.job import jobs_of
-from torchrlopt.compile import attempt, check
-from torchrlopt.compile.closeness import local
-from torchrlopt.compile.closeness.conditioning import Conditioning
-from torchrlopt.compile.closeness.local import Local, Squares, sizes_of
-from torchrlopt.compile.closeness.tolerance import TOLERANCES
+from torchrlopt.compile import attempt
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.errors import VerificationError
+from torchrlopt.judge import local
+from torchrlopt.judge import right as check
+from torchrlopt.judge.conditioning import Conditioning
+from torchrlopt.judge.local import Local, Squares, sizes_of
+from torchrlopt.judge.tolerances import TOLERANCES
 from torchrlopt.options import Options
-from torchrlopt.report import Report
+from torchrlopt.report import Journal
 
 Fault = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """What a fault makes of an input and the right output."""
@@ -169,7 +170,7 @@ def attempted(
     contestant = Contestant(job, job.traced.aten.forward, job.traced.own_inputs)
     monkeypatch.setattr(attempt, "lowered_from", lambda *_: Rewritten(contestant, fault))
     attempt.attempt(
-        contestant, Options(executor="eager", measure=False, cache=False, searcher="none"), Report()
+        contestant, Options(executor="eager", measure=False, cache=False, searcher="none"), Journal()
     )
 
 

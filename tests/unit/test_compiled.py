@@ -11,7 +11,7 @@ import torch
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.fallback import WARNINGS
 from torchrlopt.errors import VerificationError, WeightsError
-from torchrlopt.report import Report
+from torchrlopt.report import Status
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ X, INDEX = torch.arange(3.0), torch.tensor([0, 2])
 
 def made(**options: Any) -> tuple[Graph, Compiled]:
     graph = Graph()
-    return graph, Compiled(graph, ATEN, Report(kept="rewritten", weight_sets=1, checked_sets=1), **options)
+    return graph, Compiled(graph, ATEN, Status("rewritten", weight_sets=1, checked_sets=1), **options)
 
 
 def called(compiled: Compiled, x: torch.Tensor = X, index: torch.Tensor = INDEX) -> list[float]:
@@ -64,8 +64,8 @@ def test_a_call_that_fails_gives_the_original_from_then_on(caplog: pytest.LogCap
     graph.error = OSError("the session is gone")
     assert called(compiled) == called(compiled) == [0.0, 4.0]
     assert graph.calls == 1
-    assert compiled.report.kept == "original"
-    assert "the session is gone" in str(compiled.report.fallback_reason)
+    assert compiled.status.kept == "original"
+    assert "the session is gone" in str(compiled.status.fallback_reason)
     assert len(caplog.messages) == 1
 
 
@@ -97,14 +97,14 @@ def test_weights_that_are_refused_are_the_only_ones(caplog: pytest.LogCaptureFix
     graph.error = None
     called(compiled)
     assert graph.calls == 3, "other weights may be right"
-    assert compiled.report.kept == "rewritten"
+    assert compiled.status.kept == "rewritten"
 
 
 def test_weights_that_are_written_to_meanwhile_say_nothing_about_the_graph() -> None:
     graph, compiled = made(on_error="raise")
     graph.factor, graph.num_evaluations, graph.writes = 2.01, 2, True
     called(compiled, X.clone())
-    assert (compiled.report.weight_sets, compiled.report.checked_sets) == (2, 1)
+    assert (compiled.status.weight_sets, compiled.status.checked_sets) == (2, 1)
 
 
 def test_a_comparison_that_cannot_be_made_costs_nobody_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_a_comparison_that_cannot_be_made_costs_nobody_the_result(monkeypatch: p
     monkeypatch.setattr(compiled._aten, "forward", no_memory)
     graph.num_evaluations = 2
     assert called(compiled) == [0.0, 4.0]
-    assert (compiled.report.kept, compiled.report.checked_sets) == ("rewritten", 1)
+    assert (compiled.status.kept, compiled.status.checked_sets) == ("rewritten", 1)
 
 
 def test_a_call_that_fails_raises_where_that_is_asked_for() -> None:
@@ -140,11 +140,11 @@ def test_new_weights_are_compared_more_and_more_seldom(monkeypatch: pytest.Monke
     checked = []
     for number in range(2, 20):
         graph.num_evaluations += 1
-        before = compiled.report.checked_sets
+        before = compiled.status.checked_sets
         called(compiled)
         called(compiled)
-        assert compiled.report.weight_sets == number
-        if compiled.report.checked_sets > before:
+        assert compiled.status.weight_sets == number
+        if compiled.status.checked_sets > before:
             checked.append(number)
     assert checked == [2, 4, 8, 16]
 

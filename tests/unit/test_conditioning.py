@@ -1,4 +1,4 @@
-"""Errors of float64 outputs are measured by their own size: torchrlopt/compile/closeness/conditioning.py."""
+"""Errors of float64 outputs are measured by their own size: torchrlopt/judge/conditioning.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.compile import check
-from torchrlopt.compile.closeness.conditioning import Carried, Conditioning
-from torchrlopt.compile.closeness.float64 import InOneDtype, float64_reference
 from torchrlopt.errors import VerificationError
+from torchrlopt.judge import right
+from torchrlopt.judge.conditioning import Carried, Conditioning
+from torchrlopt.judge.float64 import InOneDtype, float64_reference
 
 X = torch.randn(16, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -25,8 +25,8 @@ def traced(function: Callable[..., Any], *inputs: Any) -> torch.fx.GraphModule:
 def verified(original: Callable[..., Any], rewritten: Callable[..., Any]) -> None:
     """Both ways to ask, which have to agree."""
     graph = traced(original, X)
-    check.verify(graph, graph.forward, rewritten, [X])
-    check.confirm(graph, graph.forward, rewritten(X), [X], "a call")
+    right.verify(graph, graph.forward, rewritten, [X])
+    right.confirm(graph, graph.forward, rewritten(X), [X], "a call")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_an_error_is_no_smaller_for_a_small_output(
 ) -> None:
     graph = traced(original, X)
     with pytest.raises(VerificationError, match="other numbers"):
-        check.verify(graph, graph.forward, rewritten, [X])
+        right.verify(graph, graph.forward, rewritten, [X])
     with pytest.raises(VerificationError, match="other numbers"):
-        check.confirm(graph, graph.forward, rewritten(X), [X], "a call")
+        right.confirm(graph, graph.forward, rewritten(X), [X], "a call")
 
 
 def test_what_is_left_where_sums_cancel_passes() -> None:
@@ -62,7 +62,23 @@ def test_nothing_that_was_refused_passes() -> None:
     carried = lambda x: (1e12 * (x * 3 - x - x - x),)  # noqa: E731
     graph = traced(carried, X)
     with pytest.raises(VerificationError, match="other numbers"):
-        check.verify(graph, graph.forward, lambda x: (carried(x)[0] + 1e-6,), [X])
+        right.verify(graph, graph.forward, lambda x: (carried(x)[0] + 1e-6,), [X])
+
+
+@pytest.mark.parametrize(("off", "is_right"), [(4.0, True), (400.0, False)])
+def test_the_largest_error_is_measured_by_what_rounding_does(off: float, is_right: bool) -> None:
+    """The original happens to be exact where an exponential is largest: its rounding error is no measure."""
+    x = torch.linspace(-1, 0.5, 4096)
+    x[0] = 0.78125  # times 20 is exact
+    graph = traced(lambda x: (torch.exp(20 * x),), x)
+    ulp = 2.0**-20  # of numbers from 8 to 16
+    new = lambda x: (torch.exp(20 * x + off * ulp * (x == 0.78125)),)  # noqa: E731
+    if is_right:
+        assert not bool((new(x)[0] == graph(x)[0]).all())
+        right.verify(graph, graph.forward, new, [x])
+    else:
+        with pytest.raises(VerificationError, match="maximum error"):
+            right.verify(graph, graph.forward, new, [x])
 
 
 def test_noise_runs_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:

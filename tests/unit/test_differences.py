@@ -1,4 +1,4 @@
-"""Errors that are added up block by block: torchrlopt/compile/closeness/differences.py."""
+"""Errors that are added up block by block: torchrlopt/judge/differences.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from torchrlopt.compile import check
-from torchrlopt.compile.closeness import differences
-from torchrlopt.compile.closeness.differences import Errors, blocks
+from torchrlopt.judge import differences, right
+from torchrlopt.judge.differences import Errors, blocks
 
 
 @pytest.fixture
@@ -65,12 +64,12 @@ def test_nan_stays() -> None:
 def test_the_check_sees_what_is_wrong_in_one_block() -> None:
     x = torch.randn(50)
     reference = (x.double() * 3,)
-    check.compare(reference, (x * 3,), (x + x + x,))
+    right.compare(reference, (x * 3,), (x + x + x,))
     for at in (0, 23, 49):
         wrong = x * 3
         wrong[at] += 0.1
-        with pytest.raises(check.VerificationError, match="other numbers"):
-            check.compare(reference, (x * 3,), (wrong,))
+        with pytest.raises(right.VerificationError, match="other numbers"):
+            right.compare(reference, (x * 3,), (wrong,))
         wrong[at] = math.inf
-        with pytest.raises(check.VerificationError, match="infinite"):
-            check.compare(reference, (x * 3,), (wrong,))
+        with pytest.raises(right.VerificationError, match="infinite"):
+            right.compare(reference, (x * 3,), (wrong,))

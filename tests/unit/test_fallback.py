@@ -10,10 +10,10 @@ from torchrlopt.compile.fallback import (
     HIDDEN,
     WARNINGS,
     Warnings,
+    described,
     is_internal,
     keep_original,
     recoverable_errors,
-    told,
     warn_without_gain,
 )
 from torchrlopt.errors import (
@@ -26,7 +26,7 @@ from torchrlopt.errors import (
     WeightsError,
 )
 from torchrlopt.options import Options
-from torchrlopt.report import Report
+from torchrlopt.report import Status
 
 
 @pytest.fixture(autouse=True)
@@ -55,20 +55,20 @@ def test_one_warning_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.hides_errors
 def test_causes_are_what_went_wrong_and_not_the_numbers_in_it(caplog: pytest.LogCaptureFixture) -> None:
-    report = Report(kept="rewritten")
+    status = Status("rewritten")
     with caplog.at_level(logging.WARNING, "torchrlopt"):
         for number in range(3):
-            keep_original(raised(UnsupportedError("no such thing", got=number)), report)
+            keep_original(raised(UnsupportedError("no such thing", got=number)), status)
         for number in range(3):
-            keep_original(raised(KeyError(number)), report)
+            keep_original(raised(KeyError(number)), status)
     assert len(caplog.messages) == 2
-    assert (report.kept, report.fallback_reason) == ("original", "KeyError: 2")
+    assert (status.kept, status.fallback_reason) == ("original", "KeyError: 2")
 
 
 def test_errors_are_told_by_what_they_say() -> None:
-    assert told(UnsupportedError("no such thing")) == "no such thing"
-    assert told(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
-    assert told(MemoryError()) == "MemoryError"
+    assert described(UnsupportedError("no such thing")) == "no such thing"
+    assert described(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
+    assert described(MemoryError()) == "MemoryError"
 
 
 def test_reasons_warn_once_without_their_numbers(caplog: pytest.LogCaptureFixture) -> None:
@@ -78,10 +78,10 @@ def test_reasons_warn_once_without_their_numbers(caplog: pytest.LogCaptureFixtur
         "the rewritten graph is not faster: gain 0.001, min_gain 0.02",
         "the rewritten graph is not faster: gain 0.002, min_gain 0.02",
     ):
-        warn_without_gain(Report(kept="original", fallback_reason=reason))
-    warn_without_gain(Report(kept="original", fallback_reason=None))
-    warn_without_gain(Report(kept="rewritten", fallback_reason="none"))
-    warn_without_gain(Report(kept="original", fallback_reason="the graph has no operators"))
+        warn_without_gain(Status("original", fallback_reason=reason))
+    warn_without_gain(Status("original", fallback_reason=None))
+    warn_without_gain(Status("rewritten", fallback_reason="none"))
+    warn_without_gain(Status("original", fallback_reason="the graph has no operators"))
     assert len(caplog.messages) == 2
 
 
@@ -107,9 +107,9 @@ def test_a_bug_is_passed_over_only_for_users() -> None:
 )
 @pytest.mark.hides_errors
 def test_our_bugs_are_counted_where_they_are_hidden(error: Exception) -> None:
-    keep_original(error, Report())
+    keep_original(error, Status())
     (text,) = HIDDEN.texts
-    assert text == f"{type(error).__name__}: {told(error)}"
+    assert text == f"{type(error).__name__}: {described(error)}"
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_our_bugs_are_counted_where_they_are_hidden(error: Exception) -> None:
     ],
 )
 def test_reasons_of_the_user_and_of_the_machine_are_not(error: Exception) -> None:
-    keep_original(error, Report())
+    keep_original(error, Status())
     assert HIDDEN.texts == []
     assert not is_internal(error)

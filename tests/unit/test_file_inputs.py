@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.unit.onnx_text import model_of
-from torchrlopt.compile import check
 from torchrlopt.executors.lowering.around import Around, lower_pair
 from torchrlopt.executors.lowering.file_inputs import drawn
+from torchrlopt.judge import right
 
 BODIES = {
     "integer division": "g (int32[64] x, int32[64] y) => (int32[64] z) { z = Div(x, y) }",
@@ -36,7 +36,7 @@ def around_of(body: str) -> Around:
 def test_the_model_runs(name: str, seed: int) -> None:
     around = around_of(BODIES[name])
     inputs = drawn(around.arguments, seed)
-    standard = check.standard(around.module, around.module, inputs)
+    standard = right.standard(around.module, around.module, inputs)
     assert standard.original, "there is something to compare"
 
 

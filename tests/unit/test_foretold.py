@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from typer.testing import CliRunner
 from baselines import foretold
 from baselines.shared import csv_files
 from baselines.shared.comparison import CSV_COLUMNS
+from tests.unit.attempts import attempted, contest_of
 from torchrlopt.compile import choice
-from torchrlopt.compile.attempt import Attempt
-from torchrlopt.compile.contest import Contest
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
-from torchrlopt.report import Part, Report, Timing
+from torchrlopt.report import Journal, Part, Report, Timing
 
 
 def contested(
@@ -40,20 +38,20 @@ def contested(
         is_calm: whether ONNX Runtime was timed in calm.
     """
 
-    def attempt(options: Options, report: Report) -> Any:
+    def attempt(options: Options, journal: Journal) -> Any:
         ms = after_ms[options.executor]
         if ms is None:
             raise LoweringError("cannot", got=options.executor, is_bug=False)
-        report.measured_before_ms, report.measured_after_ms = 2.0, ms
-        if options.executor == "onnxruntime":
-            report.parts = tuple(Part("onnxruntime", 1, "takes it") for _ in range(num_parts))
-            report.measured_before_ms, report.measured_is_calm = before_ms, is_calm
-        return Attempt(options.executor, report)  # type: ignore[arg-type]  # the name stands for the graph
+        if options.executor != "onnxruntime":
+            return attempted(options, journal, 2.0, ms)
+        journal.add(parts=tuple(Part("onnxruntime", 1, "takes it") for _ in range(num_parts)))
+        return attempted(options, journal, before_ms, ms, is_calm=is_calm)
 
     options = Options(executor="auto", cache=False, searcher="none")
     timing = Timing(1.0, 1.0, 0.0, 0.0, 3)
-    contest = Contest(attempt, lambda *_: timing, options, Report(), math.inf, price)
-    return choice.fastest(contest, options, choice.all_variants(options, torch.device("cpu")), "").report
+    contest = contest_of(attempt, lambda *_: timing, options, price)
+    variants = choice.all_variants(options, torch.device("cpu"))
+    return choice.fastest(contest, options, variants, "").journal.report()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from tests.unit.page_cases import CONVOLUTION, report_of
 from torchrlopt.compile import memory
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.memory import Memory
-from torchrlopt.report import Report
+from torchrlopt.report import Report, Status
 
 IDENTITY = torch.fx.symbolic_trace(torch.nn.Identity())
 
@@ -23,15 +23,17 @@ class Same:
 
 
 def compiled_identity() -> Compiled:
-    return Compiled(Same(), IDENTITY, Report(kept="rewritten"))
+    return Compiled(Same(), IDENTITY, Status("rewritten"))
 
 
 def test_what_is_kept_is_found() -> None:
     known = Memory()
     assert known.find("a") is None
     compiled = compiled_identity()
-    known.keep("a", compiled)
-    assert known.find("a") == (compiled, Report(kept="rewritten"))
+    known.keep("a", compiled, report := Report(compiled.status))
+    assert known.find("a") == (compiled, report)
+    compiled.lowered = None
+    assert known.find("a") == (None, report), "a call of it has failed"
     known.keep_original("b", Report())
     assert known.find("b") == (None, Report())
     known.keep_original("a", Report())
@@ -44,7 +46,7 @@ def test_what_is_kept_is_found() -> None:
 def test_a_compiled_graph_lives_as_long_as_somebody_uses_it() -> None:
     known = Memory()
     compiled = compiled_identity()
-    known.keep("a", compiled)
+    known.keep("a", compiled, Report(compiled.status))
     assert compiled([1, 2]) == (1, 2)
     del compiled
     assert known.find("a") is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.page_cases import CONVOLUTION, Page, blocks, report_of
-from torchrlopt.report import Choice, Drawing, Report, SearchRecord, Source
+from torchrlopt.report import Choice, Drawing, Report, SearchRecord, Source, Status
 from torchrlopt.report.page.html import data, element
 from torchrlopt.report.page.words import amount, error_in_words, percent, time_of
 
@@ -188,7 +188,8 @@ def test_a_report_without_graphs_has_a_page(report: Report, tmp_path: Path) -> N
     assert report.summary[1:] in page.text
     assert "not in this report" in page.text
     assert page.boxes() == []
-    assert "the original runs" in Page(saved(Report(fallback_reason="because"), tmp_path)).text.lower()
+    report = Report(Status(fallback_reason="because"))
+    assert "the original runs" in Page(saved(report, tmp_path)).text.lower()
 
 
 def test_every_graph_of_a_model_has_a_place(report: Report, tmp_path: Path) -> None:

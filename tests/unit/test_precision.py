@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt import optimise
-from torchrlopt.compile import check
-from torchrlopt.compile.closeness.precision import computed_in
 from torchrlopt.errors import VerificationError
+from torchrlopt.judge import right
+from torchrlopt.judge.precision import computed_in
 
 X = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], torch.dtype | None]] = {
@@ -63,4 +63,4 @@ def test_wrong_numbers_are_refused_all_the_same(work: torch.dtype) -> None:
         return ((x.to(work) @ x.t().to(work)).double() * mistake,)
 
     with pytest.raises(VerificationError, match="other numbers"):
-        check.verify(graph, graph.forward, wrong, [X])
+        right.verify(graph, graph.forward, wrong, [X])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
-from torchrlopt.report import Report, ReportStep, SearchRecord
+import pytest
+
+from torchrlopt.report import Report, ReportStep, SearchRecord, Status
 from torchrlopt.report.page.page import page
 from torchrlopt.substitutions import load_library
 
 
 def example() -> Report:
     return Report(
+        Status("rewritten"),
         searcher="greedy",
         executor="eager",
-        kept="rewritten",
         steps=(
             ReportStep("fuse_conv_relu", 0, 2.5, 0.5, "activation"),
             ReportStep("fuse_conv_relu", 1, 2.0, 0.5, "activation"),
@@ -49,13 +52,27 @@ def test_json_round_trip() -> None:
 def test_speedup_is_of_what_is_kept() -> None:
     report = example()
     assert report.speedup == 1.5
-    report.kept = "original"
+    report.status.keep_original("a call failed")
     assert report.speedup == 1.0
+
+
+def test_reports_of_one_compiled_graph_say_the_same_of_it() -> None:
+    first = example()
+    second = dataclasses.replace(first, is_cache_hit=True)
+    second.status.keep_original("a call failed")
+    assert (first.kept, first.fallback_reason) == ("original", "a call failed")
+    assert json.loads(first.to_json())["kept"] == "original"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.executor = "inductor"  # type: ignore[misc]
 
 
 def test_merged_adds_times_and_keeps_reasons() -> None:
     left_alone = Report(
-        searcher="greedy", executor="eager", fallback_reason="because", phases_ms={"plan": 1.0}, opaque=("x",)
+        Status(fallback_reason="because"),
+        searcher="greedy",
+        executor="eager",
+        phases_ms={"plan": 1.0},
+        opaque=("x",),
     )
     merged = Report.merged([example(), left_alone, left_alone])
     assert merged.kept == "rewritten"
@@ -104,22 +121,21 @@ def test_measured_share_of_the_price_is_weighted_when_merged() -> None:
 
 
 def test_the_sentence_says_no_more_than_was_found() -> None:
-    report = example()
-    report.measured_spread = 0.6
+    report = dataclasses.replace(example(), measured_spread=0.6)
     assert "as fast as the original within the spread of 60%" in report.summary
     assert "busy" not in report.summary
-    report.measured_is_calm = False
+    report = dataclasses.replace(report, measured_is_calm=False)
     assert report.summary.endswith("the machine was busy")
-    report.measured_after_ms = None
+    report = dataclasses.replace(report, measured_after_ms=None)
     assert report.summary == "2 instead of 4 operators, not timed"
-    report.kept = "original"
+    report = dataclasses.replace(report, status=Status("original"))
     assert report.summary == "the original runs"
     assert Report(num_graphs=0).summary == "nothing has been compiled so far"
 
 
 def test_a_cut_call_is_not_said_to_be_faster_as_a_whole() -> None:
-    part, left = example(), Report(fallback_reason="because")
-    part.cut = "Dynamo ended the graph at a.py:3"
+    part = dataclasses.replace(example(), cut="Dynamo ended the graph at a.py:3")
+    left = Report(Status(fallback_reason="because"))
     assert "a call" in example().summary
     merged = Report.merged([part, left])
     assert "ms in the graphs alone" in merged.summary

@@ -10,8 +10,8 @@ import torch
 
 from torchrlopt.capture.sampling import reduced_inputs
 from torchrlopt.capture.trace import Traced, trace
-from torchrlopt.compile import check
 from torchrlopt.compile.memory import MEMORY
+from torchrlopt.judge import right
 
 LINEAR = torch.nn.Linear(8, 4).eval()
 
@@ -88,14 +88,14 @@ def test_where_there_is_nothing_to_cut() -> None:
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_float64_runs_on_few_rows_and_the_rest_on_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
-    plain = check.float64_reference
+    plain = right.float64_reference
 
     def counted(graph: torch.fx.GraphModule, inputs: Any) -> Any:
         outputs = plain(graph, inputs)
         rows.append(outputs[0].shape[0])
         return outputs
 
-    monkeypatch.setattr(check, "float64_reference", counted)
+    monkeypatch.setattr(right, "float64_reference", counted)
     options = {"on_error": "raise", "min_gain": -10.0, "measure": False, "cache": False}
     x = torch.randn(256, 8)
     torch._dynamo.mark_dynamic(x, 0)

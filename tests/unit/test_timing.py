@@ -1,4 +1,4 @@
-"""The timing of two callables, with samples that are given: torchrlopt/compile/timing.py."""
+"""The timing of two callables, with samples that are given: torchrlopt/judge/timing.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from torchrlopt.compile import timing
-from torchrlopt.compile.timing import Sample
+from torchrlopt.judge import timing
+from torchrlopt.judge.timing import Sample
 
 
 class Call:

@@ -1,4 +1,4 @@
-"""Samples of one thread that others hold up: torchrlopt/compile/timing.py with the clock of the kernel."""
+"""Samples of one thread that others hold up: torchrlopt/judge/timing.py with the clock of the kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchrlopt.compile import timing
+from torchrlopt.judge import timing
 from torchrlopt.machine import contention
 from torchrlopt.machine.contention import own_waited_ns, waited_ns
 

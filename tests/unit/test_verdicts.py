@@ -1,11 +1,10 @@
-"""How long verdicts of the clock are believed: torchrlopt/plan/verdicts.py, and who asks it."""
+"""How long verdicts of the clock are believed: torchrlopt/judge/stored.py, and who asks it."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import math
 import time
 from typing import Any
 
@@ -14,15 +13,14 @@ import torch
 
 import torchrlopt
 from tests.e2e.models import Branches, build
-from torchrlopt.compile import attempt, backend, choice
-from torchrlopt.compile.attempt import Attempt
-from torchrlopt.compile.contest import Contest
+from tests.unit.attempts import attempted, contest_of
+from torchrlopt.compile import backend, choice
 from torchrlopt.executors import registry
+from torchrlopt.judge import stored, timing
 from torchrlopt.options import Options
-from torchrlopt.plan import verdicts
 from torchrlopt.plan.planning import plan_store
 from torchrlopt.plan.store import PlanStore
-from torchrlopt.report import Report, Timing
+from torchrlopt.report import Journal, Report, Timing
 
 DAY_S = 86_400.0
 CLEAR = Timing(before_ms=2.0, after_ms=1.0, gain=0.5, spread=0.01, num_rounds=9)
@@ -45,21 +43,21 @@ CLEAR = Timing(before_ms=2.0, after_ms=1.0, gain=0.5, spread=0.01, num_rounds=9)
     ],
 )
 def test_a_verdict_holds_until_it_is_old(age_s: float, spread: Any, wanted: bool) -> None:
-    assert verdicts.holds(time.time() - age_s, spread) == wanted
+    assert stored.holds(time.time() - age_s, spread) == wanted
 
 
 def test_a_verdict_of_a_busy_machine_is_taken_again_soon() -> None:
     for age_s, wanted in ((600.0, True), (2 * 3600.0, False)):
-        assert verdicts.holds(time.time() - age_s, 0.01, is_calm=False) == wanted
+        assert stored.holds(time.time() - age_s, 0.01, is_calm=False) == wanted
         busy = dataclasses.replace(CLEAR, is_calm=False, taken_at=time.time() - age_s)
-        assert (verdicts.timing_from(dataclasses.asdict(busy)) is not None) == wanted
+        assert (stored.timing_from(dataclasses.asdict(busy)) is not None) == wanted
 
 
 def test_a_timing_comes_back_as_it_was_stored() -> None:
-    assert verdicts.timing_from(dataclasses.asdict(CLEAR)) == CLEAR
-    assert verdicts.timing_from(None) is None
+    assert stored.timing_from(dataclasses.asdict(CLEAR)) == CLEAR
+    assert stored.timing_from(None) is None
     old = dataclasses.replace(CLEAR, taken_at=time.time() - 8 * DAY_S)
-    assert verdicts.timing_from(dataclasses.asdict(old)) is None
+    assert stored.timing_from(dataclasses.asdict(old)) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_a_timing_comes_back_as_it_was_stored() -> None:
 )
 def test_a_timing_with_numbers_that_are_none_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        verdicts.timing_from(dataclasses.asdict(CLEAR) | change)
+        stored.timing_from(dataclasses.asdict(CLEAR) | change)
 
 
 @pytest.fixture
@@ -87,7 +85,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, fresh_dynamo: None) -> list[Timing]:
         asked.append(dataclasses.replace(CLEAR, taken_at=time.time()))
         return asked[-1]
 
-    monkeypatch.setattr(attempt.timing, "measure", measure)
+    monkeypatch.setattr(timing, "measure", measure)
     return asked
 
 
@@ -191,19 +189,15 @@ def test_a_step_nowhere_is_a_miss(timed: list[Timing], location: str) -> None:
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, tried: list[str]) -> None:
-    def attempt(options: Options, report: Report) -> Any:
+    def attempt(options: Options, journal: Journal) -> Any:
         tried.append(options.executor)
-        report.measured_before_ms, report.measured_after_ms = (
-            2.0,
-            1.0 - 0.9 * (options.executor == "inductor"),
-        )
-        report.measured_spread = 0.01
-        return Attempt(options.executor, report)  # type: ignore[arg-type]
+        after_ms = 1.0 - 0.9 * (options.executor == "inductor")
+        return attempted(options, journal, 2.0, after_ms, spread=0.01)
 
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
     monkeypatch.setattr(choice.gc, "collect", lambda: 0)
     auto, where = Options(executor="auto"), torch.device("cpu")
-    contest = Contest(attempt, lambda *_: CLEAR, auto, Report(), math.inf, lambda *_: 1.0)
+    contest = contest_of(attempt, lambda *_: CLEAR, auto)
     choice.fastest(contest, auto, choice.all_variants(auto, where), choice.key_of(auto, "old", "", where))
 
 

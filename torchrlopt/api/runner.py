@@ -5,6 +5,7 @@ It decides between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import weakref
@@ -28,11 +29,12 @@ from torchrlopt.api.gradients import (
 )
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
-from torchrlopt.report import Report, Timing
+from torchrlopt.report import Report, Status, Timing
 
 if TYPE_CHECKING:
     from torchrlopt.api.shortcut import Shortcuts
     from torchrlopt.api.trial import Trial
+    from torchrlopt.judge.policy import Policy
 
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
@@ -94,8 +96,12 @@ class Runner:
         """What happened, over all graphs compiled so far."""
         if not self.reports:
             reason = "no graph has been compiled so far" if self._is_fresh else _NO_GRAPH
-            return Report(self.options.searcher, self.options.executor, fallback_reason=reason, num_graphs=0)
+            return self._report(Status(fallback_reason=reason), num_graphs=0)
         return Report.merged(self.reports)
+
+    def _report(self, status: Status, num_graphs: int = 1) -> Report:
+        """Of what was never compiled."""
+        return Report(status, self.options.searcher, self.options.executor, num_graphs=num_graphs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
@@ -197,9 +203,9 @@ class Runner:
         outputs = self.original.forward(*args, **kwargs)
         from torchrlopt.compile.fallback import keep_original  # heavy
 
-        report = Report(self.options.searcher, self.options.executor)
-        keep_original(CaptureError("Dynamo cannot trace the model", got=str(error), is_bug=False), report)
-        self.reports.append(report)
+        status = Status()
+        keep_original(CaptureError("Dynamo cannot trace the model", got=str(error), is_bug=False), status)
+        self.reports.append(self._report(status))
         self._untraceable.add(_kind(args, kwargs))
         return outputs
 
@@ -228,9 +234,11 @@ class Runner:
         from torchrlopt.compile.fallback import keep_original  # heavy
 
         self._left_alone.add(kind)
-        for report in self.reports:
-            keep_original(error, report)
-            self._save(report)
+        for at, report in enumerate(self.reports):
+            status = dataclasses.replace(report.status)  # other users of the graph go on with it
+            keep_original(error, status)
+            self.reports[at] = dataclasses.replace(report, status=status)
+            self._save(self.reports[at])
 
     def _save(self, report: Report) -> None:
         """Leave a report that has changed where the user asked for it."""
@@ -243,10 +251,12 @@ class Runner:
         from torchrlopt.api import whole_call  # heavy
 
         (report,) = self.reports
-        if not whole_call.is_doubtful(report):
+        if report.measured_before_ms is None or whole_call.is_decided_by_graphs([report], self._policy):
             return
-        timing = whole_call.time_calls(self.original.forward, self, args, kwargs, report, self.options)
-        if timing.gain < self.options.min_gain:
+        is_faster, timing = whole_call.time_calls(
+            self.original.forward, self, args, kwargs, report, self._policy
+        )
+        if not is_faster:
             self._leave_alone(_kind(args, kwargs), 1, timing)
 
     def _leave_alone(self, kind: tuple[Any, ...], num_reports: int, timing: Timing) -> None:
@@ -255,29 +265,35 @@ class Runner:
 
         self._left_alone.add(kind)
         for at, report in enumerate(self.reports[:num_reports]):
-            self.reports[at] = whole_call.with_original(report, timing, self.options)
+            self.reports[at] = whole_call.with_original(report, timing, self._policy)
             self._save(self.reports[at])
 
     def _try(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """After a call that must not be repeated: time later ones like it, where that decides something."""
         from torchrlopt.api.trial import Trial, needs_trial  # heavy
 
-        if needs_trial(self.reports):
-            self._trial = Trial(_kind(args, kwargs), len(self.reports), self.options)
+        if needs_trial(self.reports, self._policy):
+            self._trial = Trial(_kind(args, kwargs), len(self.reports), self._policy)
+
+    @property
+    def _policy(self) -> Policy:
+        from torchrlopt.judge.policy import Policy
+
+        return Policy.of(self.options)
 
     def _call_in_turn(self, trial: Trial, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call by the original or by the compiled code; the last one of the trial decides."""
         with torch.no_grad():
-            outputs, timing = trial.call(
+            outputs, verdict = trial.call(
                 lambda: self.original.forward(*args, **kwargs),
                 lambda: self._call_slowly(args, kwargs),
                 (args, kwargs),
                 lambda: len(self.reports),
             )
-        if timing is not None:
+        if verdict is not None:
             self._trial = None
-            if timing.gain < self.options.min_gain:
-                self._leave_alone(trial.kind, trial.num_reports, timing)
+            if not verdict.is_faster:
+                self._leave_alone(trial.kind, trial.num_reports, verdict.timing)
         return outputs
 
 

@@ -16,7 +16,7 @@ from torchrlopt import executor_table
 from torchrlopt.api.optimised import Optimised
 from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
 from torchrlopt.options import Options
-from torchrlopt.report import Report
+from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.files import write_whole
 from torchrlopt.warning_filter import ignored_warnings
 
@@ -84,7 +84,7 @@ def save(
     is_pytorch = done.executor in _SAVEABLE
     name = done.executor if is_pytorch else executor_table.BASELINE
     options = dataclasses.replace(runner.options, executor=name, plan=None)
-    report = Report(searcher=options.searcher, executor=options.executor)
+    journal = Journal(searcher=options.searcher, executor=options.executor)
     exported = export(runner.original, args, kwargs, dynamic_shapes or None)
     if dynamic_shapes and not exported.traced.sizes:
         raise UnsupportedError(
@@ -92,8 +92,9 @@ def save(
             todo="give inputs of at least 2 in each size that is to vary; with dynamic_shapes={} none does",
         )
     program = rewritten_program(
-        exported, done.plans if is_pytorch or runner.options.plan is not None else (), options, report
+        exported, done.plans if is_pytorch or runner.options.plan is not None else (), options, journal
     )
+    report = journal.report(Status("rewritten", weight_sets=1, checked_sets=int(options.verify)))
     write_whole(Path(path).absolute(), _packed(program, report))
     return report
 

@@ -16,18 +16,19 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from torchrlopt.api.whole_call import is_decided_by_graphs
-from torchrlopt.compile import timing
-from torchrlopt.compile.timing import Sample
+from torchrlopt.judge import timing
+from torchrlopt.judge.faster import Verdict
+from torchrlopt.judge.policy import Policy
+from torchrlopt.judge.timing import Sample
 from torchrlopt.machine import contention
-from torchrlopt.options import Options
-from torchrlopt.report import Report, Timing
+from torchrlopt.report import Report
 
 _MOST_OTHERS = 100  # calls of other kinds in a row, each of which is asked for its kind
 
 
-def needs_trial(reports: Sequence[Report]) -> bool:
+def needs_trial(reports: Sequence[Report], policy: Policy) -> bool:
     """Whether Dynamo ended a graph of the call, and what the graphs save does not decide by itself."""
-    return any(report.cut for report in reports) and not is_decided_by_graphs(reports)
+    return any(report.cut for report in reports) and not is_decided_by_graphs(reports, policy)
 
 
 class Trial:
@@ -36,13 +37,13 @@ class Trial:
     Args:
         kind: of the calls.
         num_reports: how many of the reports are those of the graphs of such calls.
-        options: limits of the timing.
+        policy: thresholds and limits of the timing.
     """
 
-    def __init__(self, kind: Any, num_reports: int, options: Options) -> None:
+    def __init__(self, kind: Any, num_reports: int, policy: Policy) -> None:
         self.kind, self.num_reports = kind, num_reports
         self._num_others = 0
-        self._limit_ms, self._min_gain = options.measure_ms, options.min_gain
+        self._policy = policy
         self._samples: timing.Samples = ([], [])
         self._spent_ms = 0.0
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class Trial:
         compiled: Callable[[], Any],
         arguments: Iterable[Any],
         num_graphs: Callable[[], int],
-    ) -> tuple[Any, Timing | None]:
+    ) -> tuple[Any, Verdict | None]:
         """Make one call, by one of two ways.
 
         Args:
@@ -74,7 +75,7 @@ class Trial:
             num_graphs: how many have been compiled so far: a call that compiles one more is no measure.
 
         Returns:
-            The result, and the times once they are enough.
+            The result, and the verdict once there are enough times.
         """
         if not self._lock.acquire(blocking=False):  # another thread's call would be timed with this one
             return compiled(), None
@@ -94,13 +95,13 @@ class Trial:
         before, after = map(len, self._samples)
         return int(after < before) if before != after else before % 2
 
-    def _verdict(self) -> Timing | None:
+    def _verdict(self) -> Verdict | None:
         before, after = map(len, self._samples)
-        if before != after or not timing.is_over(
-            self._samples, self._spent_ms / self._limit_ms, self._min_gain
-        ):
+        spent, min_gain = self._spent_ms / self._policy.limit_ms, self._policy.min_gain
+        if before != after or not timing.is_over(self._samples, spent, min_gain):
             return None
-        return timing.verdict(self._samples, self._min_gain)
+        found = timing.verdict(self._samples, min_gain)
+        return Verdict(self._policy.is_faster(found), found)
 
 
 def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sample]:

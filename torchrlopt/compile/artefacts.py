@@ -18,7 +18,7 @@ from torchrlopt.report import Report
 logger = logging.getLogger("torchrlopt")
 
 
-def tell_graphs(before: _C.Graph, after: _C.Graph) -> None:
+def log_graphs(before: _C.Graph, after: _C.Graph) -> None:
     """The graph that was planned, and what the plan made of it."""
     for name, graph in (("before", before), ("after", after)):
         if logger.isEnabledFor(logging.DEBUG):
@@ -26,7 +26,7 @@ def tell_graphs(before: _C.Graph, after: _C.Graph) -> None:
         _artefact(f"rlopt_graph_{name}", "string", graph.canonical_text)
 
 
-def tell_report(report: Report) -> None:
+def log_report(report: Report) -> None:
     """What became of a graph."""
     logger.info("%s%s", report.summary, f": {report.fallback_reason}" if report.fallback_reason else "")
     _artefact("rlopt_report", "json", report.to_json)

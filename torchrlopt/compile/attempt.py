@@ -8,216 +8,143 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import onnx_ir
-import torch
 
 from torchrlopt.capture.job import Job
-from torchrlopt.capture.sampling import extreme_inputs, random_inputs, reduced_inputs
-from torchrlopt.compile import check, fallback, timing
-from torchrlopt.compile.artefacts import tell_graphs
-from torchrlopt.compile.closeness.floats import Own
-from torchrlopt.compile.contestant import Contestant, lowered_from, subject_of
-from torchrlopt.compile.fallback import recoverable_errors, told
+from torchrlopt.compile import fallback
+from torchrlopt.compile.artefacts import log_graphs
+from torchrlopt.compile.contestant import Contestant, lowered_from, written
+from torchrlopt.compile.fallback import described, recoverable_errors
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
-from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge import faster
+from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files
-from torchrlopt.onnx.writer import fresh_prefix, write
+from torchrlopt.onnx.writer import fresh_prefix
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Planned, Verified, make_plan, tell_plan
-from torchrlopt.report import Drawing, Report
+from torchrlopt.plan.planning import Planned, facts_of, make_plan
+from torchrlopt.report import Drawing, Journal, Timing
 
 logger = logging.getLogger("torchrlopt")
 
 
-class Attempt(NamedTuple):
-    """What came of an attempt.
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """What came of an attempt; an entrant of a `judge.faster.Race`.
 
     Attributes:
-        lowered: the rewritten graph; None where the original is kept, and the report says why.
-        report: what was done.
-        save: leaves the files that `save_dir` asks for once more; None where there are none.
+        options: that it was made with.
+        journal: what happened.
+        run: the rewritten graph; None if the original is kept.
+        timing: of both graphs; None if it failed before, or was not asked for.
+        reason: why the original is kept.
+        save: leaves the files that `save_dir` asks for once more; None if there are none.
     """
 
-    lowered: Lowered | None
-    report: Report
+    options: Options
+    journal: Journal
+    run: Lowered | None = None
+    timing: Timing | None = None
+    reason: str | None = None
     save: Callable[[], None] | None = None
 
+    @property
+    def name(self) -> str:
+        """The executor."""
+        return self.options.executor
 
-Try = Callable[[Options, Report], Attempt]
-"""Makes an attempt with the plan and the executor that the options name; fills the report."""
+
+Try = Callable[[Options, Journal], Attempt]
+"""Makes an attempt with the plan and the executor that the options name; enters what happens."""
 
 
-def attempt(contestant: Contestant, options: Options, report: Report) -> Attempt:
+def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attempt:
     """Make one attempt.
 
     Args:
         contestant: the graph and what it runs against.
         options: plan, executor, check and timing.
-        report: is filled, also where this raises.
+        journal: what happens is entered, also if this raises.
 
     Raises:
         RlOptError: a stage failed, or the rewritten graph is wrong.
     """
-    with timed(report, "plan"):
-        planned = make_plan(subject_of(contestant.job), options, report)
+    journal.add(
+        executor=options.executor, searcher=options.searcher, graph_hash=contestant.subject.graph_hash
+    )
+    with journal.phase("plan"):
+        planned = make_plan(contestant.subject, options)
+    journal.add(**facts_of(contestant.subject, planned, options))
     if is_contested(planned, options):
-        with timed(report, "measure plans"):
-            fastest = fastest_plan(contestant, planned, options, report)
+        with journal.phase("measure plans"):
+            fastest, measured = fastest_plan(contestant, planned, options)
+        journal.add(measured_plans=measured)
         if fastest.plan != planned.plan:
+            own = journal.fork()
+            own.add(**facts_of(contestant.subject, fastest, options))
             try:
-                return _finish(contestant, fastest, options, report)
+                return _finish(contestant, fastest, options, own)
             except recoverable_errors(options) as error:
+                journal.add_ms("other attempts", own.total_ms - journal.total_ms)
                 fallback.log_traceback(error)
                 logger.warning(
-                    "the plan that was the fastest cannot be used, the searched one is: %s", told(error)
+                    "the plan that was the fastest cannot be used, the searched one is: %s", described(error)
                 )
-            tell_plan(subject_of(contestant.job), planned, options, report)
         planned = dataclasses.replace(planned, key=fastest.key)
-    return _finish(contestant, planned, options, report)
+    return _finish(contestant, planned, options, journal)
 
 
-def _finish(contestant: Contestant, planned: Planned, options: Options, report: Report) -> Attempt:
+def _finish(contestant: Contestant, planned: Planned, options: Options, journal: Journal) -> Attempt:
     """Build, check and time what a plan leads to."""
     job = contestant.job
-    tell_graphs(job.program.graph, planned.graph)
-    with timed(report, "write"):
-        model = write(dataclasses.replace(job.program, graph=planned.graph))
-    with timed(report, "lower"):
-        lowered = lowered_from(model, planned.graph, job, options)
-        report.parts = getattr(lowered, "parts", ())
+    log_graphs(job.program.graph, planned.graph)
+    with journal.phase("write"):
+        model = written(planned.graph, job)
+    with journal.phase("lower"):
+        lowered = lowered_from(model, planned.graph, contestant, options)
+        journal.add(parts=getattr(lowered, "parts", ()))
     folder, save = folder_of(planned.graph_hash, options), None
     if folder is not None:
-        save = functools.partial(_save, job, model, report.records[0].draw(), folder)
-        with timed(report, "save"):
+        drawing = facts_of(contestant.subject, planned, options)["records"][0].draw()
+        save = functools.partial(_save, job, model, drawing, folder)
+        with journal.phase("save"):
             save()
+    row, policy = registry.row(options.executor), Policy.of(options)
+    verified, timing = planned.verified, planned.timing
     if options.verify:
-        with timed(report, "check"):
-            report.numerical_error = _verify(contestant, lowered, planned, options)
-            report.checked_sets = 1
-    report.weight_sets = 1
-    if options.measure and planned.timing is None:
-        with timed(report, "timing"):
-            _measure(contestant, lowered, planned, options)
-    is_kept = planned.settle(options, report)
-    return Attempt(lowered if is_kept else None, report, save)
-
-
-def _measure(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> None:
-    """Time the rewritten graph against the original; `planned` is told."""
-    planned.is_stored = False
-    planned.timing = timing.measure(
-        contestant.original,
-        lowered,
-        contestant.inputs,
-        options.measure_ms,
-        options.min_gain,
-        settle=registry.row(options.executor).needs_settling,
-        is_warm=options.verify,
-    )
-
-
-def _verify(contestant: Contestant, lowered: Lowered, planned: Planned, options: Options) -> float:
-    """The error against float64; one that does not hang on the user's tensors is remembered.
-
-    Raises:
-        VerificationError: the rewritten graph is wrong, for random weights or for the user's own.
-    """
-    traced, inputs = contestant.job.traced, contestant.inputs()
-    aten = traced.aten
-    if planned.verified is None:
         # Other executors and frozen weights bind the result to these weights: the check is with these, then.
-        row = registry.row(options.executor)
         holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
-        found = _verify_random(contestant, lowered, inputs, holds_for_all, options)
-        if found is None:  # the model is particular about its inputs: the user's own, then
-            return check.verify(aten, aten.forward, lowered, inputs).worst
-        if not holds_for_all:
-            return found.worst
-        planned.is_stored, planned.verified = False, Verified(found.worst, found.own)
-    new = check.run(lowered, inputs)
-    own = [Own(*each) for each in planned.verified.own]
-    check.confirm(aten, aten.forward, new, inputs, "the user's weights and inputs", own)
-    return planned.verified.error
+        with journal.phase("check"):
+            checked = contestant.check.verify(lowered, holds_for_all, verified)
+        journal.add(numerical_error=checked.error)
+        verified = checked if checked.holds_for_all_weights else verified
+    if options.measure:
+        if timing is None:
+            with journal.phase("timing"):
+                timing = faster.against(
+                    contestant.original,
+                    lowered,
+                    contestant.inputs,
+                    policy,
+                    settle=row.needs_settling,
+                    is_warm=options.verify,
+                ).timing
+        journal.add_timing(timing)
+    is_known = planned.is_stored and verified is planned.verified and timing is planned.timing
+    dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
+    if options.measure and timing is not None and not policy.is_faster(timing):
+        return Attempt(options, journal, None, timing, not_faster(timing, policy), save)
+    return Attempt(options, journal, lowered, timing if options.measure else None, None, save)
 
 
-def _verify_random(
-    contestant: Contestant, lowered: Lowered, inputs: Sequence[Any], holds_for_all: bool, options: Options
-) -> check.Errors | None:
-    """The check on random inputs, of few rows where that goes; None where the model takes none of them.
-
-    Raises:
-        VerificationError: the rewritten graph is wrong.
-    """
-    traced = contestant.job.traced
-    aten = traced.aten
-    for is_reduced in (True, False):  # the user's own sizes come after this check
-        given = _reduced(contestant, inputs) if is_reduced else inputs
-        if given is None:
-            continue
-        fresh = random_inputs(given, traced.static, options.seed)
-        if not holds_for_all:
-            fresh = [inputs[i] if i in traced.static else x for i, x in enumerate(fresh)]
-        key = holds_for_all, is_reduced, False
-        try:
-            if key not in contestant.standards:
-                contestant.standards[key] = check.standard(aten, aten.forward, fresh)
-            found = check.verify_against(contestant.standards[key], lowered, fresh)
-        except UnsupportedError as error:  # such as rows of one input that another one's numbers name
-            logger.debug("the check goes on with other inputs: %s", error)
-            continue
-        extreme = extreme_inputs(given, fresh, traced.static)
-        # On a GPU an index beyond its range, which may be made of such numbers, would end the program.
-        # What an operator of others does with them is not known: it may take time or memory by their size.
-        is_known = traced.device.type == "cpu" and not _has_foreign_operators(aten)
-        if extreme is not None and is_known:
-            _verify_extreme(contestant, lowered, extreme, (holds_for_all, is_reduced, True))
-        return found
-    return None
-
-
-def _has_foreign_operators(aten: torch.fx.GraphModule) -> bool:
-    operators = (node.target for node in aten.graph.nodes if node.op == "call_function")
-    return any(
-        isinstance(each, torch._ops.OpOverload) and each.namespace not in ("aten", "prims")
-        for each in operators
-    )
-
-
-def _verify_extreme(
-    contestant: Contestant, lowered: Lowered, inputs: Sequence[Any], key: tuple[bool, bool, bool]
-) -> None:
-    """The check on extreme inputs, where the model takes them and makes numbers of them.
-
-    Raises:
-        VerificationError: the rewritten graph is wrong.
-    """
-    aten = contestant.job.traced.aten
-    try:
-        if key not in contestant.standards:
-            contestant.standards[key] = check.standard(aten, aten.forward, inputs, is_extreme=True)
-        if check.outputs_are_finite(contestant.standards[key]):
-            check.verify_extreme(contestant.standards[key], lowered)
-    except UnsupportedError as error:
-        logger.debug("nothing is known for extreme inputs: %s", error)
-
-
-def _reduced(contestant: Contestant, inputs: Sequence[Any]) -> list[Any] | None:
-    """See `reduced_inputs`. On a GPU an index beyond the rows that are left would end the program."""
-    traced = contestant.job.traced
-    varying = (each for at, each in enumerate(inputs) if at not in traced.static)
-    has_numbers = any(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in varying)
-    if traced.device.type != "cpu" and has_numbers:
-        return None
-    return reduced_inputs(traced.aten, inputs, traced.static)
+def not_faster(timing: Timing, policy: Policy) -> str:
+    """Why the original is kept if the measured gain is too small."""
+    return f"the rewritten graph is not faster: gain {timing.gain:.3f}, min_gain {policy.min_gain:g}"
 
 
 def folder_of(graph_hash: str, options: Options) -> Path | None:
@@ -231,13 +158,3 @@ def _save(job: Job, model: onnx_ir.Model, drawing: Drawing, folder: Path) -> Non
     names = ReadableNames(drawing, fresh_prefix(job.program.source))
     for graph, name in ((job.captured.model, "before.onnx"), (model, "after.onnx")):
         files.save_message(names.applied_to(files.message(graph)), folder / name)
-
-
-@contextmanager
-def timed(report: Report, name: str) -> Iterator[None]:
-    """Add the wall time of the block to the report's phases."""
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        report.phases_ms[name] = report.phases_ms.get(name, 0.0) + (time.perf_counter() - start) * 1e3

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,36 +18,32 @@ import torch
 from torchrlopt.capture import aot
 from torchrlopt.capture.job import Job, capture_traced, read_captured
 from torchrlopt.capture.trace import Traced, trace
-from torchrlopt.compile import timing
-from torchrlopt.compile.artefacts import tell_report
-from torchrlopt.compile.attempt import Attempt, attempt, folder_of, timed
+from torchrlopt.compile.artefacts import log_report
+from torchrlopt.compile.attempt import Attempt, attempt, folder_of, not_faster
 from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.own_weights import are_fixed
-from torchrlopt.compile.release import note_weights, release
-from torchrlopt.compile.repro.folder import note_failure
+from torchrlopt.compile.release import release, weights_facts
+from torchrlopt.compile.repro.folder import repro_of
 from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.kept_heap import give_back
 from torchrlopt.executors.lowering.lazy_code import forward_of
-from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge import faster
+from torchrlopt.judge.policy import Policy
 from torchrlopt.loading import take_ms
 from torchrlopt.options import Options
-from torchrlopt.plan import planning
-from torchrlopt.report import Report
-
-_serial = itertools.count()
+from torchrlopt.report import Journal, Report, Status
+from torchrlopt.storage.repro_folder import Repro
 
 _NOT_FIXED = (
     "weights='frozen': the graph reads weights that are not an optimised model's own: all are checked"
 )
 
-_PLAIN_SAVING_MS = 0.2
-"""Where a call saves more than this, what AOTAutograd does around it cannot turn the verdict."""
-
+_TRY_OTHERS = "; executor='auto' tries the other executors too"
 
 _MODES: dict[str | None, dict[str, Any]] = {
     None: {},
@@ -107,22 +102,48 @@ rlopt.reset = reset  # type: ignore[attr-defined]  # Dynamo looks for it on the 
 
 
 @dataclasses.dataclass
-class _Outcome:
-    """What `compile_graph` learns while AOTAutograd holds the thread.
+class _Compilation:
+    """One compilation while it goes on: AOTAutograd asks for the graph in the middle of it.
 
     Attributes:
-        report: of the graph, or of the part of the way that it came.
+        options: the user's choices.
+        journal: what has happened.
+        status: which graph runs; calls of the compiled graph change it later.
         traced: the graph, where it came so far.
-        lowered: the rewritten graph, where it was built in this process and is right.
-        key: of the graph in memory.
+        found: what was chosen, where something was built in this process.
+        compiled: the rewritten graph in the calling convention of AOTAutograd.
+        known: the report of a graph that this process knows.
+        key: of the graph in memory; empty if nobody will ask for it again.
         answer_ms: how long AOTAutograd waited for us.
     """
 
-    report: Report
+    options: Options
+    journal: Journal
+    status: Status = dataclasses.field(default_factory=Status)
     traced: Traced | None = None
-    lowered: Lowered | None = None
+    found: Attempt | None = None
+    compiled: Compiled | None = None
+    known: Report | None = None
     key: str = ""
     answer_ms: float = 0.0
+
+    def report(self) -> Report:
+        """What has happened so far."""
+        made = self.journal.report(self.status)
+        if self.known is None:
+            return made
+        # Another function has this graph: where it was cut, and what this one waited for, is its own.
+        return dataclasses.replace(self.known, phases_ms=made.phases_ms, is_cache_hit=True, cut=made.cut)
+
+    def keep_original(self, reason: str) -> None:
+        """The original runs: a verdict, and no failure."""
+        if self.options.executor != "auto" and self.found is not None and not self._has_choices:
+            reason += _TRY_OTHERS
+        self.status.keep_original(reason)
+
+    @property
+    def _has_choices(self) -> bool:
+        return bool(self.journal.report().choices)
 
 
 def compile_graph(
@@ -145,130 +166,123 @@ def compile_graph(
     Returns:
         The rewritten graph behind AOTAutograd's wrapper where it is right and faster, else `gm` itself.
     """
-    outcome = _Outcome(Report(options.searcher, options.executor))
+    this = _Compilation(options, Journal(searcher=options.searcher, executor=options.executor))
     run = None
     try:
-        outcome.report.phases_ms, outcome.report.cut = take_ms(), aot.cut_at(gm)
-        run = _compiled(gm, example_inputs, options, outcome, model)
-        if outcome.report.kept == "rewritten" and options.release_weights:
-            _release(outcome)
-        save_report(outcome.report, options)
-        warn_without_gain(outcome.report)
+        for phase, ms in take_ms().items():
+            this.journal.add_ms(phase, ms)
+        this.journal.add(cut=aot.cut_at(gm))
+        run = _compiled(gm, example_inputs, this, model)
+        if this.status.kept == "rewritten" and options.release_weights:
+            _release(this)
+        save_report(this.report(), options)
+        warn_without_gain(this.status)
     except aot.REQUESTS:
         raise
     except Exception as error:
-        _note_failure(gm, example_inputs, options, outcome, error)
+        this.status = Status(repro=_repro_of(gm, example_inputs, this, error))
+        this.known, this.key = None, ""
         if options.on_error == "raise":
             raise
-        keep_original(error, outcome.report)
-        save_changed_report(outcome.report, options)
-    outcome.lowered = None
+        keep_original(error, this.status)
+        save_changed_report(this.report(), options)
+    report = this.report()
+    _remember(this, report)
+    log_report(report)
+    record(report)
+    is_rewritten = run is not None and this.status.kept == "rewritten"
+    this.found = this.compiled = this.traced = None  # what AOTAutograd keeps may hold what was built in vain
     give_back()
-    tell_report(outcome.report)
-    record(outcome.report)
-    return run if run is not None and outcome.report.kept == "rewritten" else gm.forward
+    return run if run is not None and is_rewritten else gm.forward
 
 
-def _release(outcome: _Outcome) -> None:
+def _remember(this: _Compilation, report: Report) -> None:
+    """This process knows the graph from now on, if anybody may ask for it again."""
+    if this.known is not None or not this.key:
+        return
+    if report.kept == "rewritten":
+        assert this.compiled is not None, "it runs"
+        MEMORY.keep(this.key, this.compiled, report)
+    elif this.found is not None:
+        MEMORY.keep_original(this.key, report)
+
+
+def _release(this: _Compilation) -> None:
     """Hold weights once, as far as that can be."""
-    traced, lowered = outcome.traced, outcome.lowered
-    assert traced is not None, "it was traced, or there were no rewritten graph"
-    if _NOT_FIXED in outcome.report.notes:
+    assert this.traced is not None, "it was traced, or there were no rewritten graph"
+    if _NOT_FIXED in this.journal.report().notes:
         return
+    lowered = None if this.found is None else this.found.run
     if lowered is None or not getattr(lowered, "unread", ()):
-        note = "release_weights: every weight is read in calls, or the executor does not tell"
-        outcome.report.notes = (*outcome.report.notes, note)
+        this.journal.add_note("release_weights: every weight is read in calls, or the executor does not tell")
         return
-    with timed(outcome.report, "release"):
-        release(outcome.report, traced.inputs, traced.static, lowered)
+    with this.journal.phase("release"):
+        num_bytes = release(this.traced.inputs, this.traced.static, lowered)
+        this.journal.add(released_bytes=num_bytes)
 
 
-def _note_failure(
-    gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    options: Options,
-    outcome: _Outcome,
-    error: Exception,
-) -> None:
-    """Leave what repeats it: with the ATen graph, or with Dynamo's where there is none."""
-    traced = outcome.traced
+def _repro_of(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], this: _Compilation, error: Exception
+) -> Repro | None:
+    """What repeats a failure: with the ATen graph, or with Dynamo's where there is none."""
+    traced, report = this.traced, this.report()
     if traced is None:
-        note_failure(gm, example_inputs, (), options, outcome.report, error)
-    else:
-        note_failure(traced.aten, traced.inputs, traced.static, options, outcome.report, error)
+        return repro_of(gm, example_inputs, (), this.options, report, error)
+    return repro_of(traced.aten, traced.inputs, traced.static, this.options, report, error)
 
 
 def _compiled(
-    gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    options: Options,
-    outcome: _Outcome,
-    model: str | None,
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], this: _Compilation, model: str | None
 ) -> Callable[..., Any]:
     """The graph behind AOTAutograd's wrapper, with the rewritten or the original graph in it."""
     original = aot.under_autocast(forward_of(gm))  # its code is generated here, not while it is timed
 
     def answer(traced: Traced) -> Compiled | None:
         start = time.perf_counter()
-        outcome.traced = traced
+        this.traced = traced
         try:
-            chosen = options.on(traced.device.type)
-            if options.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
+            chosen = this.options.on(traced.device.type)
+            if chosen.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
                 # What a call brings along may be other weights each time, and nobody has promised otherwise.
                 chosen = dataclasses.replace(chosen, weights="check", release_weights=False)
-                outcome.report.notes = (*outcome.report.notes, _NOT_FIXED)
-            return _answer(original, traced, chosen, outcome)
+                this.journal.add_note(_NOT_FIXED)
+            return _answer(original, traced, chosen, this)
         finally:
-            outcome.answer_ms = (time.perf_counter() - start) * 1e3
-
-    def leave(reason: str) -> None:
-        outcome.report.fallback_reason = reason
+            this.answer_ms = (time.perf_counter() - start) * 1e3
 
     start = time.perf_counter()
     try:
-        run = trace(gm, example_inputs, answer, leave)
+        run = trace(gm, example_inputs, answer, this.keep_original)
     finally:
-        outcome.report.phases_ms["trace"] = (time.perf_counter() - start) * 1e3 - outcome.answer_ms
-    if outcome.report.kept == "rewritten" and options.measure:
-        _time_as_called(original, run, options, outcome)
+        this.journal.add_ms("trace", (time.perf_counter() - start) * 1e3 - this.answer_ms)
+    if this.status.kept == "rewritten" and this.options.measure:
+        _time_as_called(original, run, this)
     return run
 
 
-def _time_as_called(
-    original: Callable[..., Any], run: Callable[..., Any], options: Options, outcome: _Outcome
-) -> None:
+def _time_as_called(original: Callable[..., Any], run: Callable[..., Any], this: _Compilation) -> None:
     """Time the graph once more with what AOTAutograd does around it, where that may matter.
 
     That is where the graph writes to its inputs, since AOTAutograd copies the new values, and where so little
     is saved that some microseconds in every call may eat it up.
     """
-    report, traced = outcome.report, outcome.traced
+    traced, found, policy = this.traced, this.found, Policy.of(this.options)
     assert traced is not None, "it was traced, or there were no rewritten graph"
-    before, after = report.measured_before_ms, report.measured_after_ms
-    if report.is_cache_hit or before is None or after is None:
+    if found is None or found.timing is None:  # it is known, or was not timed
         return
-    if not traced.mutated and before - after > _PLAIN_SAVING_MS:
+    if not traced.mutated and policy.is_decided_without_wrapper(found.timing):
         return
-    with timed(report, "timing"):
-        found = timing.measure(
+    with this.journal.phase("timing"):
+        is_faster, timing = faster.against(
             original,
             run,
             lambda: traced.own_inputs()[traced.num_lifted :],
-            options.measure_ms,
-            options.min_gain,
-            settle=registry.row(report.executor).needs_settling,
+            policy,
+            settle=registry.row(found.options.executor).needs_settling,
         )
-    report.measured_before_ms, report.measured_after_ms = found.before_ms, found.after_ms
-    report.measured_spread, report.measured_is_calm = found.spread, found.is_calm
-    report.measured_is_bound = found.is_bound
-    if found.gain < options.min_gain:
-        report.kept, report.fallback_reason = "original", planning.not_faster(found.gain, options)
-        _remember_original(outcome, options)
-
-
-def _remember_original(outcome: _Outcome, options: Options) -> None:
-    if _is_shared(options):  # else nobody will ask for this key again
-        MEMORY.keep_original(outcome.key, outcome.report)
+    this.journal.add_timing(timing)
+    if not is_faster:
+        this.keep_original(not_faster(timing, policy))
 
 
 def save_report(report: Report, options: Options) -> None:
@@ -290,32 +304,31 @@ def save_changed_report(report: Report, options: Options) -> None:
 
 
 def _answer(
-    original: Callable[..., Any], traced: Traced, options: Options, outcome: _Outcome
+    original: Callable[..., Any], traced: Traced, options: Options, this: _Compilation
 ) -> Compiled | None:
     """The compiled graph, from memory or anew; None where the original is kept."""
-    outcome.key = f"{traced.content} {options}"
-    if not _is_shared(options):
-        outcome.key += f" {next(_serial)}"
-    known = MEMORY.find(outcome.key)
+    this.key = f"{traced.content} {options}" if _is_shared(options) else ""
+    known = MEMORY.find(this.key)
     if known is not None:
-        cut, phases_ms = outcome.report.cut, outcome.report.phases_ms  # another function may have this graph
-        outcome.report = dataclasses.replace(known[1], phases_ms=phases_ms, is_cache_hit=True, cut=cut)
-        return known[0]
-    lowered, outcome.report, _ = _rewrite(original, traced, options, outcome.report)
-    if lowered is None:
-        _remember_original(outcome, options)
+        this.compiled, this.known = known
+        this.status = this.known.status
+        return this.compiled
+    this.found = found = _rewrite(original, traced, options, this.journal)
+    this.journal = found.journal
+    if found.run is None:
+        this.keep_original(found.reason or "")
         return None
-    outcome.report.kept = "rewritten"
-    outcome.lowered = lowered
-    note_weights(outcome.report, traced.inputs, traced.static, lowered)
-    aten, static, report = traced.aten, traced.static, outcome.report  # not the inputs: calls have their own
+    status = this.status = Status("rewritten", weight_sets=1, checked_sets=int(options.verify))
+    this.journal.add(**weights_facts(traced.inputs, traced.static, found.run))
+    aten, static, report = traced.aten, traced.static, this.journal.report()  # not the inputs of this call
 
     def note(error: Exception, args: Sequence[Any]) -> None:
-        note_failure(aten, args, static, options, report, error)
+        status.repro = repro_of(aten, args, static, options, report, error)
 
-    compiled = Compiled(lowered, aten, report, options.on_error, options.verify, note, traced.num_added)
-    MEMORY.keep(outcome.key, compiled)
-    return compiled
+    this.compiled = Compiled(
+        found.run, aten, status, options.on_error, options.verify, note, traced.num_added
+    )
+    return this.compiled
 
 
 def _is_shared(options: Options) -> bool:
@@ -326,15 +339,16 @@ def _is_shared(options: Options) -> bool:
     return options.weights != "frozen" and options.plan is None
 
 
-def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, report: Report) -> Attempt:
+def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, journal: Journal) -> Attempt:
     """The stages up to the choice of the executor, then an attempt with each that is worth one."""
-    with timed(report, "capture"):
+    with journal.phase("capture"):
         captured = capture_traced(traced)
-        report.opaque = captured.opaque
-    with timed(report, "read"):
+        journal.add(opaque=captured.opaque)
+    with journal.phase("read"):
         job = Job(traced, captured, read_captured(captured))
-    contestant = Contestant(job, _takes_lifted(original, traced.num_lifted), traced.own_inputs)
-    return choose(functools.partial(attempt, contestant), contestant, options, report)
+    original = _takes_lifted(original, traced.num_lifted)
+    contestant = Contestant(job, original, traced.own_inputs, options.seed)
+    return choose(functools.partial(attempt, contestant), contestant, options, journal)
 
 
 def _takes_lifted(original: Callable[..., Any], num_lifted: int) -> Callable[..., Any]:

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from torchrlopt import errors
 from torchrlopt.capture.footprint import MAX_BYTES, check_footprint
-from torchrlopt.compile import check
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 from torchrlopt.executors.lowering.around import Around, lower_pair
 from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
 from torchrlopt.executors.onnx_runtimes.file_trial import try_file
+from torchrlopt.judge import right
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.weightless import put_weights_back
@@ -122,7 +122,7 @@ def check_files(
     for module in (before.module, after.module):
         check_footprint(module, "the check")
     standard, inputs = _inputs(before, seed)
-    error = check.verify_against(standard, _plain(after.module), inputs).worst
+    error = right.verify_against(standard, _plain(after.module), inputs).worst
     given = zip(before.arguments, inputs, strict=True)
     feeds = {str(value.name): _array(x) for (value, _), x in given if value.is_graph_input()}
     known = {name: array for name, array in feeds.items() if array is not None}
@@ -142,13 +142,13 @@ def _as_planned(path: Path, converted: bytes) -> onnx_ir.Model:
     return files.made_of(other, path)
 
 
-def _inputs(before: Around, seed: int) -> tuple[check.Standard, list[torch.Tensor]]:
+def _inputs(before: Around, seed: int) -> tuple[right.Standard, list[torch.Tensor]]:
     """Inputs that the original can be run on, and what it computes of them."""
     refusals: list[UnsupportedError] = []
     for attempt in range(NUM_ATTEMPTS):
         inputs = drawn(before.arguments, seed, attempt)
         try:
-            return check.standard(before.module, _plain(before.module), inputs), inputs
+            return right.standard(before.module, _plain(before.module), inputs), inputs
         except UnsupportedError as error:
             refusals.append(error)
     raise refusals[0]

@@ -2,14 +2,13 @@
 
 `executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. Which
 one won is remembered in the plan store, so that the next process builds that one only. `executor="default"`
-does the same with runtimes that are foreseen to win clearly, and eager PyTorch last, each with its plan; no
-further runtime is tried behind one that is far faster than the original. Where none is foreseen it is eager
+does the same with runtimes that are predicted to win clearly, and eager PyTorch last, each with its plan; no
+further runtime is tried behind one that is far faster than the original. If none is predicted, it is eager
 PyTorch.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import gc
@@ -17,80 +16,80 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from torchrlopt import executor_table
 from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt, Try
-from torchrlopt.compile.contest import Contest, Duel, add_others, book_others, is_faster
-from torchrlopt.compile.contestant import Contestant, subject_of
-from torchrlopt.compile.fallback import recoverable_errors
+from torchrlopt.compile.contestant import Contestant
+from torchrlopt.compile.fallback import described, recoverable_errors
 from torchrlopt.compile.progress import progress
-from torchrlopt.compile.timing import measure
+from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
+from torchrlopt.judge import stored
+from torchrlopt.judge.faster import Race
+from torchrlopt.judge.policy import Policy
+from torchrlopt.judge.timing import measure
 from torchrlopt.machine import device
 from torchrlopt.options import Options
-from torchrlopt.plan import verdicts
 from torchrlopt.plan.foreseen import foreseen, price_ratio
 from torchrlopt.plan.planning import given_plan, plan_store, versions
-from torchrlopt.plan.search import graph_hash
 from torchrlopt.plan.store import make_key
-from torchrlopt.report import Report
+from torchrlopt.report import Choice, Journal
 from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
 CHOICE_FORMAT = 3  # raised when the meaning of a stored choice changes
 
-ENOUGH = 1.3
-"""`executor="default"` tries no other runtime where one is so many times as fast as the original."""
+PriceRatio = Callable[[str, str], float]
+"""The price of the graph in one executor as a multiple of that in another, both by name."""
 
 
-def choose(attempt: Try, contestant: Contestant, options: Options, report: Report) -> Attempt:
+def choose(attempt: Try, contestant: Contestant, options: Options, journal: Journal) -> Attempt:
     """The attempt that is used, with the executor that the options name or leave open.
 
     Args:
         attempt: makes one.
         contestant: what is attempted.
         options: the user's.
-        report: what is known so far. Is filled where there is one executor to try, else copied.
+        journal: what is known so far; is written to if there is one executor to try, else forked.
 
     Raises:
         RlOptError: every executor failed.
     """
-    where = contestant.job.traced.device
+    subject = contestant.subject
+    where = subject.device
     if options.plan is not None and options.executor == "default":
-        given = given_plan(graph_hash(contestant.job.program.graph), options.plan)
-        name = str(given.get("executor"))
+        name = str(given_plan(subject.graph_hash, options.plan).get("executor"))
         # Steps hold in any executor, and the one that was chosen elsewhere may not be installed here.
         is_missing = name in executor_table.names() and name not in registry.available(where.type)
-        options = dataclasses.replace(options, executor=executor_table.BASELINE if is_missing else name)
-        report.executor = options.executor
+        options = dataclasses.replace(options, executor=BASELINE if is_missing else name)
     if options.executor not in ("auto", "default"):
-        return attempt(options, report)
-    subject = subject_of(contestant.job)
-    single, enough = dataclasses.replace(options, measure_plans=1), math.inf
+        return attempt(options, journal)
+    single, policy = dataclasses.replace(options, measure_plans=1), Policy.of(options)
     if options.executor == "auto":
         variants = all_variants(single, where)
+        policy = dataclasses.replace(policy, good_enough_speedup=math.inf)
     else:
         runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
         if not runtimes:
-            return first_that_pays(attempt, registry.defaults(where.type), options, report)
-        enough = ENOUGH
+            return first_that_pays(attempt, registry.defaults(where.type), options, journal)
         variants = [dataclasses.replace(single, executor=name) for name in runtimes]
         # A measured plan may be what makes eager pay where no searched one does.
-        variants.append(dataclasses.replace(options, executor=executor_table.BASELINE))
+        variants.append(dataclasses.replace(options, executor=BASELINE))
     duel = functools.partial(
-        measure, inputs=contestant.inputs, limit_ms=options.measure_ms, min_gain=0.0, settle=True
+        measure, inputs=contestant.inputs, limit_ms=policy.limit_ms, min_gain=0.0, settle=True
     )
-    key = key_of(single, graph_hash(subject.program.graph), subject.content, where)
+    race: Race[Attempt] = Race(duel, policy, lambda timing: timing.gain > 0)
+    key = key_of(single, subject.graph_hash, subject.content, where)
     ratio = functools.partial(price_ratio, subject.program.graph, subject.sizes)
-    found = fastest(Contest(attempt, duel, single, report, enough, ratio), single, variants, key)
-    is_searched = found.lowered is not None and found.report.searcher != "none"
-    if options.measure_plans > 1 and is_searched and not found.report.measured_plans:
-        return _with_measured_plans(attempt, duel, options, report, found)
+    found = fastest(Contest(attempt, race, single, journal, ratio), single, variants, key)
+    is_searched = found.run is not None and found.options.searcher != "none"
+    if options.measure_plans > 1 and is_searched and found.options.measure_plans == 1:
+        return _with_measured_plans(attempt, race, options, journal, found)
     return found
 
 
@@ -98,7 +97,7 @@ def _is_open(options: Options) -> bool:
     """Whether the options leave it open that a graph runs in another runtime than PyTorch.
 
     What a runtime makes of it has not the same bits, and is fast with weights that it may fold; without
-    timing nobody would see that it was foreseen wrongly.
+    timing nobody would see that the prediction was wrong.
     """
     asks_for_pytorch = options.release_weights or options.cuda_graphs or options.executor_options is not None
     is_bound = options.numerics == "strict" or options.weights == "live" or asks_for_pytorch
@@ -107,19 +106,18 @@ def _is_open(options: Options) -> bool:
 
 
 def _with_measured_plans(
-    attempt: Try, duel: Duel, options: Options, report: Report, found: Attempt
+    attempt: Try, race: Race[Attempt], options: Options, journal: Journal, found: Attempt
 ) -> Attempt:
     """The attempt with the fastest plan for an executor that was found to be the fastest, or that one itself.
 
     Raises:
         RlOptError: the executor failed now, and the options ask for errors.
     """
-    own, start = copy.deepcopy(report), time.perf_counter()
-    own.executor, own.choices = found.report.executor, found.report.choices
-    known_ms = sum(own.phases_ms.values())
-    own.phases_ms["other attempts"] = sum(found.report.phases_ms.values()) - known_ms
+    own, start = journal.fork(), time.perf_counter()
+    own.add(choices=found.journal.report().choices)
+    own.add_ms("other attempts", found.journal.total_ms - journal.total_ms)
     try:
-        again = attempt(dataclasses.replace(options, executor=own.executor), own)
+        again = attempt(dataclasses.replace(options, executor=found.options.executor), own)
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the searched plan is kept")
         return found
@@ -127,23 +125,23 @@ def _with_measured_plans(
         fallback.log_traceback(error)
         logger.info("rlopt keeps the searched plan: %s", error)
         return found
-    if again.lowered is None or not is_faster(again, found, duel):
-        found.report.measured_plans = own.measured_plans
-        add_others(found.report, (time.perf_counter() - start) * 1e3)
+    if again.run is None or not race.is_faster(again, found):
+        found.journal.add(measured_plans=again.journal.report().measured_plans)
+        found.journal.add_ms("other attempts", (time.perf_counter() - start) * 1e3)
         if found.save is not None:
             found.save()
         return found
     return again
 
 
-def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report: Report) -> Attempt:
+def first_that_pays(attempt: Try, names: Sequence[str], options: Options, journal: Journal) -> Attempt:
     """Try executors in order until one takes the graph and runs it faster than the original.
 
     Args:
         attempt: makes an attempt.
         names: of the executors.
         options: the user's; their executor does not count.
-        report: what is known so far; is filled by the last attempt.
+        journal: what is known so far; is written to by the last attempt.
 
     Returns:
         The first attempt that pays; where none does, the first that could be made.
@@ -151,12 +149,11 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
     Raises:
         RlOptError: every executor failed; this is the last one's reason.
     """
-    start, known_ms = time.perf_counter(), sum(report.phases_ms.values())
+    start, known_ms = time.perf_counter(), journal.total_ms
     kept: Attempt | None = None
     for number, name in enumerate(names):
         is_last = name == names[-1]
-        own = report if is_last and kept is None else copy.deepcopy(report)
-        own.executor = name
+        own = journal if is_last and kept is None else journal.fork()
         try:
             found = attempt(dataclasses.replace(options, executor=name), own)
         except recoverable_errors(options) as error:
@@ -165,16 +162,142 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, report
             logger.info("rlopt goes on without %s: %s", name, error)
             fallback.log_traceback(error)
             continue
-        if found.lowered is not None:
+        if found.run is not None:
             if number > 0:
-                book_others(found.report, start, known_ms)
+                _add_others(found.journal, start, known_ms)
             return found
-        logger.info("rlopt goes on without %s: %s", name, found.report.fallback_reason)
+        logger.info("rlopt goes on without %s: %s", name, found.reason)
         kept = kept or found
     assert kept is not None, "the last executor was tried, or raised"
     if len(names) > 1:
-        book_others(kept.report, start, known_ms)
+        _add_others(kept.journal, start, known_ms)
     return kept
+
+
+class Contest:
+    """Executors that enter a race one by one; what came of each. What cannot win is left out.
+
+    Args:
+        attempt: builds, checks and times one of them.
+        race: which they enter.
+        options: the user's.
+        journal: what is known so far; not changed.
+        price_ratio: of the graph before any plan.
+
+    Attributes:
+        race: which they have entered.
+        choices: one for each that entered or was left out, in order.
+    """
+
+    def __init__(
+        self, attempt: Try, race: Race[Attempt], options: Options, journal: Journal, price_ratio: PriceRatio
+    ) -> None:
+        self.race = race
+        self.choices: list[Choice] = []
+        self._attempt, self._options, self._journal = attempt, options, journal
+        self._price_ratio = price_ratio
+        self._start = time.perf_counter()
+        self._attempts: list[Attempt] = []  # without what they have built
+        self._num_failed = 0
+        self._error: Exception | None = None
+
+    @property
+    def best(self) -> Attempt | None:
+        """The fastest so far of those that beat the original."""
+        return self.race.best
+
+    def enter(self, variant: Options) -> bool:
+        """Attempt one; returns whether it was attempted, and not left out."""
+        reason = self._left_out_for(variant)
+        if reason is not None:
+            self.choices.append(_left_out(variant, reason))
+            return False
+        own, begin = self._journal.fork(), time.perf_counter()
+        try:
+            found = self._attempt(variant, own)
+        except recoverable_errors(self._options) as error:
+            self._num_failed += 1
+            fallback.log_traceback(error)
+            # The others go: their tracebacks hold what had been built. What eager PyTorch says concerns all.
+            if self._error is None or variant.executor == BASELINE:
+                self._error = error
+            found = Attempt(variant, own, reason=described(error))
+        seconds = time.perf_counter() - begin
+        timing = found.timing
+        ratio = None if timing is None else timing.after_ms / timing.before_ms
+        self.choices.append(Choice(variant.executor, variant.searcher, ratio, seconds, found.reason))
+        self._attempts.append(dataclasses.replace(found, run=None))
+        self.race.enter(found)
+        return True
+
+    def _left_out_for(self, variant: Options) -> str | None:
+        best, is_late = self.best, time.perf_counter() - self._start > self._options.autotune_s
+        # Eager PyTorch is what is left where nothing else runs, and is built in a moment: it is always tried.
+        if variant.executor != BASELINE:
+            if self.choices and is_late:
+                return "the time was over"
+            if best is not None and self.race.is_good_enough:
+                return f"{best.options.executor} is far faster than the original"
+        is_variation = bool(self._attempts) and variant.executor == self._attempts[-1].options.executor
+        if is_variation and self.race.is_last_hopeless:
+            return "with a plan far slower"
+        predicted = self.race.predicted(functools.partial(self._ratio_to, variant))
+        if predicted is not None and predicted[0] >= self.race.policy.least_predicted:
+            slowdown, other = predicted
+            why = f"would take {slowdown:.2f} times as long as the best, by {other}'s time and prices"
+            return f"{why}; tried below {self.race.policy.least_predicted}"
+        return None
+
+    def _ratio_to(self, variant: Options, other: str) -> float | None:
+        """The price of a variant as a multiple of another entrant's; None if it says nothing."""
+        has_parts = any(each.name == other and each.journal.report().parts for each in self._attempts)
+        if other not in registry.row(variant.executor).foretold_by or has_parts:
+            return None
+        return self._price_ratio(variant.executor, other)
+
+    def interrupt(self, rest: Sequence[Options]) -> None:
+        """Ctrl-C: those that have not been through are left out, and the best one so far is kept."""
+        assert self.best is not None, "there is one to keep"
+        tried = {(each.executor, each.searcher) for each in self.choices}
+        left = [each for each in rest if (each.executor, each.searcher) not in tried]
+        self.choices += [_left_out(each, "interrupted") for each in left]
+        logger.warning(
+            "rlopt was interrupted: %s is the fastest so far and is kept", self.best.options.executor
+        )
+
+    def end(self) -> Attempt:
+        """The best one, or the original; raises what eager PyTorch raised, else the first, if all failed."""
+        assert self._attempts, "the first that enters is not left out"
+        if self._error is not None and self._num_failed == len(self.choices):
+            raise self._error
+        found = self.best or self._of_the_original()
+        found.journal.add(choices=tuple(self.choices))
+        if len(self._attempts) > 1:
+            _add_others(found.journal, self._start, self._journal.total_ms)
+        if found.save is not None and found.journal is not self._attempts[-1].journal:
+            found.save()  # the others have left their files in the same place
+        return found
+
+    @property
+    def has_times(self) -> bool:
+        """Whether anything was timed: where all failed, another try may find what was missing."""
+        return any(each.timing is not None for each in self._attempts)
+
+    def _of_the_original(self) -> Attempt:
+        """What is reported if nothing beats the original: how eager PyTorch did, else who has times."""
+        timed = [each for each in self._attempts if each.timing is not None]
+        own = [each for each in timed if each.options.executor == BASELINE]
+        return (own or timed or self._attempts)[0]
+
+
+def _left_out(variant: Options, reason: str) -> Choice:
+    return Choice(variant.executor, variant.searcher, None, 0.0, reason)
+
+
+def _add_others(journal: Journal, start: float, known_ms: float) -> None:
+    """Add the time since `start` that went into other attempts than the one with this journal."""
+    own_ms = journal.total_ms - known_ms
+    journal.add_ms("other attempts", (time.perf_counter() - start) * 1e3 - own_ms)
 
 
 def fastest(contest: Contest, options: Options, variants: Sequence[Options], key: str) -> Attempt:
@@ -197,11 +320,11 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
     remembered, has_won = _remembered(key, options, variants)
     todo = deque(remembered or variants)
     is_whole = True
-    with progress("rlopt tries executors", len(todo)) as tell:
+    with progress("rlopt tries executors", len(todo)) as advance:
         try:
             while todo:
                 variant = todo.popleft()
-                tell(f"{variant.executor}, {variant.searcher}")
+                advance(f"{variant.executor}, {variant.searcher}")
                 if not contest.enter(variant):
                     continue
                 if todo or len(contest.choices) > 1:
@@ -232,7 +355,7 @@ def all_variants(options: Options, where: torch.device) -> list[Options]:
         planned = dataclasses.replace(options, executor=name)
         variants.append(planned)
         # The original graph may suit another executor better than any plan for it.
-        if name != executor_table.BASELINE and options.searcher != "none":
+        if name != BASELINE and options.searcher != "none":
             variants.append(planned.with_searcher("none"))
     return variants
 
@@ -260,16 +383,16 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
 
 def _remember(key: str, found: Attempt) -> None:
     """Which one won; where the original did, the one that is told of, so that only that is tried again."""
-    chosen = found.report
-    noise = {"spread": chosen.measured_spread or 0.0, "is_calm": chosen.measured_is_calm}
+    timing, chosen = found.timing, found.options
+    noise = {"spread": 0.0 if timing is None else timing.spread, "is_calm": timing is None or timing.is_calm}
     winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
-    plan_store().put(key, winner | noise | {"has_won": found.lowered is not None})
+    plan_store().put(key, winner | noise | {"has_won": found.run is not None})
 
 
 def _remembered(key: str, options: Options, variants: Sequence[Options]) -> tuple[list[Options], bool]:
     """The variant that an earlier process remembered, where that still holds, and whether it won."""
     entry = plan_store().get(key) if options.cache else None
-    if entry is None or not verdicts.holds(entry.get("taken_at"), entry.get("spread"), entry.get("is_calm")):
+    if entry is None or not stored.holds(entry.get("taken_at"), entry.get("spread"), entry.get("is_calm")):
         return [], False
     won = [entry.get("executor"), entry.get("searcher")]
     found = [each for each in variants if [each.executor, each.searcher] == won]

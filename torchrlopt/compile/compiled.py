@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from torchrlopt.compile import check
-from torchrlopt.compile.fallback import told, warn_of
+from torchrlopt.compile.fallback import described, warn_of
 from torchrlopt.errors import UnsupportedError, VerificationError, WeightsError
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge import right
 from torchrlopt.options import OnError
-from torchrlopt.report import Report
+from torchrlopt.report import Report, Status
 
 
 class Recording(threading.local):
@@ -42,11 +42,17 @@ class Compiled:
     Args:
         lowered: the rewritten graph.
         aten: the original, as an ATen graph.
-        report: is told how many sets of weights there were, and why the original runs where it does.
+        status: how many sets of weights there were, and why the original runs once it does; all reports of
+            the graph read it.
         on_error: "fallback" goes on with the original when a call fails, "raise" raises.
         verify: whether calls with new weights are compared with the original.
         note: told of an error in a call that is not the caller's, with the arguments.
         num_added: outputs at the end that no caller gets.
+
+    Attributes:
+        lowered: the rewritten graph; None once a call has failed.
+        status: as above.
+        report: of the compilation, once that is over.
     """
 
     _boxed_call = True
@@ -55,14 +61,15 @@ class Compiled:
         self,
         lowered: Lowered,
         aten: torch.fx.GraphModule,
-        report: Report,
+        status: Status,
         on_error: OnError = "fallback",
         verify: bool = True,
         note: Callable[[Exception, Sequence[Any]], None] = lambda error, args: None,
         num_added: int = 0,
     ) -> None:
         self.lowered: Lowered | None = lowered
-        self.report = report
+        self.status = status
+        self.report: Report | None = None
         self._aten = aten
         self._on_error = on_error
         self._verify = verify
@@ -113,10 +120,9 @@ class Compiled:
             warn_of(error)
             return outputs
         self._note(error, args)
-        warn_of(error, self.report)
+        warn_of(error, has_repro=self.status.repro is not None)
         self.lowered = None
-        self.report.kept = "original"
-        self.report.fallback_reason = f"a call failed: {told(error)}"
+        self.status.keep_original(f"a call failed: {described(error)}")
         return outputs
 
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -124,8 +130,8 @@ class Compiled:
         with self._lock:
             new = _evaluations(lowered) - self._evaluations
             self._evaluations += new
-            before, now = self.report.weight_sets, self.report.weight_sets + new
-            self.report.weight_sets = now
+            before, now = self.status.weight_sets, self.status.weight_sets + new
+            self.status.weight_sets = now
             is_due = self._verify and before.bit_length() != now.bit_length()
         if is_due:
             self._compare(lowered, args, outputs)
@@ -145,8 +151,8 @@ class Compiled:
     def _confirm(self, outputs: Sequence[Any], args: Sequence[Any]) -> None:
         """Compare and count; where the original cannot be run, as for want of memory, nothing is said."""
         with contextlib.suppress(UnsupportedError):
-            check.confirm(self._aten, self._aten.forward, outputs, args, "a call with new weights")
-            self.report.checked_sets += 1
+            right.confirm(self._aten, self._aten.forward, outputs, args, "a call with new weights")
+            self.status.checked_sets += 1
 
 
 def _versions(args: Sequence[Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""A job with what it runs against, and how a rewritten graph of it becomes a callable."""
+"""A graph with what it runs against, and how a rewritten graph of it becomes a callable."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.capture.job import Job
-from torchrlopt.compile import check
 from torchrlopt.executors import registry
 from torchrlopt.executors.isolation import verdicts
 from torchrlopt.executors.regions.lower import lower
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge.graph_check import GraphCheck
 from torchrlopt.machine import device
+from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Subject, plan_store
 from torchrlopt.plan.region_prices import region_prices
@@ -32,14 +33,24 @@ class Contestant:
         original: takes the inputs of the ATen graph and computes what the user's model computes.
         inputs: makes the inputs of the ATen graph, in order, for one call of the check or the timing: the
             original may write to them.
-        standards: what the check has run for an earlier attempt, by whether weights had noise added,
-            whether inputs were cut to few rows, and whether they were extreme.
+        seed: of random inputs for the check.
     """
 
     job: Job
     original: Callable[..., Any]
     inputs: Callable[[], Sequence[Any]]
-    standards: dict[tuple[bool, bool, bool], check.Standard] = dataclasses.field(default_factory=dict)
+    seed: int = 0
+
+    @functools.cached_property
+    def subject(self) -> Subject:
+        """The graph, for planning."""
+        return subject_of(self.job)
+
+    @functools.cached_property
+    def check(self) -> GraphCheck:
+        """Says whether what may replace the graph is right."""
+        traced = self.job.traced
+        return GraphCheck(traced.aten, self.inputs, traced.static, traced.device.type, self.seed)
 
 
 def subject_of(job: Job) -> Subject:
@@ -48,18 +59,23 @@ def subject_of(job: Job) -> Subject:
     return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
 
 
-def lowered_from(model: onnx_ir.Model, graph: _C.Graph, job: Job, options: Options) -> Lowered:
+def written(graph: _C.Graph, job: Job) -> onnx_ir.Model:
+    """A rewritten graph of a job as ONNX."""
+    return write(dataclasses.replace(job.program, graph=graph))
+
+
+def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, options: Options) -> Lowered:
     """The callable of a rewritten graph in the executor that the options name.
 
     Args:
         model: the graph as ONNX.
         graph: the graph itself, by whose prices parts of it are given to executors.
-        job: what it was rewritten from.
+        contestant: what it was rewritten from.
         options: the user's.
 
     Raises:
         LoweringError: the executor does not take it.
     """
     verdicts.remember_in(plan_store, device.fingerprint(torch.device("cpu")))  # where the runtimes compute
-    prices = functools.partial(region_prices, graph, subject_of(job), options)
-    return lower(registry.get(options.executor), model, job.captured, options, prices)
+    prices = functools.partial(region_prices, graph, contestant.subject, options)
+    return lower(registry.get(options.executor), model, contestant.job.captured, options, prices)

@@ -24,8 +24,6 @@ from torch.export.graph_signature import (
 
 from torchrlopt.capture.exported import Exported
 from torchrlopt.capture.job import make_job
-from torchrlopt.compile import check
-from torchrlopt.compile.attempt import timed
 from torchrlopt.compile.contestant import subject_of
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
@@ -33,14 +31,15 @@ from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
+from torchrlopt.judge import right
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import make_plan
-from torchrlopt.report import Report
+from torchrlopt.plan.planning import facts_of, make_plan
+from torchrlopt.report import Journal
 
 
 def rewritten_program(
-    exported: Exported, plans: Sequence[Mapping[str, Any]], options: Options, report: Report
+    exported: Exported, plans: Sequence[Mapping[str, Any]], options: Options, journal: Journal
 ) -> ExportedProgram:
     """The program of a rewritten model.
 
@@ -49,20 +48,22 @@ def rewritten_program(
         plans: of its graphs, see `Report.plans`. Where one of them fits the exported graph it is used, else
             the store is asked, or a search made.
         options: the user's, with the name of an executor, whose prices a search goes by.
-        report: is filled.
+        journal: what happens is entered.
 
     Raises:
         RlOptError: a stage failed, or the result is wrong.
     """
     traced = exported.traced
-    with timed(report, "capture"):
+    with journal.phase("capture"):
         job = make_job(traced)
-        report.opaque = job.captured.opaque
-    with timed(report, "plan"):
-        planned = make_plan(subject_of(job), options, report, plans)
-    with timed(report, "write"):
+        journal.add(opaque=job.captured.opaque)
+    with journal.phase("plan"):
+        subject = subject_of(job)
+        planned = make_plan(subject, options, plans)
+        journal.add(**facts_of(subject, planned, options))
+    with journal.phase("write"):
         model = write(dataclasses.replace(job.program, graph=planned.graph))
-    with timed(report, "lower"):
+    with journal.phase("lower"):
         module = lower_captured(model, job.captured)
         if options.numerics == "real":
             compute_in_float64(module, job.captured.static_inputs)
@@ -73,13 +74,9 @@ def rewritten_program(
             values = split.prologue.forward(*(traced.inputs[at] for at in split.weights))
         program, run = _program(exported, split, values)
     if options.verify:
-        with timed(report, "check"):
-            report.numerical_error = check.verify(
-                traced.aten, traced.aten.forward, run, list(traced.inputs)
-            ).worst
-            report.checked_sets = 1
-    report.weight_sets = 1
-    report.kept = "rewritten"
+        with journal.phase("check"):
+            checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
+        journal.add(numerical_error=checked.worst)
     return program
 
 

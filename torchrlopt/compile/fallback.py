@@ -10,7 +10,7 @@ from torchrlopt.capture.aten import NO_OPERATORS
 from torchrlopt.errors import RlOptError
 from torchrlopt.options import Options
 from torchrlopt.plain_text import printable
-from torchrlopt.report import Report
+from torchrlopt.report import Status
 from torchrlopt.storage.repro_folder import VARIABLE
 
 logger = logging.getLogger("torchrlopt")
@@ -69,7 +69,7 @@ class Hidden:
         """Count an error, if it is an internal one."""
         if is_internal(error):
             with self._lock:
-                self._texts.append(f"{type(error).__name__}: {told(error)}")
+                self._texts.append(f"{type(error).__name__}: {described(error)}")
 
     @property
     def texts(self) -> list[str]:
@@ -95,30 +95,29 @@ def recoverable_errors(options: Options) -> tuple[type[Exception], ...]:
     return (Exception,) if options.on_error == "fallback" else (RlOptError, MemoryError)
 
 
-def told(error: Exception) -> str:
+def described(error: Exception) -> str:
     """The text of an error for a report or a log line; of what nobody expected, its type too."""
     if isinstance(error, RlOptError):
         return str(error)
     return printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
-def keep_original(error: Exception, report: Report) -> None:
+def keep_original(error: Exception, status: Status) -> None:
     """Record an error as the reason why the original is kept, and warn once per cause."""
-    report.kept = "original"
-    report.fallback_reason = told(error)
-    warn_of(error, report)
+    status.keep_original(described(error))
+    warn_of(error, has_repro=status.repro is not None)
 
 
-def warn_of(error: Exception, report: Report | None = None) -> None:
+def warn_of(error: Exception, has_repro: bool = False) -> None:
     """Warn once per cause that an error has led to the original; its traceback goes to the log.
 
     Args:
         error: what was raised.
-        report: of the graph; where it has what repeats the failure, the warning says how to get it.
+        has_repro: whether the report has what repeats the failure: the warning says how to get it.
     """
     cause = error.what if isinstance(error, RlOptError) else _place_of(error)
-    hint = _REPRO_HINT if report is not None and report.repro is not None else ""
-    WARNINGS.warn(f"{type(error).__name__}: {cause}", told(error) + hint)
+    hint = _REPRO_HINT if has_repro else ""
+    WARNINGS.warn(f"{type(error).__name__}: {cause}", described(error) + hint)
     log_traceback(error)
 
 
@@ -131,10 +130,10 @@ def log_traceback(error: Exception) -> None:
         logger.info("rlopt goes on after an error\n%s", text)
 
 
-def warn_without_gain(report: Report) -> None:
-    """Warn once per cause where a graph is left as it is although there was something to gain."""
-    reason = report.fallback_reason
-    if report.kept == "original" and reason and reason != NO_OPERATORS:
+def warn_without_gain(status: Status) -> None:
+    """Warn once per cause if a graph is left as it is although there was something to gain."""
+    reason = status.fallback_reason
+    if status.kept == "original" and reason and reason != NO_OPERATORS:
         WARNINGS.warn(reason.partition(":")[0].partition(" (")[0], reason)
 
 

@@ -35,16 +35,17 @@ class Memory:
         """The compiled graph (None for the original) and its report; None where the key is unknown."""
         with self._lock:
             compiled = self.compiled.get(key)
-            if compiled is not None:
-                return compiled, compiled.report
+            if compiled is not None and compiled.report is not None:
+                return (None if compiled.lowered is None else compiled), compiled.report
             report = self.kept_original.get(key)
             if report is None:
                 return None
             self.kept_original.move_to_end(key)
             return None, report
 
-    def keep(self, key: str, compiled: Compiled) -> None:
-        """Remember a compiled graph."""
+    def keep(self, key: str, compiled: Compiled, report: Report) -> None:
+        """Remember a compiled graph with its report."""
+        compiled.report = report
         with self._lock:
             self.compiled[key] = compiled
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Tell = Callable[[str], None]
-"""Told what begins now; what was told before it is done then."""
+Advance = Callable[[str], None]
+"""Names the part that begins now; the one before it is done then."""
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Tell]:
+def progress(title: str, total: int) -> Iterator[Advance]:
     """A bar of `total` parts on standard error, gone at the end; a function that does nothing elsewhere.
 
     Args:
@@ -34,8 +34,8 @@ def progress(title: str, total: int) -> Iterator[Tell]:
     ) as bar:
         task, begun = bar.add_task(title, total=total), itertools.count()
 
-        def tell(text: str) -> None:
+        def advance(text: str) -> None:
             done = next(begun)
             bar.update(task, completed=done, total=max(total, done), description=f"{title}: {text}")
 
-        yield tell
+        yield advance

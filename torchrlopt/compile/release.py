@@ -15,24 +15,28 @@ from typing import Any
 import torch
 
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.report import Report
+from torchrlopt.report import Facts
 from torchrlopt.storage.directory import default_directory, make_private
 
 
-def note_weights(report: Report, inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> None:
-    """Tell the report how many bytes the weights take, and how many what was made of them takes."""
+def weights_facts(inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> Facts:
+    """How many bytes the weights take, and how many what was made of them takes, for the report."""
     weights = [inputs[at] for at in static if isinstance(inputs[at], torch.Tensor)]
-    report.weight_bytes = _num_bytes(weights)
     packed = getattr(lowered, "packed", None)
-    if packed is not None:
-        own = {_memory(weight) for weight in weights}
-        report.packed_bytes = _num_bytes(each for each in packed if _memory(each) not in own)
+    if packed is None:
+        return Facts(weight_bytes=_num_bytes(weights))
+    own = {_memory(weight) for weight in weights}
+    others = (each for each in packed if _memory(each) not in own)
+    return Facts(weight_bytes=_num_bytes(weights), packed_bytes=_num_bytes(others))
 
 
-def release(report: Report, inputs: Sequence[Any], static: Collection[int], lowered: Lowered) -> None:
-    """Move the originals that no call reads any more to files; the report says how many bytes those were.
+def release(inputs: Sequence[Any], static: Collection[int], lowered: Lowered) -> int:
+    """Move the originals that no call reads any more to files.
 
     Only tensors on the CPU that have their memory to themselves are moved.
+
+    Returns:
+        How many bytes those were.
 
     Raises:
         OSError: a file cannot be written; what was moved before stays moved, and is right.
@@ -42,11 +46,13 @@ def release(report: Report, inputs: Sequence[Any], static: Collection[int], lowe
     read = {_memory(inputs[at]) for at in static if at not in unread}
     folder = default_directory()
     make_private(folder)
+    num_bytes = 0
     for at in sorted(set(static).intersection(unread)):
         weight = inputs[at]
         if _is_alone(weight) and _memory(weight) not in held | read:
             weight.data = _mapped(weight.detach(), folder)
-            report.released_bytes += weight.nbytes
+            num_bytes += weight.nbytes
+    return num_bytes
 
 
 def _is_alone(weight: Any) -> bool:

@@ -9,17 +9,16 @@ files that were there are there still.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 
 import onnx
 import torch
 
 from torchrlopt import executor_table
-from torchrlopt.compile.attempt import timed
 from torchrlopt.compile.check_file import check_apart
 from torchrlopt.compile.fallback import keep_original
 from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.left_alone import reasons
 from torchrlopt.onnx.missing_types import read_with_types
@@ -31,8 +30,8 @@ from torchrlopt.onnx.upgrade import upgraded
 from torchrlopt.onnx.weightless import without_weights
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Subject, make_plan, opaque_operators
-from torchrlopt.report import Report
+from torchrlopt.plan.planning import Subject, facts_of, make_plan, opaque_operators
+from torchrlopt.report import Journal, Report, Status
 
 
 def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
@@ -47,9 +46,8 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
         options = dataclasses.replace(options, executor=executor_table.BASELINE)
     if not path_out.absolute().parent.is_dir():
         raise OptionsError("there is no such folder for the result", where=str(path_out))
-    report = Report(searcher=options.searcher, executor=options.executor)
-    phase = functools.partial(timed, report)
-    with phase("load"):
+    journal, status = Journal(searcher=options.searcher, executor=options.executor), Status()
+    with journal.phase("load"):
         proto = safety.parse(path_in)
         source = _Source.of(proto, path_in, options)
     is_in_place = _place(path_in) == _place(path_out)
@@ -57,29 +55,33 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
         try:
             if source.refusal is not None:
                 raise source.refusal
-            with phase("read"):
+            with journal.phase("read"):
                 program = read_with_types(source.proto, files.made_of(source.proto, path_in))
-                report.opaque = opaque_operators(program)
-                report.notes = (*reasons(program), *source.notes)
-            with phase("plan"):
-                planned = make_plan(Subject(program, torch.device("cpu")), options, report)
-                planned.settle(dataclasses.replace(options, measure=False, measure_plans=1), report)
-            with phase("write"):
+                journal.add(opaque=opaque_operators(program))
+                for note in (*reasons(program), *source.notes):
+                    journal.add_note(note)
+            with journal.phase("plan"):
+                subject = Subject(program, torch.device("cpu"))
+                journal.add(graph_hash=subject.graph_hash)
+                planned = make_plan(subject, options)
+                journal.add(**facts_of(subject, planned, options))
+                planned.remember(Policy.of(options))
+            with journal.phase("write"):
                 model = write(dataclasses.replace(program, graph=planned.graph))
                 standardise(model)
                 lower_opset(model, program.opset)
                 staged.write(files.message(model), path_in.parent)
-            with phase("check"):
-                _check(path_in, staged, source, options, report)
-            report.kept = "rewritten"
+            with journal.phase("check"):
+                _check(path_in, staged, source, options, journal)
+            status.kept = "rewritten"
         except Exception as error:
             if options.on_error == "raise":
                 raise
-            keep_original(error, report)
+            keep_original(error, status)
             staged.write(proto, path_in.parent)
-        with phase("save"):
+        with journal.phase("save"):
             staged.commit()
-    return report
+    return journal.report(status)
 
 
 def _place(path: Path) -> Path:
@@ -121,7 +123,7 @@ class _Source:
         return (f"converted to opset {default_opset(self.proto)} by onnx.version_converter",)
 
 
-def _check(path_in: Path, staged: Staged, source: _Source, options: Options, report: Report) -> None:
+def _check(path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal) -> None:
     """Load what was written, and compare it with the original where that is asked for."""
     converted = without_weights(source.proto).SerializeToString() if source.converted else b""
     checked = check_apart(
@@ -132,12 +134,12 @@ def _check(path_in: Path, staged: Staged, source: _Source, options: Options, rep
         converted,
         verify=options.verify,
     )
-    report.numerical_error = checked.error
+    journal.add(numerical_error=checked.error)
     if not options.verify:
-        report.notes += ("the result was not compared with the original: verify=False",)
+        journal.add_note("the result was not compared with the original: verify=False")
     if checked.around:
-        report.notes += (
-            f"not run in the check, only what they are given was compared: {', '.join(checked.around)}",
+        journal.add_note(
+            f"not run in the check, only what they are given was compared: {', '.join(checked.around)}"
         )
 
 

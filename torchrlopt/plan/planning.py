@@ -15,14 +15,18 @@ import torch
 from torchrlopt import _C, searcher_table
 from torchrlopt.errors import SearchError
 from torchrlopt.executors import registry
+from torchrlopt.judge import stored
+from torchrlopt.judge.floats import Own
+from torchrlopt.judge.graph_check import Verified
+from torchrlopt.judge.policy import Policy
 from torchrlopt.machine import device
 from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
 from torchrlopt.options import MAX_BUDGET_MS, Options
-from torchrlopt.plan import search, verdicts
+from torchrlopt.plan import search
 from torchrlopt.plan.record import PlanRecord, priced, proof_of
 from torchrlopt.plan.store import PlanStore, make_key
-from torchrlopt.report import Report, ReportStep, SearchRecord, Source, Timing
+from torchrlopt.report import Facts, ReportStep, SearchRecord, Source, Timing
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.substitutions import load_library
@@ -33,19 +37,6 @@ logger = logging.getLogger("torchrlopt")
 #: graph of 7,000 operators offers.
 OPERATORS_OF_BUDGET = 1500
 PLAN_FORMAT = 8  # raised when a stored plan's meaning, or prices without a profile, change
-
-
-@dataclasses.dataclass(frozen=True)
-class Verified:
-    """A check that was passed with random weights and inputs.
-
-    Attributes:
-        error: of the rewritten graph, see `Report.numerical_error`.
-        own: for each output the original's own error, root mean square and maximum, as fractions of max|y|.
-    """
-
-    error: float
-    own: tuple[tuple[float, float], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +60,13 @@ class Subject:
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
+    def graph_hash(self) -> str:
+        """SHA-256 of the graph, see `plan.search.graph_hash`."""
+        return search.graph_hash(self.program.graph)
 
-@dataclasses.dataclass
+
+@dataclasses.dataclass(frozen=True)
 class Planned:
     """A plan for one graph with what is known about it.
 
@@ -92,38 +88,23 @@ class Planned:
     verified: Verified | None = None
     is_stored: bool = False
 
-    def settle(self, options: Options, report: Report) -> bool:
-        """Store plan and timing, and say whether the rewritten graph is used."""
-        if self.key is not None and not self.is_stored:
-            # A verdict that noise could turn over is not remembered: the next process times again.
-            timing = self.timing
-            if timing is not None and abs(timing.gain - options.min_gain) <= timing.spread:
-                timing = None
-            entry = {
-                "plan": self.plan.as_dict(),
-                "timing": _as_dict(timing),
-                "verified": _as_dict(self.verified),
-            }
-            plan_store().put(self.key, entry)
-        if self.timing is None or not options.measure:
-            return True
-        report.measured_before_ms = self.timing.before_ms
-        report.measured_after_ms = self.timing.after_ms
-        report.measured_spread = self.timing.spread
-        report.measured_is_calm, report.measured_is_bound = self.timing.is_calm, self.timing.is_bound
-        gain = self.timing.gain
-        if gain < options.min_gain:
-            report.fallback_reason = not_faster(gain, options)
-        return gain >= options.min_gain
+    def remember(self, policy: Policy) -> None:
+        """Put it into the plan store, unless all of it is there.
 
-
-TRY_OTHERS = "; executor='auto' tries the other executors too"
-
-
-def not_faster(gain: float, options: Options) -> str:
-    """Why the original is kept where the measured gain is too small."""
-    todo = "" if options.executor == "auto" else TRY_OTHERS
-    return f"the rewritten graph is not faster: gain {gain:.3f}, min_gain {options.min_gain:g}{todo}"
+        Args:
+            policy: a verdict that noise could turn over is left out: the next process times again.
+        """
+        if self.key is None or self.is_stored:
+            return
+        timing = self.timing
+        if timing is not None and abs(timing.gain - policy.min_gain) <= timing.spread:
+            timing = None
+        entry = {
+            "plan": self.plan.as_dict(),
+            "timing": None if timing is None else dataclasses.asdict(timing),
+            "verified": None if self.verified is None else stored.errors_as_dict(*self.verified[:2]),
+        }
+        plan_store().put(self.key, entry)
 
 
 _RECORDING = ("eager", "inductor")
@@ -140,15 +121,12 @@ def profile_for(options: Options, where: torch.device) -> MachineProfile:
     return dataclasses.replace(known, prices=(), is_recorded=True)
 
 
-def make_plan(
-    subject: Subject, options: Options, report: Report, plans: Sequence[Mapping[str, Any]] = ()
-) -> Planned:
+def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, Any]] = ()) -> Planned:
     """A plan from the user's file, from the store, or from a search.
 
     Args:
         subject: the graph.
         options: searcher and budgets, or the file.
-        report: is given steps, costs and whether the store knew the plan.
         plans: of a graph that may be this one but for the names of symbols, see `Report.plans`. The
             first whose steps all apply is taken.
 
@@ -156,70 +134,75 @@ def make_plan(
         SearchError: the user's plan is damaged, for another graph or library, or does not apply.
     """
     program, library = subject.program, load_library(with_generated=options.generated)
-    report.graph_hash = graph_hash = search.graph_hash(program.graph)
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
-    key = None
     found = _known_plan(program.graph, library, cost, plans)
     if found is not None:
-        report.searcher = found.plan.searcher
-    elif options.plan is not None:
-        found = _given_plan(program.graph, library, cost, options)
-        report.searcher = found.plan.searcher
-    elif options.cache:
-        key = make_key(
-            {
-                "format": PLAN_FORMAT,
-                "graph": graph_hash,
-                "content": subject.content,
-                "library": library.hash,
-                "options": options.search_key(),
-                "agent": searcher_table.module_of(options.searcher).digest(options),
-                "device": device.fingerprint(subject.device),
-                "prices": profile.digest,
-                "sizes": sorted(subject.sizes.items()),
-                "versions": versions([options.executor]),
-            }
-        )
-        found = _stored_plan(program, library, graph_hash, key)
-    report.is_cache_hit = found is not None and found.is_stored
+        return found
+    if options.plan is not None:
+        return _given_plan(subject, library, cost, options)
+    key = _key_of(subject, library, profile, options) if options.cache else None
+    if key is not None:
+        found = _stored_plan(program, library, subject.graph_hash, key)
     if found is None:
         plan = search_plan(program.graph, library, cost, with_budget_for(program.graph, options))
-        found = Planned(search.replay(program.graph, library, plan), graph_hash, key, plan)
-    tell_plan(subject, found, options, report)
+        found = Planned(search.replay(program.graph, library, plan), subject.graph_hash, key, plan)
     return found
 
 
-def tell_plan(subject: Subject, found: Planned, options: Options, report: Report) -> None:
-    """Fill a report with what a plan does.
+def _key_of(subject: Subject, library: _C.Library, profile: MachineProfile, options: Options) -> str:
+    """Under which the plan store keeps a plan: all that it depends on."""
+    return make_key(
+        {
+            "format": PLAN_FORMAT,
+            "graph": subject.graph_hash,
+            "content": subject.content,
+            "library": library.hash,
+            "options": options.search_key(),
+            "agent": searcher_table.module_of(options.searcher).digest(options),
+            "device": device.fingerprint(subject.device),
+            "prices": profile.digest,
+            "sizes": sorted(subject.sizes.items()),
+            "versions": versions([options.executor]),
+        }
+    )
+
+
+def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
+    """What a plan does, for the report.
 
     Args:
         subject: the graph.
         found: the plan, and the graph that it leads to.
         options: by which it was made.
-        report: is filled.
     """
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
     program, library = subject.program, load_library(with_generated=options.generated)
-    costs_ms = found.plan.costs_ms
-    befores_ms = (found.plan.cost_before_ms, *costs_ms)
-    report.steps = tuple(
-        ReportStep(
-            name, location, cost_ms, before_ms - cost_ms, library.family(name), proof_of(library, name)
-        )
-        for (name, location), before_ms, cost_ms in zip(found.plan.steps, befores_ms, costs_ms, strict=False)
-    )
-    report.plans = ({**json.loads(json.dumps(found.plan.as_dict())), "executor": options.executor},)
-    report.cost_before_ms = found.plan.cost_before_ms
-    report.cost_after_ms = found.plan.cost_after_ms
+    plan = found.plan
+    befores_ms = (plan.cost_before_ms, *plan.costs_ms)
     metrics = cost.metrics(found.graph)
-    report.measured_share = metrics["measured_us"] / metrics["time_us"] if metrics["time_us"] > 0 else 0.0
-    report.searches = (_search_of(found.plan),)
     before, after = priced(program.graph, cost), priced(found.graph, cost)
-    known = (subject.sources, subject.labels)
-    report.records = (PlanRecord(program.graph, found.plan.steps, before, after, *known),)
-    report.num_nodes_before = _num_run_time_operators(program.graph)
-    report.num_nodes_after = _num_run_time_operators(found.graph)
+    return Facts(
+        searcher=plan.searcher or options.searcher,
+        graph_hash=found.graph_hash,
+        is_cache_hit=found.is_stored,
+        steps=tuple(
+            ReportStep(
+                name, location, cost_ms, before_ms - cost_ms, library.family(name), proof_of(library, name)
+            )
+            for (name, location), before_ms, cost_ms in zip(
+                plan.steps, befores_ms, plan.costs_ms, strict=False
+            )
+        ),
+        plans=({**json.loads(json.dumps(plan.as_dict())), "executor": options.executor},),
+        cost_before_ms=plan.cost_before_ms,
+        cost_after_ms=plan.cost_after_ms,
+        measured_share=metrics["measured_us"] / metrics["time_us"] if metrics["time_us"] > 0 else 0.0,
+        searches=(_search_of(plan),),
+        records=(PlanRecord(program.graph, plan.steps, before, after, subject.sources, subject.labels),),
+        num_nodes_before=num_operators(program.graph),
+        num_nodes_after=num_operators(found.graph),
+    )
 
 
 def _search_of(plan: search.Plan) -> SearchRecord:
@@ -263,10 +246,10 @@ def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:
     return entry
 
 
-def _given_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Planned:
+def _given_plan(subject: Subject, library: _C.Library, cost: _C.CostModel, options: Options) -> Planned:
     """The user's plan, replayed, with the prices of this machine."""
     assert options.plan is not None
-    key = search.graph_hash(graph)
+    graph, key = subject.program.graph, subject.graph_hash
     plan = search.Plan.from_dict(given_plan(key, options.plan))
     if plan.library_hash != library.hash:
         is_other = load_library(with_generated=not options.generated).hash == plan.library_hash
@@ -317,19 +300,16 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
         return None
     try:
         plan = search.Plan.from_dict(entry["plan"])
-        timing = verdicts.timing_from(entry["timing"])
+        timing = stored.timing_from(entry["timing"])
         verified = entry["verified"]
         if verified is not None:
-            verified = Verified(*verdicts.errors_from(verified))
+            error, own = stored.errors_from(verified)
+            verified = Verified(error, tuple(Own(*each) for each in own), holds_for_all_weights=True)
         graph = search.replay(program.graph, library, plan)
     except (SearchError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         logger.debug("a stored plan does not fit: %s", error)
         return None
     return Planned(graph, graph_hash, key, plan, timing, verified, is_stored=True)
-
-
-def _as_dict(value: Timing | Verified | None) -> dict[str, object] | None:
-    return None if value is None else dataclasses.asdict(value)
 
 
 def versions(executors: Sequence[str]) -> dict[str, str]:
@@ -353,8 +333,8 @@ def opaque_operators(program: Program) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _num_run_time_operators(graph: _C.Graph) -> int:
-    """Operators that depend on an input; expressions over weights are evaluated once."""
+def num_operators(graph: _C.Graph) -> int:
+    """Operators that run at every call; expressions over weights only are evaluated once."""
     nodes = (graph.node(node) for node in graph.topological_order())
     return sum(node["op"] != "Input" and not node["is_static"] for node in nodes)
 

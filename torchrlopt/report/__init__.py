@@ -2,7 +2,8 @@
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part
-from torchrlopt.report.report import Kept, Report, Timing
+from torchrlopt.report.journal import Facts, Journal
+from torchrlopt.report.report import Kept, Report, Status, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
 
@@ -10,6 +11,8 @@ __all__ = [
     "Choice",
     "Drawing",
     "DrawnStep",
+    "Facts",
+    "Journal",
     "Kept",
     "LeftOut",
     "MeasuredPlan",
@@ -19,6 +22,7 @@ __all__ = [
     "ReportStep",
     "SearchRecord",
     "Source",
+    "Status",
     "StepGroup",
     "Timing",
 ]

@@ -1,6 +1,7 @@
 """What happened to one graph, or to all the graphs of one model: the `Report`.
 
-Made by the backend, shown to the user (`print(model.report)`), saved as JSON (`to_json`).
+Folded from the events of a compilation (`journal.py`), shown to the user (`print(model.report)`), saved as
+JSON (`to_json`).
 """
 
 from __future__ import annotations
@@ -54,14 +55,37 @@ class Timing:
 
 
 @dataclasses.dataclass
+class Status:
+    """What calls change after compilation. It belongs to the compiled graph, and all its reports read it.
+
+    Attributes:
+        kept: which graph is used; "planned" where `explain` has made a plan and nothing else.
+        fallback_reason: why the original is used although a rewrite was asked for; None otherwise.
+        weight_sets: sets of weights that the rewritten graph has met: the first ones, and those after a
+            change, as far as it evaluates expressions over weights.
+        checked_sets: those of them for which its outputs were compared with the original's.
+        repro: what repeats the failure that led to the original, see `Report.dump_repro`.
+    """
+
+    kept: Kept = "original"
+    fallback_reason: str | None = None
+    weight_sets: int = 0
+    checked_sets: int = 0
+    repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def keep_original(self, reason: str) -> None:
+        """From now on the original runs."""
+        self.kept, self.fallback_reason = "original", reason
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The record of one optimisation; numbers that were not taken are None.
 
     Attributes:
+        status: which graph runs and why. Calls may change it; reports of one compiled graph share it.
         searcher: what chose the steps.
         executor: what runs the graph that was kept.
-        kept: which graph is used; "planned" where `explain` has made a plan and nothing else.
-        fallback_reason: why the original is used although a rewrite was asked for; None otherwise.
         steps: the substitutions applied, in order; also those of a rewrite that was not kept.
         cost_before_ms: predicted time of the original graph, in milliseconds.
         cost_after_ms: predicted time of the rewritten graph, in milliseconds.
@@ -73,9 +97,6 @@ class Report:
         measured_is_calm: False where other processes, or a quota, held up nearly every call that was timed.
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
             the original's own (1.0: as exact as the original); the worst output counts.
-        weight_sets: sets of weights that the rewritten graph has met: the first ones, and those after a
-            change, as far as it evaluates expressions over weights.
-        checked_sets: those of them for which its outputs were compared with the original's.
         weight_bytes: what the weights of the model take, where the rewritten graph was built.
         packed_bytes: what is held beside them of expressions over weights, with `weights="frozen"`.
         released_bytes: how much of `weight_bytes` lies in files, see the option `release_weights`.
@@ -93,16 +114,14 @@ class Report:
             empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
         plans: the plan of each graph that came so far, as `SavedPlan` holds them.
-        repro: what repeats the failure that led to the original, see `dump_repro`; not in the JSON.
         searches: how the plan of each graph was found.
         left_out: what each group of steps is worth, where `explain` has measured that.
         records: what `save` draws the graphs from, one for each; not in the JSON.
     """
 
+    status: Status = dataclasses.field(default_factory=Status)
     searcher: str = ""
     executor: str = ""
-    kept: Kept = "original"
-    fallback_reason: str | None = None
     steps: tuple[ReportStep, ...] = ()
     cost_before_ms: float | None = None
     cost_after_ms: float | None = None
@@ -113,8 +132,6 @@ class Report:
     measured_is_calm: bool = True
     measured_is_bound: bool = False
     numerical_error: float | None = None
-    weight_sets: int = 0
-    checked_sets: int = 0
     weight_bytes: int | None = None
     packed_bytes: int | None = None
     released_bytes: int = 0
@@ -131,10 +148,29 @@ class Report:
     parts: tuple[Part, ...] = ()
     graph_hash: str = ""
     plans: tuple[dict[str, Any], ...] = ()
-    repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
     searches: tuple[SearchRecord, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     records: tuple[Record, ...] = dataclasses.field(default=(), compare=False, repr=False)
+
+    @property
+    def kept(self) -> Kept:
+        """Which graph runs now, see `Status`."""
+        return self.status.kept
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the original runs, see `Status`."""
+        return self.status.fallback_reason
+
+    @property
+    def weight_sets(self) -> int:
+        """Sets of weights so far, see `Status`."""
+        return self.status.weight_sets
+
+    @property
+    def checked_sets(self) -> int:
+        """Those for which outputs were compared with the original's, see `Status`."""
+        return self.status.checked_sets
 
     @property
     def plan(self) -> SavedPlan:
@@ -157,12 +193,12 @@ class Report:
             UnsupportedError: nothing failed, or nothing that can be repeated: there was no graph.
             OSError: the folder cannot be written.
         """
-        if self.repro is None:
+        if self.status.repro is None:
             raise UnsupportedError(
                 "there is no failure of a graph that could be repeated",
                 got=self.fallback_reason or f"the {self.kept} graph runs",
             )
-        return self.repro.write(folder)
+        return self.status.repro.write(folder)
 
     @property
     def speedup(self) -> float:
@@ -173,9 +209,11 @@ class Report:
 
     def to_json(self) -> str:
         """The whole report as a JSON object; neither the graphs nor `repro` are in it."""
-        fields = dataclasses.asdict(dataclasses.replace(self, records=(), repro=None))
-        del fields["records"], fields["repro"]
-        return json.dumps(fields, indent=2)
+        status = dataclasses.replace(self.status, repro=None)
+        fields = dataclasses.asdict(dataclasses.replace(self, status=status, records=()))
+        state = fields.pop("status")
+        del fields["records"], state["repro"]
+        return json.dumps(state | fields, indent=2)
 
     def save(self, path: str | Path, title: str = "") -> None:
         """Write the report as one HTML page, which needs nothing else: no network, no other file.
@@ -204,7 +242,10 @@ class Report:
         fields["plans"] = tuple(fields.get("plans", ()))
         fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
         fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
-        return cls(**fields)
+        state = {
+            each.name: fields.pop(each.name) for each in dataclasses.fields(Status) if each.name in fields
+        }
+        return cls(status=Status(**state), **fields)
 
     @classmethod
     def merged(cls, reports: Sequence[Report]) -> Report:
@@ -214,16 +255,14 @@ class Report:
         """
         if len(reports) == 1:
             return reports[0]
-        reasons = dict.fromkeys(r.fallback_reason for r in reports if r.fallback_reason)
         phases: dict[str, float] = {}
         for report in reports:
             for name, ms in report.phases_ms.items():
                 phases[name] = phases.get(name, 0.0) + ms
         return cls(
+            status=_merged_status([r.status for r in reports]),
             searcher=_joined(r.searcher for r in reports),
             executor=_joined(r.executor for r in reports),
-            kept=next((kept for kept in _PRECEDENCE if any(r.kept == kept for r in reports)), "original"),
-            fallback_reason="; ".join(reasons) or None,
             steps=tuple(step for r in reports for step in r.steps),
             cost_before_ms=_total([r.cost_before_ms for r in reports]),
             cost_after_ms=_total([r.cost_after_ms for r in reports]),
@@ -234,8 +273,6 @@ class Report:
             measured_is_calm=all(r.measured_is_calm for r in reports),
             measured_is_bound=any(r.measured_is_bound for r in reports),
             numerical_error=_worst([r.numerical_error for r in reports]),
-            weight_sets=sum(r.weight_sets for r in reports),
-            checked_sets=sum(r.checked_sets for r in reports),
             weight_bytes=_total([r.weight_bytes for r in reports]),
             packed_bytes=_total([r.packed_bytes for r in reports]),
             released_bytes=sum(r.released_bytes for r in reports),
@@ -252,7 +289,6 @@ class Report:
             parts=tuple(part for r in reports for part in r.parts),
             graph_hash=_joined(r.graph_hash for r in reports),
             plans=tuple(plan for r in reports for plan in r.plans),
-            repro=next((r.repro for r in reports if r.repro is not None), None),
             searches=tuple(search for r in reports for search in r.searches),
             left_out=tuple(each for r in reports for each in r.left_out),
             records=tuple(record for r in reports for record in r.records),
@@ -359,6 +395,18 @@ class Report:
         for step in self.steps:
             counts[step.substitution] = counts.get(step.substitution, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _merged_status(each: Sequence[Status]) -> Status:
+    """That of several graphs, as it is now."""
+    reasons = dict.fromkeys(one.fallback_reason for one in each if one.fallback_reason)
+    return Status(
+        kept=next((kept for kept in _PRECEDENCE if any(one.kept == kept for one in each)), "original"),
+        fallback_reason="; ".join(reasons) or None,
+        weight_sets=sum(one.weight_sets for one in each),
+        checked_sets=sum(one.checked_sets for one in each),
+        repro=next((one.repro for one in each if one.repro is not None), None),
+    )
 
 
 def _joined(names: Any) -> str:

@@ -13,15 +13,16 @@ from torchrlopt.capture.job import Job, make_job
 from torchrlopt.capture.trace import Traced
 from torchrlopt.compile.contestant import subject_of
 from torchrlopt.errors import RlOptError
+from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.machine.cost import device_model
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Planned, make_plan, profile_for
+from torchrlopt.plan.planning import Planned, facts_of, make_plan, num_operators, profile_for
 from torchrlopt.plan.record import proof_of
-from torchrlopt.report import Report
+from torchrlopt.report import Journal, Report, Status
 from torchrlopt.report.steps import meaning_of
 from torchrlopt.substitutions import load_library
 
@@ -51,13 +52,15 @@ class Explainer:
     def look(self, traced: Traced) -> None:
         """Add a view of one graph, for every executor that is there."""
         job = make_job(traced)
-        subject, report = subject_of(job), Report()
-        base = make_plan(subject, self._for("eager"), report)
+        subject, eager = subject_of(job), self._for(BASELINE)
+        base = make_plan(subject, eager)
         views = [
             self._executor(name, job, base.plan.steps) for name in registry.available(subject.device.type)
         ]
         self.graphs.append(
-            GraphView(report.num_nodes_before, job.captured.opaque, subject.device.type, tuple(views))
+            GraphView(
+                num_operators(subject.program.graph), job.captured.opaque, subject.device.type, tuple(views)
+            )
         )
 
     def leave(self, reason: str) -> None:
@@ -70,14 +73,16 @@ class Explainer:
     def _executor(self, name: str, job: Job, base: Steps) -> ExecutorView:
         options, subject = self._for(name), subject_of(job)
         graph, where = job.program.graph, subject.device
-        report = Report(options.searcher, name, kept="planned", opaque=job.captured.opaque)
-        planned = make_plan(subject, options, report)
-        self.reports.setdefault(name, []).append(report)
+        planned = make_plan(subject, options)
+        journal = Journal(executor=name, opaque=job.captured.opaque)
+        journal.add(**facts_of(subject, planned, options))
+        report = journal.report(Status("planned"))
         prices, eager = (
             profile_for(each, where).cost_model(subject.sizes) for each in (options, self._for("eager"))
         )
         if self._leave_out and name == "eager":
-            report.left_out = left_out(job, eager, report, options)
+            report = dataclasses.replace(report, left_out=left_out(job, eager, report, options))
+        self.reports.setdefault(name, []).append(report)
         rewrites = sorted(_priced(graph, planned.plan.steps, prices).values(), key=lambda each: -each.gain_ms)
         view = ExecutorView(
             name,

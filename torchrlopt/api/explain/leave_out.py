@@ -6,9 +6,9 @@ import dataclasses
 
 from torchrlopt import _C
 from torchrlopt.capture.job import Job
-from torchrlopt.compile import timing
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge import timing
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan import search

@@ -17,7 +17,7 @@ from torch import fx
 
 from torchrlopt import executor_table
 from torchrlopt.compile import fallback
-from torchrlopt.compile.fallback import told
+from torchrlopt.compile.fallback import described
 from torchrlopt.compile.repro.source import MAKE, Signature, class_text, signatures
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
@@ -31,35 +31,40 @@ _OWN = {"on_error": "raise", "cache": False, "save_dir": None, "repro_dir": None
 _PLAN = "plan.json"
 
 
-def note_failure(
+def repro_of(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     static: Collection[int],
     options: Options,
     report: Report,
     error: Exception,
-) -> None:
-    """Give a report what repeats the failure, and write it where the user has named a folder for that.
+) -> Repro | None:
+    """What repeats a failure; it is written as well if the user has named a folder for that.
 
-    Never raises: where it cannot be made, the log says why.
+    Never raises: if it cannot be made, the log says why, and the result is None.
 
     Args:
         module: the ATen graph, or Dynamo's where tracing failed.
         inputs: of the module; no reference to them is kept.
         static: positions of the weights.
         options: of the compilation.
-        report: of the graph.
+        report: of the graph, as far as it came: the plan is read from it.
         error: the failure; is given a note that names the folder, where one is written.
     """
     try:
-        report.repro = _repro(module, inputs, static, options, report, error)
-        folder = folder_for_all(options.repro_dir)
-        if folder is not None:
-            place = report.repro.write(folder / report.repro.name)
+        repro = _repro(module, inputs, static, options, report, error)
+    except Exception as other:  # noqa: BLE001  # the failure that is reported must not be another one
+        fallback.log_traceback(other)
+        return None
+    folder = folder_for_all(options.repro_dir)
+    if folder is not None:
+        try:
+            place = repro.write(folder / repro.name)
             error.add_note(f"what repeats the failure is in {place}")
             logger.warning("rlopt: what repeats a failure is in %s", place)
-    except Exception as other:  # noqa: BLE001  # the failure that is told of must not be another one
-        fallback.log_traceback(other)
+        except Exception as other:  # noqa: BLE001  # as above
+            fallback.log_traceback(other)
+    return repro
 
 
 def _repro(
@@ -83,7 +88,7 @@ def _repro(
     files["repro.py"] = _program(module, found, settings, given is not None, options.plan is not None, error)
     files["traceback.txt"] = "".join(traceback.format_exception(error))
     about = {
-        "failure": {"type": type(error).__name__, "message": told(error)},
+        "failure": {"type": type(error).__name__, "message": described(error)},
         "options": dataclasses.asdict(options),
         "versions": _versions(),
         "inputs": [dataclasses.asdict(each) for each in found],
@@ -135,7 +140,7 @@ def _program(
     names = ", ".join(each.name for each in passed)
     return f'''"""Repeats a failure of torchrlopt with random weights and inputs: python repro.py
 
-It was: {" ".join(told(error).split()).replace(chr(92), "/").replace(chr(34), chr(39))[:500]}
+It was: {" ".join(described(error).split()).replace(chr(92), "/").replace(chr(34), chr(39))[:500]}
 """
 
 from pathlib import Path

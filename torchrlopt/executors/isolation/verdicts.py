@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 MAX_AGE_S = 7 * 86_400.0
-"""As long as verdicts of the clock (`plan/verdicts.py`). To try again costs a process that may be lost."""
+"""As long as verdicts of the clock (`judge/stored.py`). To try again costs a process that may be lost."""
 
 _MOST = 4096  # that a process remembers; the oldest go first
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _GROSS = 1e-3
 """An error of this part of the largest number is no rounding.
 
-Rounding is what `compile.check` measures, against float64. Here the question is only whether a conversion
+Rounding is what `judge.right` measures, against float64. Here the question is only whether a conversion
 between opsets, which that check does not see, kept the meaning: errors of that kind are of order one.
 """
 

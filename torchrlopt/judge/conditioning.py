@@ -16,9 +16,9 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from torchrlopt.compile.closeness import differences
-from torchrlopt.compile.closeness.float64 import MOVES, InOneDtype
-from torchrlopt.compile.closeness.tolerance import TOLERANCES
+from torchrlopt.judge import differences
+from torchrlopt.judge.float64 import MOVES, InOneDtype
+from torchrlopt.judge.tolerances import TOLERANCES
 
 _AMPLITUDE = 16.0
 """Noise in units of the largest rounding error; what it does is divided by as much again.
@@ -26,7 +26,7 @@ _AMPLITUDE = 16.0
 Where errors have an edge, such as a relu's, single units often leave everything on one side of it.
 """
 
-_MOST_PAIRS = 3
+MOST_PAIRS = 3
 """Pairs of runs, of opposite noise: an error that only shows on one side of an edge is in one of the two."""
 
 
@@ -59,22 +59,23 @@ class Conditioning:
 
     def pairs(self, index: int) -> Iterator[Sequence[Any]]:
         """For an output what runs of opposite noise give for it, pair after pair; none where they fail."""
-        for number in range(_MOST_PAIRS):
+        for number in range(MOST_PAIRS):
             if number == len(self._pairs):
                 self._pairs.append(self._run(number))
             if not self._pairs[number]:
                 return
             yield [outputs[index] for outputs in self._pairs[number]]
 
-    def carried(self, index: int, reference: torch.Tensor) -> Carried:
+    def carried(self, index: int, reference: torch.Tensor, num_pairs: int = 1) -> Carried:
         """The estimate for a whole output.
 
         Args:
             index: of the output.
             reference: the output in float64.
+            num_pairs: pairs of runs that count: the noise on one number may be small in the first one.
         """
         found = differences.Errors()
-        for noisy in itertools.chain.from_iterable(itertools.islice(self.pairs(index), 1)):
+        for noisy in itertools.chain.from_iterable(itertools.islice(self.pairs(index), num_pairs)):
             for _, _, error in carried_blocks(reference, noisy):
                 found.add(error)
         return Carried(found.rmse, found.largest) if math.isfinite(found.rmse) else Carried()

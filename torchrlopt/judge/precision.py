@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from torchrlopt.compile.closeness.float64 import MOVES
+from torchrlopt.judge.float64 import MOVES
 
 
 def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:

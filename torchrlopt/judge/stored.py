@@ -1,8 +1,7 @@
-"""How long a verdict of the clock is believed.
+"""Verdicts that an earlier process has stored: how they are read, and for how long they are believed.
 
-A machine that was busy while a graph was timed may have said the opposite of what is true, and a new driver
-or another load changes what is true. So a verdict is stored with its spread and the time it was taken, and is
-taken again once it is old: soon where it was noisy.
+A machine that was busy while a graph was timed may have said the opposite of what is true. So a verdict is
+stored with its spread and the time it was taken, and is taken again once it is old: soon if it was noisy.
 """
 
 from __future__ import annotations
@@ -10,15 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchrlopt.judge.policy import MAX_AGE_S, NOISY_MAX_AGE_S, NOISY_SPREAD
 from torchrlopt.report import Timing
-
-MAX_AGE_S = 7 * 86_400.0
-NOISY_SPREAD = 0.1
-# Not at once: the noise may last, and every process would time again.
-NOISY_MAX_AGE_S = 3_600.0
 
 
 def holds(taken_at: Any, spread: Any, is_calm: Any = True) -> bool:
@@ -68,3 +63,8 @@ def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[tuple[float, fl
         if not math.isfinite(each) or each < 0:
             raise ValueError(f"no error of a check: {each}")
     return error, own
+
+
+def errors_as_dict(error: float, own: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """What `errors_from` reads."""
+    return {"error": error, "own": [list(each) for each in own]}

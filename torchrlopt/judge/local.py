@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from torchrlopt.compile.closeness.differences import Place
-from torchrlopt.compile.closeness.tolerance import Tolerance
+from torchrlopt.judge.differences import Place
+from torchrlopt.judge.tolerances import Tolerance
 
 _FEWEST = 3
 """Elements of a row, channel or pixel: the error of one or two may be nearly 0 by chance."""

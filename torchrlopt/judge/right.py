@@ -16,11 +16,11 @@ import torch
 
 from torchrlopt.capture.sampling import num_elements
 from torchrlopt.capture.sharing import overlaps
-from torchrlopt.compile.closeness.conditioning import Conditioning
-from torchrlopt.compile.closeness.float64 import float64_reference
-from torchrlopt.compile.closeness.floats import Own, are_close, compare_floats
-from torchrlopt.compile.closeness.precision import computed_in
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
+from torchrlopt.judge.conditioning import Conditioning
+from torchrlopt.judge.float64 import float64_reference
+from torchrlopt.judge.floats import Own, are_close, compare_floats
+from torchrlopt.judge.precision import computed_in
 
 Callee = Callable[..., Sequence[Any]]
 

@@ -1,0 +1,138 @@
+"""The check of one graph against all that may replace it: what is run on which inputs, in which order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrlopt.capture.sampling import extreme_inputs, random_inputs, reduced_inputs
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.judge import right
+from torchrlopt.judge.floats import Own
+
+logger = logging.getLogger("torchrlopt")
+
+
+class Verified(NamedTuple):
+    """A check that was passed.
+
+    Attributes:
+        error: of the rewritten graph, see `Report.numerical_error`.
+        own: for each output the original's own error, root mean square and maximum, as fractions of max|y|.
+        holds_for_all_weights: whether it was passed with random weights, and says something of all others.
+    """
+
+    error: float
+    own: tuple[Own, ...] = ()
+    holds_for_all_weights: bool = False
+
+
+class GraphCheck:
+    """Checks candidates for one graph. What the original computes is kept: the next one needs it, too.
+
+    Args:
+        aten: the graph.
+        inputs: makes its inputs, as for a call of the user's.
+        static: positions of the weights among them.
+        device_type: where it runs.
+        seed: of random inputs.
+    """
+
+    def __init__(
+        self,
+        aten: torch.fx.GraphModule,
+        inputs: Callable[[], Sequence[Any]],
+        static: Collection[int],
+        device_type: str,
+        seed: int,
+    ) -> None:
+        self._aten, self._inputs, self._static = aten, inputs, static
+        self._is_on_cpu, self._seed = device_type == "cpu", seed
+        self._standards: dict[tuple[bool, bool, bool], right.Standard] = {}
+
+    def verify(
+        self, candidate: right.Callee, holds_for_all_weights: bool, known: Verified | None
+    ) -> Verified:
+        """Check on random inputs, and on the user's weights and inputs.
+
+        Args:
+            candidate: the rewritten graph.
+            holds_for_all_weights: whether a check with random weights says anything of the user's: not for
+                runtimes that fold weights, which would pack every set of them.
+            known: the check with random weights, where it was passed before.
+
+        Raises:
+            VerificationError: the rewritten graph is wrong.
+        """
+        inputs = self._inputs()
+        if known is None:
+            found = self._verify_random(candidate, inputs, holds_for_all_weights)
+            if found is None:  # the model is particular about its inputs: the user's own, then
+                return Verified(right.verify(self._aten, self._aten.forward, candidate, inputs).worst)
+            if not holds_for_all_weights:
+                return Verified(found.worst)
+            known = Verified(found.worst, found.own, holds_for_all_weights=True)
+        new = right.run(candidate, inputs)
+        right.confirm(self._aten, self._aten.forward, new, inputs, "the user's weights and inputs", known.own)
+        return known
+
+    def _verify_random(
+        self, candidate: right.Callee, inputs: Sequence[Any], holds_for_all_weights: bool
+    ) -> right.Errors | None:
+        """The check on random inputs, of few rows where that goes; None if the model takes none of them."""
+        for is_reduced in (True, False):  # the user's own sizes come after this check
+            given = self._reduced(inputs) if is_reduced else inputs
+            if given is None:
+                continue
+            fresh = random_inputs(given, self._static, self._seed)
+            if not holds_for_all_weights:
+                fresh = [inputs[i] if i in self._static else x for i, x in enumerate(fresh)]
+            try:
+                known = self._standard(fresh, (holds_for_all_weights, is_reduced, False))
+                found = right.verify_against(known, candidate, fresh)
+            except UnsupportedError as error:  # such as rows of one input that another one's numbers name
+                logger.debug("the check goes on with other inputs: %s", error)
+                continue
+            extreme = extreme_inputs(given, fresh, self._static)
+            # On a GPU an index out of range, which may be made of them, would end the program. A foreign
+            # operator may take time or memory in proportion to them.
+            if extreme is not None and self._is_on_cpu and not _has_foreign_operators(self._aten):
+                self._verify_extreme(candidate, extreme, (holds_for_all_weights, is_reduced, True))
+            return found
+        return None
+
+    def _verify_extreme(
+        self, candidate: right.Callee, inputs: Sequence[Any], key: tuple[bool, bool, bool]
+    ) -> None:
+        """The check on extreme inputs, where the model takes them and makes numbers of them."""
+        try:
+            known = self._standard(inputs, key)
+            if right.outputs_are_finite(known):
+                right.verify_extreme(known, candidate)
+        except UnsupportedError as error:
+            logger.debug("nothing is known for extreme inputs: %s", error)
+
+    def _standard(self, inputs: Sequence[Any], key: tuple[bool, bool, bool]) -> right.Standard:
+        """What the original computes for inputs that are told by: random weights, few rows, extreme."""
+        if key not in self._standards:
+            self._standards[key] = right.standard(self._aten, self._aten.forward, inputs, is_extreme=key[2])
+        return self._standards[key]
+
+    def _reduced(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """See `reduced_inputs`. On a GPU an index beyond the rows that are left would end the program."""
+        varying = (each for at, each in enumerate(inputs) if at not in self._static)
+        has_numbers = any(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in varying)
+        if has_numbers and not self._is_on_cpu:
+            return None
+        return reduced_inputs(self._aten, inputs, self._static)
+
+
+def _has_foreign_operators(aten: torch.fx.GraphModule) -> bool:
+    operators = (node.target for node in aten.graph.nodes if node.op == "call_function")
+    return any(
+        isinstance(each, torch._ops.OpOverload) and each.namespace not in ("aten", "prims")
+        for each in operators
+    )

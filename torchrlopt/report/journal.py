@@ -1,0 +1,134 @@
+"""`Journal`: the events of one compilation, from which its report is folded once.
+
+Stages return what they have made; whoever runs them enters it here. Nothing else writes a report. A journal
+forks where several executors are tried, so that what one of them leaves is not said of another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypedDict, Unpack
+
+from torchrlopt.report.drawing import Record
+from torchrlopt.report.executors import Choice, MeasuredPlan, Part
+from torchrlopt.report.report import Report, Status, Timing
+from torchrlopt.report.search import SearchRecord
+from torchrlopt.report.steps import ReportStep
+
+
+class Facts(TypedDict, total=False):
+    """What a stage may establish; the names are those of `Report`."""
+
+    searcher: str
+    executor: str
+    steps: tuple[ReportStep, ...]
+    cost_before_ms: float
+    cost_after_ms: float
+    measured_share: float
+    numerical_error: float | None
+    weight_bytes: int
+    packed_bytes: int | None
+    released_bytes: int
+    is_cache_hit: bool
+    num_nodes_before: int
+    num_nodes_after: int
+    opaque: tuple[str, ...]
+    cut: str
+    choices: tuple[Choice, ...]
+    measured_plans: tuple[MeasuredPlan, ...]
+    parts: tuple[Part, ...]
+    graph_hash: str
+    plans: tuple[dict[str, Any], ...]
+    searches: tuple[SearchRecord, ...]
+    records: tuple[Record, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """Facts, which replace earlier ones of the same names."""
+
+    facts: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spent:
+    """Wall time of a phase, which is added to what it took before."""
+
+    phase: str
+    ms: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Noted:
+    """A remark, which follows earlier ones."""
+
+    text: str
+
+
+class Journal:
+    """An append-only list of events.
+
+    Args:
+        **facts: what is known from the beginning.
+    """
+
+    def __init__(self, **facts: Unpack[Facts]) -> None:
+        self._events: list[_Found | _Spent | _Noted] = [_Found(facts)]
+
+    def add(self, **facts: Unpack[Facts]) -> None:
+        """What a stage has established."""
+        self._events.append(_Found(facts))
+
+    def add_timing(self, timing: Timing) -> None:
+        """What the clock has said last."""
+        names = ("before_ms", "after_ms", "spread", "is_calm", "is_bound")
+        self._events.append(_Found({f"measured_{name}": getattr(timing, name) for name in names}))
+
+    def add_note(self, text: str) -> None:
+        """A remark; see `Report.notes`."""
+        self._events.append(_Noted(text))
+
+    def add_ms(self, phase: str, ms: float) -> None:
+        """Wall time of a phase, in milliseconds."""
+        self._events.append(_Spent(phase, ms))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """The block is a phase, also where it raises."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add_ms(name, (time.perf_counter() - start) * 1e3)
+
+    def fork(self) -> Journal:
+        """Another journal with the events so far."""
+        other = Journal()
+        other._events = list(self._events)
+        return other
+
+    @property
+    def total_ms(self) -> float:
+        """Wall time of all phases so far, in milliseconds."""
+        return sum(event.ms for event in self._events if isinstance(event, _Spent))
+
+    def report(self, status: Status | None = None) -> Report:
+        """The report that the events come to.
+
+        Args:
+            status: of the compiled graph; without one the original runs, and no more is said.
+        """
+        facts: dict[str, Any] = {}
+        phases_ms: dict[str, float] = {}
+        notes: dict[str, None] = {}
+        for event in self._events:
+            if isinstance(event, _Found):
+                facts |= event.facts
+            elif isinstance(event, _Spent):
+                phases_ms[event.phase] = phases_ms.get(event.phase, 0.0) + event.ms
+            else:
+                notes[event.text] = None
+        return Report(status or Status(), **facts, phases_ms=phases_ms, notes=tuple(notes))
