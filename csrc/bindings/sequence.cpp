@@ -1,11 +1,6 @@
 // Sequences of csrc/kernels for tensors: a call takes tensor objects and gives some.
 #include "kernels/sequence.h"
 
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,17 +12,9 @@ namespace rlopt {
 
 namespace {
 
-/// Blocks of so many floats malloc maps anew at every call, but in the main thread where
-/// torchrlopt/executors/kept_heap.py keeps the heap.
+/// From this size on glibc's malloc maps a block anew for every call (its largest dynamic threshold, see
+/// mallopt(3)), and the system clears each of its pages.
 constexpr int64_t kLargeArena = (32 << 20) / static_cast<int64_t>(sizeof(float));
-
-bool is_main_thread() {
-#ifdef __linux__
-  return syscall(SYS_gettid) == getpid();
-#else
-  return true;
-#endif
-}
 
 /// A sequence with its schedule for the inputs that it had last: others are scheduled anew, also in turns.
 class KernelSequence {
@@ -64,8 +51,7 @@ class KernelSequence {
     const std::shared_ptr<const kernels::Schedule> schedule = schedule_;
     if (schedule == nullptr) return py::none();
     // The blocks of single calls are smaller, as a rule.
-    const bool is_large = schedule->arena() >= kLargeArena && !schedule->has_chunks();
-    if (is_large && !is_main_thread()) return py::none();
+    if (schedule->arena() >= kLargeArena && !schedule->has_chunks()) return py::none();
     py::tuple outputs(schedule->outputs().size());
     for (size_t i = 0; i < schedule->outputs().size(); ++i) {
       char* data = nullptr;
@@ -196,7 +182,7 @@ void bind_sequence(py::module_& m) {
            py::arg("num_inputs"), py::arg("instructions"), py::arg("outputs"))
       .def("__call__", &KernelSequence::call,
            "The outputs, one tensor where there is one; None where an input does not lie as it is read, and "
-           "outside of the main thread where a large block of memory would be asked for anew.")
+           "where a large block of memory would be mapped anew.")
       .def("take_images", &KernelSequence::take_images, py::arg("at_a_time"),
            "Have each thread take so many images of a batch through the calls, in their order and over and "
            "over, instead of what is chosen. 0, and what is no part of a batch: threads share a call.")

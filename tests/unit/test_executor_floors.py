@@ -13,7 +13,7 @@ EXECUTORS = PACKAGE / "executors"
 
 FLOORS = (
     ("lowering", "registry", "device_clock"),
-    ("weights", "kept_heap", "kept_outputs"),
+    ("weights", "kept_outputs"),
     ("cuda_graphs", "isolation"),
     ("eager",),
     ("inductor", "onnx_runtimes", "regions"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import fx
 
 from tests.unit.onnx_text import model_of
 from torchrlopt.capture import footprint
-from torchrlopt.capture.footprint import check_footprint, peak_bytes
+from torchrlopt.capture.footprint import check_footprint, cpu_bytes_of_calls, peak_bytes
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 
@@ -31,3 +33,16 @@ def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "MAX_BYTES", 2399)
     with pytest.raises(UnsupportedError, match="too large for the check"):
         check_footprint(module, "the check")
+
+
+def test_the_peak_of_calls_counts_what_lives_at_the_same_time() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    nodes = [x]
+    for size, sources in ((100, [0]), (50, [1]), (10, [2]), (7, [3, 2])):
+        node = graph.call_function(torch.add, tuple(nodes[source] for source in sources))
+        node.meta["val"] = torch.empty(size, dtype=torch.float64)
+        nodes.append(node)
+    x.meta["val"] = torch.empty(10**6)
+    graph.output(nodes[-1])
+    assert cpu_bytes_of_calls(graph) == 150 * 8, "the first two; then 50 + 10 + 7 and less"

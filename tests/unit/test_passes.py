@@ -58,7 +58,7 @@ def test_every_pass_but_the_ends_depends_on_another_or_is_depended_on() -> None:
     assert bound == set(range(len(PASSES)))
 
 
-@pytest.mark.parametrize("name", ["split_weights", "pack_convolutions", "measure_main", "find_finite"])
+@pytest.mark.parametrize("name", ["split_weights", "pack_convolutions", "find_device", "find_finite"])
 def test_a_pass_that_others_rest_on_cannot_be_left_out(name: str) -> None:
     with pytest.raises(LoweringError, match="out of order"):
         checked_order([each for each in PASSES if each.name != name])
@@ -110,7 +110,7 @@ HOLDS: dict[Fact, Callable[[Program], bool]] = {
     ),
     Fact.GUARDED: lambda program: program.needs_finite is not None,
     Fact.APART: lambda program: program.split is not None and program.parts.main is not program.module,
-    Fact.MEASURED: lambda program: program.num_bytes > 0,
+    Fact.PLACED: lambda program: program.is_on_cuda is not None,
 }
 """How each fact shows on the graph; strides show in what the outputs are."""
 

@@ -63,6 +63,26 @@ def peak_of_calls(graph: fx.Graph, num_bytes: Callable[[fx.Node], int]) -> int:
     return peak
 
 
+def cpu_bytes_of_calls(graph: fx.Graph) -> int:
+    """Most bytes of CPU memory that the results of calls take at a time, in the dtypes that they have.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`. A view counts as if it had memory of its own; a symbolic size
+            counts as its hint.
+    """
+    return peak_of_calls(graph, lambda node: _num_cpu_bytes(node.meta.get("val")))
+
+
+def _num_cpu_bytes(value: Any) -> int:
+    """Bytes of the result of a call; 0 for what is no tensor, or not in CPU memory."""
+    if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+        return 0
+    num_bytes = value.dtype.itemsize
+    for size in value.shape:
+        num_bytes *= size if isinstance(size, int) else int(size.node.hint) if size.node.has_hint() else 1
+    return num_bytes
+
+
 def _num_bytes(value: Any) -> int:
     if isinstance(value, tuple | list):
         return sum(_num_bytes(each) for each in value)

@@ -30,7 +30,6 @@ from torchrlopt.compile.release import release, weights_facts
 from torchrlopt.compile.repro.folder import repro_of
 from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
-from torchrlopt.executors.kept_heap import give_back
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.judge import faster
 from torchrlopt.judge.policy import Policy
@@ -192,7 +191,6 @@ def compile_graph(
     record(report)
     is_rewritten = run is not None and this.status.kept == "rewritten"
     this.found = this.compiled = this.traced = None  # what AOTAutograd keeps may hold what was built in vain
-    give_back()
     return run if run is not None and is_rewritten else gm.forward
 
 

@@ -24,7 +24,6 @@ from torchrlopt.capture.sharing import is_apart
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import GraphedCall, is_on_cuda
 from torchrlopt.executors.eager.kernels.alignment import align_products
-from torchrlopt.executors.kept_heap import on_heap, peak_bytes
 from torchrlopt.executors.kept_outputs import Memory, with_copies
 from torchrlopt.executors.lowering.fx_values import static_stride, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of
@@ -102,7 +101,6 @@ class InductorCallable:
         self._examples = [
             node.meta["val"] for node, frozen in zip(placeholders, self._is_frozen, strict=True) if not frozen
         ]
-        self._num_bytes = peak_bytes(split.main.graph)
         (outputs,) = split.main.graph.output_node().args
         self._strides = [_stride_of(each) for each in cast(Sequence[Any], outputs)]
         on_cuda = any(map(is_on_cuda, placeholders))
@@ -138,7 +136,7 @@ class InductorCallable:
                 # This may run inside a compilation of the user's; inductor must see nothing of that one.
                 with _disable_current_modes(), torch.no_grad(), tracing(None):
                     compiled = torch._inductor.compile(module, self._examples, options=self._settings)
-                    run = _OwnedOutputs(on_heap(compiled, self._num_bytes), weights, self._strides)
+                    run = _OwnedOutputs(compiled, weights, self._strides)
                     num_inputs = len(self._inputs)
                     return (GraphedCall(run, [False] * num_inputs) if self._is_recorded else run,)
             except Exception as error:  # inductor's errors have no common base

@@ -17,7 +17,6 @@ from torchrlopt.executors.cuda_graphs import GraphedCall
 from torchrlopt.executors.eager.finiteness import Guard, are_finite, with_answer
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
-from torchrlopt.executors.kept_heap import on_heap
 from torchrlopt.executors.lowering.lazy_code import forward_of, seldom_called
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
 from torchrlopt.executors.registry import Bound, Lowered, Refusals
@@ -71,7 +70,7 @@ def assemble(module: fx.GraphModule, static: Collection[str], options: Options) 
     cache = PrologueCache(
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )
-    main = on_heap(forward_of(program.gathered or split.main), program.num_bytes)
+    main = forward_of(program.gathered or split.main)
     is_recorded = options.records("cuda" if program.is_on_cuda else "cpu")
     run = GraphedCall(main, is_fixed) if is_recorded else main
     return EagerCallable(split.main, cache, split.weights, split.inputs, program.origins, guard, run)

@@ -31,7 +31,6 @@ from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
-from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors
 from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows
@@ -57,7 +56,7 @@ class Fact(enum.Enum):
     ALL_READ = "no call is left whose result nobody reads"
     GUARDED = "it is known which values have to be finite for the kernels that were chosen"
     APART = "the prologue and the part that runs at every call are graphs of their own"
-    MEASURED = "it is known what memory the graph takes, and on which device"
+    PLACED = "it is known on which device the graph runs"
 
 
 @dataclasses.dataclass
@@ -76,8 +75,7 @@ class Program:
         split: prologue and main part.
         gathered: the main part with calls of our kernels gathered; None where there are none to gather.
         guard: when the main part is right; None: always.
-        num_bytes: memory that the intermediates of the main part take at a time, where nothing is gathered.
-        is_on_cuda: whether an argument of the main part is on a CUDA device.
+        is_on_cuda: whether an argument of the main part is on a CUDA device; None: nobody has looked.
         origins: for the nodes of the main part, the names of the ONNX nodes whose work they do.
     """
 
@@ -91,8 +89,7 @@ class Program:
     split: Split | None = None
     gathered: fx.GraphModule | None = None
     guard: Guard | None = None
-    num_bytes: int = 0
-    is_on_cuda: bool = False
+    is_on_cuda: bool | None = None
     origins: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -267,8 +264,7 @@ def _reuse_memory(program: Program) -> None:
         reuse_memory(main)
 
 
-def _measure_main(program: Program) -> None:
-    program.num_bytes = peak_bytes(program.graph)
+def _find_device(program: Program) -> None:
     program.is_on_cuda = any(map(is_on_cuda, program.graph.find_nodes(op="placeholder")))
 
 
@@ -368,21 +364,21 @@ PASSES = checked_order(
             ends=frozenset({Fact.FUNCTIONAL}),
         ),
         Pass(
-            "measure_main",
-            _measure_main,
-            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.APART}),
-            gives=frozenset({Fact.MEASURED}),
+            "find_device",
+            _find_device,
+            frozenset({Fact.VALUES, Fact.APART}),
+            gives=frozenset({Fact.PLACED}),
         ),
         Pass(
             "use_builtins",
             _use_builtins,
-            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.APART, Fact.MEASURED}),
+            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.APART}),
             ends=frozenset({Fact.OVERLOADS}),
         ),
         Pass(
             "forget_values",
             _forget_values,
-            frozenset({Fact.VALUES, Fact.APART, Fact.MEASURED}),
+            frozenset({Fact.VALUES, Fact.APART, Fact.PLACED}),
             ends=frozenset({Fact.VALUES}),
         ),
     )

@@ -17,10 +17,10 @@ import torch
 from torch import fx
 
 from torchrlopt import _C
+from torchrlopt.capture.footprint import cpu_bytes_of_calls
 from torchrlopt.executors.eager.grouping import KERNELS, LEAST_KERNELS, SPLITS, incomplete, scheduled
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
-from torchrlopt.executors.kept_heap import peak_bytes
 from torchrlopt.executors.lowering.fx_values import (
     VIEWS,
     arguments,
@@ -102,9 +102,9 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
     between = _between(graph, dtype)
     taken |= between.keys()
     # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
-    most = max(peak_bytes(graph), _SMALL_BYTES)
+    most = max(cpu_bytes_of_calls(graph), _SMALL_BYTES)
     made = _gathered(module, set(taken), between, is_early=False)
-    if made is not None and peak_bytes(made) > most:
+    if made is not None and cpu_bytes_of_calls(made) > most:
         made = _gathered(module, set(taken), between, is_early=True)
     return None if made is None else lazy_module(module, made)
 
