@@ -1,6 +1,6 @@
 """Typed stub of the C++ core; a test compares it with the built module."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -194,55 +194,9 @@ class MemoryWords:
     def __init__(self, addresses: Sequence[int]) -> None: ...
     def is_unchanged(self) -> bool: ...
 
-class TensorStates:
-    def __init__(
-        self,
-        tensors: Sequence[torch.Tensor],
-        implementations: Sequence[int],
-        versions: Sequence[int],
-        addresses: Sequence[int],
-        layouts: Sequence[Sequence[int]],
-    ) -> None: ...
+class TensorPlaces:
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None: ...
     def is_of(self, tensors: Sequence[torch.Tensor]) -> bool: ...
-
-class Template:
-    def __init__(self, items: list[object]) -> None: ...
-    def filled(self, values: tuple[Any, ...]) -> tuple[Any, ...]: ...
-
-class ModuleWatch:
-    def __init__(
-        self,
-        modules: list[torch.nn.Module],
-        dicts: list[list[dict[str, Any]]],
-        tensors: list[torch.Tensor],
-        implementations: Sequence[int],
-    ) -> None: ...
-    def is_unchanged(self) -> bool: ...
-    def fill(self, template: Template, values: tuple[Any, ...]) -> tuple[Any, ...] | None: ...
-
-def dispatch_keys() -> bytes | None: ...
-
-class BoundCall:
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        template: Template,
-        positions: Sequence[int],
-        results: tuple[Any, ...],
-        watch: ModuleWatch | None = None,
-        states: TensorStates | None = None,
-        words: MemoryWords | None = None,
-    ) -> None: ...
-    def __call__(self, values: tuple[Any, ...]) -> Any | None: ...
-    def end(self) -> None: ...
-
-def known_call(
-    known: tuple[tuple[Any, ...], ...],
-    free: dict[str, Any],
-    names: dict[str, Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any: ...  # NotImplemented where there is none like it, Ellipsis where the model has changed
 
 MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int
@@ -270,7 +224,7 @@ def kernel_method(
 def kernel_has_matrix_unit() -> bool: ...
 
 class ImageKernels:
-    def __init__(self, example: torch.Tensor, implementation: int) -> None: ...
+    def __init__(self, example: torch.Tensor) -> None: ...
     def packed_size(
         self,
         out_channels: int,

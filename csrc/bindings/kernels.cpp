@@ -193,10 +193,8 @@ void bind_kernels(py::module_& m) {
                            "Kernels for plain tensors on the CPU, of the example's type of numbers: float32 "
                            "or bfloat16. ValueError where this PyTorch cannot be read, or there are no "
                            "such kernels.")
-      .def(py::init([](const py::object& example, uintptr_t implementation) {
-             return PlainTensors(example.ptr(), implementation);
-           }),
-           py::arg("example"), py::arg("implementation"))
+      .def(py::init([](const py::object& example) { return PlainTensors(example.ptr()); }),
+           py::arg("example"))
       .def(
           "packed_size",
           [](const PlainTensors& tensors, int64_t out_channels, int64_t in_channels, int64_t height,

@@ -8,9 +8,6 @@
 
 namespace rlopt {
 
-/// Asks for a line of memory ahead of its use. Of an address where nothing is any more nothing happens.
-inline void prefetch(const void* address) { __builtin_prefetch(address); }
-
 /// The words at some addresses, as they were when this was made.
 class MemoryWords {
  public:

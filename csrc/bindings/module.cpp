@@ -9,9 +9,6 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_cost(m);
   rlopt::bind_memory(m);
   rlopt::bind_tensors(m);
-  rlopt::bind_modules(m);
-  rlopt::bind_bound_call(m);
-  rlopt::bind_known_call(m);
   rlopt::bind_kernels(m);
   rlopt::bind_sequence(m);
   rlopt::bind_probe(m);

@@ -1,12 +1,13 @@
-// Plain tensors of float32 or bfloat16 on the CPU, read and made without Python's attributes.
+// Plain tensors of float32 or bfloat16 on the CPU, read in place and made by PyTorch.
 #pragma once
 
-#include <new>
+#include <array>
 #include <optional>
 #include <string>
 
 #include "bindings/bind.h"
-#include "bindings/torch_functions.h"
+#include "bindings/dlpack.h"
+#include "kernels/openmp.h"
 #include "kernels/shapes.h"
 
 namespace rlopt {
@@ -22,38 +23,36 @@ class PlainTensors {
  public:
   /// The example is such a tensor; ValueError where this PyTorch cannot be read, or there are no kernels for
   /// its type of numbers.
-  PlainTensors(PyObject* example, uintptr_t implementation)
-      : type_(Py_TYPE(example)), offset_(tensor_offset(example, implementation)) {
-    if (!torch_.has_new()) throw py::value_error("this PyTorch cannot be read from C++");
-    const int32_t dtype = dtype_of(tensor_at(example, offset_));
-    if (dtype != torch_.float32() && dtype != torch_.bfloat16())
+  explicit PlainTensors(PyObject* example) {
+    const std::optional<dlpack::Tensor> read = reader_.read(example);
+    const bool is_float32 = read && read->type == type_of(kernels::Element::kFloat32);
+    if (!is_float32 && !(read && read->type == type_of(kernels::Element::kBfloat16)))
       throw py::value_error("kernels are for float32 or bfloat16");
-    element_ = dtype == torch_.float32() ? kernels::Element::kFloat32 : kernels::Element::kBfloat16;
+    element_ = is_float32 ? kernels::Element::kFloat32 : kernels::Element::kBfloat16;
     if (!kernels::has_kernels(element_)) throw py::value_error("there are no such kernels on this processor");
+    const py::module_ torch = py::module_::import("torch");
+    empty_strided_ = torch.attr("empty_strided");
+    get_num_threads_ = torch.attr("get_num_threads");
+    float32_ = torch.attr("float32");
+    bfloat16_ = torch.attr("bfloat16");
   }
 
   /// Nothing for what is no plain tensor of such numbers.
   std::optional<View> view(PyObject* object) const { return view(object, element_); }
 
   std::optional<View> view(PyObject* object, kernels::Element element) const {
-    if (Py_TYPE(object) != type_) return std::nullopt;
-    const void* tensor = tensor_at(object, offset_);
-    int64_t rank = -1;
-    const int64_t *sizes = nullptr, *strides = nullptr;
-    void* data = nullptr;
-    if (dtype_of(tensor) != number_of(element) || torch_.dim(tensor, &rank) != 0 || rank < 1 ||
-        rank > static_cast<int64_t>(kernels::kMostAxes) ||
-        torch_.sizes(tensor, static_cast<void*>(&sizes)) != 0 ||
-        torch_.strides(tensor, static_cast<void*>(&strides)) != 0 ||
-        torch_.data_ptr(tensor, static_cast<void*>(&data)) != 0)
+    if (Py_TYPE(object) != reader_.type()) return std::nullopt;
+    const std::optional<dlpack::Tensor> read = reader_.read(object);
+    if (!read || read->device.type != dlpack::kCpu || read->type != type_of(element) || read->rank < 1 ||
+        read->rank > static_cast<int32_t>(kernels::kMostAxes))
       return std::nullopt;
     View found{};
-    found.shape.rank = static_cast<size_t>(rank);
+    found.shape.rank = static_cast<size_t>(read->rank);
     found.shape.element = element;
-    std::copy(sizes, sizes + rank, found.shape.sizes.begin());
-    std::copy(strides, strides + rank, found.shape.strides.begin());
-    found.data = static_cast<char*>(data);
-    if (data == nullptr && !found.shape.is_empty()) return std::nullopt;  // zeros that are nowhere
+    std::copy(read->sizes, read->sizes + read->rank, found.shape.sizes.begin());
+    std::copy(read->strides, read->strides + read->rank, found.shape.strides.begin());
+    found.data = read->first();
+    if (found.data == nullptr && !found.shape.is_empty()) return std::nullopt;  // zeros that are nowhere
     return found;
   }
 
@@ -72,40 +71,42 @@ class PlainTensors {
   }
 
   /// As many as an operator of PyTorch would use here.
-  int num_threads() const { return torch_.is_in_parallel() ? 1 : torch_.num_threads(); }
+  int num_threads() const { return kernels::is_in_parallel() ? 1 : get_num_threads_().cast<int>(); }
 
   /// A new tensor with these sizes and strides.
   py::object make(const kernels::Shape& shape, char*& data) const {
-    void* made = nullptr;
-    void* place = nullptr;
-    constexpr int32_t kCpu = 0;
-    if (torch_.empty(static_cast<int64_t>(shape.rank), shape.sizes.data(), shape.strides.data(),
-                     number_of(shape.element), kCpu, 0, &made) != 0)
-      throw std::bad_alloc();
-    auto object = py::reinterpret_steal<py::object>(torch_.wrap(made));
-    const bool is_read = torch_.data_ptr(made, static_cast<void*>(&place)) == 0;
-    torch_.forget(made);
-    if (!object) throw py::error_already_set();
-    if (!is_read) throw py::value_error("this PyTorch cannot be read from C++");
-    data = static_cast<char*>(place);
-    return object;
+    // On the CPU also where `torch.set_default_device` names another device.
+    static PyObject* const names = py::make_tuple("dtype", "device").release().ptr();
+    static PyObject* const cpu = py::str("cpu").release().ptr();
+    const py::tuple sizes = tuple_of(shape.sizes, shape.rank);
+    const py::tuple strides = tuple_of(shape.strides, shape.rank);
+    const py::object& dtype = shape.element == kernels::Element::kFloat32 ? float32_ : bfloat16_;
+    const std::array<PyObject*, 4> given{sizes.ptr(), strides.ptr(), dtype.ptr(), cpu};
+    auto made =
+        py::reinterpret_steal<py::object>(PyObject_Vectorcall(empty_strided_.ptr(), given.data(), 2, names));
+    if (!made) throw py::error_already_set();
+    const std::optional<View> found = view(made.ptr(), shape.element);
+    if (!found) throw py::value_error("this PyTorch cannot be read from C++");
+    data = found->data;
+    return made;
   }
 
  private:
-  /// PyTorch's number of a type.
-  int32_t number_of(kernels::Element element) const {
-    return element == kernels::Element::kFloat32 ? torch_.float32() : torch_.bfloat16();
+  static dlpack::Type type_of(kernels::Element element) {
+    if (element == kernels::Element::kFloat32) return {dlpack::kFloat, 32, 1};
+    return {dlpack::kBfloat, 16, 1};
   }
 
-  int32_t dtype_of(const void* tensor) const {
-    int32_t dtype = -1;
-    return torch_.dtype(tensor, &dtype) == 0 ? dtype : -1;
+  template <class Numbers>
+  static py::tuple tuple_of(const Numbers& numbers, size_t count) {
+    py::tuple made(count);
+    for (size_t i = 0; i < count; ++i) made[i] = numbers[i];
+    return made;
   }
 
-  const TorchFunctions& torch_ = TorchFunctions::loaded();
-  PyTypeObject* type_;
-  size_t offset_;
+  dlpack::Reader reader_;
   kernels::Element element_ = kernels::Element::kFloat32;
+  py::object empty_strided_, get_num_threads_, float32_, bfloat16_;
 };
 
 }  // namespace rlopt

@@ -1,5 +1,7 @@
 #include "bindings/tensors.h"
 
+#include <algorithm>
+
 namespace rlopt {
 
 namespace {
@@ -12,7 +14,7 @@ class Items {
     if (!fast_) throw py::error_already_set();
   }
   size_t size() const { return static_cast<size_t>(PySequence_Fast_GET_SIZE(fast_.ptr())); }
-  const PyObject* operator[](size_t i) const { return PySequence_Fast_ITEMS(fast_.ptr())[i]; }
+  PyObject* operator[](size_t i) const { return PySequence_Fast_ITEMS(fast_.ptr())[i]; }
 
  private:
   py::object fast_;
@@ -20,41 +22,43 @@ class Items {
 
 }  // namespace
 
-TensorStates::TensorStates(const py::sequence& tensors, const std::vector<uintptr_t>& implementations,
-                           const std::vector<int64_t>& versions, const std::vector<uintptr_t>& addresses,
-                           const std::vector<std::vector<int64_t>>& layouts) {
+TensorPlaces::TensorPlaces(const py::sequence& tensors) {
   const Items items(tensors);
-  const size_t size = items.size();
-  if (implementations.size() != size || versions.size() != size || addresses.size() != size ||
-      layouts.size() != size)
-    throw py::value_error("one implementation, version, address and layout for each tensor");
-  if (size > 0) offset_ = tensor_offset(items[0], implementations[0]);
-  for (size_t i = 0; i < size; ++i) {
-    states_.push_back({items[i], implementations[i], versions[i], addresses[i], layouts_.size(),
-                       layouts[i].size() / 2, TensorMemory(items[i], implementations[i])});
-    layouts_.insert(layouts_.end(), layouts[i].begin(), layouts[i].end());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::optional<dlpack::Tensor> read = reader_.read(items[i]);
+    if (!read) throw py::value_error("a tensor without plain memory");
+    places_.push_back({items[i], read->first(), read->type, read->rank, layouts_.size()});
+    layouts_.insert(layouts_.end(), read->sizes, read->sizes + read->rank);
+    layouts_.insert(layouts_.end(), read->strides, read->strides + read->rank);
   }
-  if (!TorchFunctions::loaded().has_state() || !is_of(tensors))
-    throw py::value_error("this PyTorch cannot be read from C++");
 }
 
-bool TensorStates::is_of(const py::sequence& tensors) const {
+bool TensorPlaces::is_of(const py::sequence& tensors) const {
   const Items items(tensors);
-  if (items.size() != states_.size()) return false;
-  for (size_t i = 0; i < states_.size(); ++i)
-    if (items[i] != states_[i].object) return false;
-  return is_unchanged();  // these are alive
+  if (items.size() != places_.size()) return false;
+  for (size_t i = 0; i < places_.size(); ++i)
+    if (items[i] != places_[i].object) return false;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const std::optional<dlpack::Tensor> read = reader_.read(items[i]);
+    if (!read || !is_at(*read, places_[i])) return false;
+  }
+  return true;
+}
+
+bool TensorPlaces::is_at(const dlpack::Tensor& tensor, const Place& place) const {
+  if (tensor.first() != place.address || tensor.type != place.type || tensor.rank != place.rank) return false;
+  // `x.data = x.data.t()` leaves version and address as they are.
+  const int64_t* const known = layouts_.data() + place.layout;
+  return std::equal(tensor.sizes, tensor.sizes + tensor.rank, known) &&
+         std::equal(tensor.strides, tensor.strides + tensor.rank, known + tensor.rank);
 }
 
 void bind_tensors(py::module_& m) {
-  py::class_<TensorStates>(m, "TensorStates",
-                           "Tensor objects as they were; ValueError where this PyTorch cannot be read.")
-      .def(py::init<const py::sequence&, const std::vector<uintptr_t>&, const std::vector<int64_t>&,
-                    const std::vector<uintptr_t>&, const std::vector<std::vector<int64_t>>&>(),
-           py::arg("tensors"), py::arg("implementations"), py::arg("versions"), py::arg("addresses"),
-           py::arg("layouts"))
-      .def("is_of", &TensorStates::is_of, py::arg("tensors"),
-           "Whether these are the same objects, in the same versions and strides, at the same addresses.");
+  py::class_<TensorPlaces>(m, "TensorPlaces",
+                           "Where tensor objects lay; ValueError where one of them has no plain memory.")
+      .def(py::init<const py::sequence&>(), py::arg("tensors"))
+      .def("is_of", &TensorPlaces::is_of, py::arg("tensors"),
+           "Whether these are the same objects, of the same dtype, sizes and strides, at the same addresses.");
 }
 
 }  // namespace rlopt

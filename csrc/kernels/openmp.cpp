@@ -14,9 +14,11 @@ struct OpenMp {
   int (*thread)() = nullptr;
   int (*count)() = nullptr;
   void (*barrier)() = nullptr;
+  int (*in_parallel)() = nullptr;
 
   bool is_loaded() const {
-    return parallel != nullptr && thread != nullptr && count != nullptr && barrier != nullptr;
+    return parallel != nullptr && thread != nullptr && count != nullptr && barrier != nullptr &&
+           in_parallel != nullptr;
   }
 };
 
@@ -35,6 +37,7 @@ const OpenMp& loaded() {
     find(torch, "omp_get_thread_num", names.thread);
     find(torch, "omp_get_num_threads", names.count);
     find(torch, "GOMP_barrier", names.barrier);
+    find(torch, "omp_in_parallel", names.in_parallel);
     return names;
   }();
   return found;
@@ -50,6 +53,8 @@ struct Shared {
 bool has_openmp() { return loaded().is_loaded(); }
 
 void barrier() { loaded().barrier(); }
+
+bool is_in_parallel() { return has_openmp() && loaded().in_parallel() != 0; }
 
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data) {
   if (num_threads <= 1 || !has_openmp()) return run(data, 0, 1);

@@ -31,6 +31,9 @@ void for_each_piece(int64_t count, int num_threads, const Piece& piece) {
 /// Waits for the other threads. Only in a call by `in_parallel` of more threads than one.
 void barrier();
 
+/// Whether this thread is in a parallel region already.
+bool is_in_parallel();
+
 /// Whether PyTorch's OpenMP is found.
 bool has_openmp();
 

@@ -58,8 +58,7 @@ def test_in_an_object_of_another_class() -> None:
     assert {report.kept for report in fast.reports} == {"rewritten"}
 
 
-def test_known_calls_see_them() -> None:
-    """What was called without gradients goes past Dynamo later on."""
+def test_calls_after_some_without_gradients_see_them() -> None:
     model = OfBatch().eval()
     fast = optimise(model, **QUICK)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""What a model only hands through, and where it sets an attribute: each call has its own, past Dynamo too."""
+"""What a model only hands through, and where it sets an attribute: each call has its own."""
 
 from __future__ import annotations
 

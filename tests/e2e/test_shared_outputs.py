@@ -100,7 +100,7 @@ def test_writing_shows_where_it_does_in_the_original(name: str, executor: str, v
     torch.manual_seed(0)
     model = Model(RETURNS[name]).eval()
     fast = optimise(model, **QUICK, executor=executor, verify=verify)
-    for _ in range(3):  # the last one past Dynamo
+    for _ in range(3):
         expect_same(fast, model, torch.randn(4, 16))
     assert fast.report.kept == "rewritten"
 

@@ -15,7 +15,7 @@ def test_a_weight_without_memory_is_the_original_s_error() -> None:
     model, x = build(Branches), torch.randn(5, 16)
     with torch.no_grad():
         fast = optimise(model, x, measure=False, cache=False)
-        for _ in range(4):  # past Dynamo, too
+        for _ in range(4):
             fast(x)
         weight = next(model.parameters())
         kept = weight.detach().clone()

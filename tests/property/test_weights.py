@@ -1,7 +1,7 @@
 """Whatever happens to the weights of whichever instance, a call computes with the weights of that moment.
 
 A machine draws changes of weights and calls in any order. All instances go through one compiled function, or
-each is an optimised module of its own, whose calls go past Dynamo where nothing else has changed.
+each is an optimised module of its own.
 With `HYPOTHESIS_PROFILE=thorough` it draws many times more.
 """
 
@@ -251,7 +251,7 @@ def test_optimised_modules_too(kind: type[nn.Module]) -> None:
         if model not in made:
             made[model] = optimise(model, x, **options)
             assert made[model].report.kept == "rewritten"
-        for _ in range(3):  # so that one of them is learned of
+        for _ in range(3):  # also a call with weights that have come before
             result: torch.Tensor = made[model](x)
         return result
 

@@ -198,4 +198,4 @@ def test_what_there_is_no_kernel_for_is_left_to_others() -> None:
         assert indirect.kernels(dtype) is None
         example = torch.empty(1, dtype=dtype)
         with pytest.raises(ValueError, match="float32 or bfloat16"):
-            _C.ImageKernels(example, example._cdata)
+            _C.ImageKernels(example)

@@ -65,11 +65,6 @@ def test_a_graph_that_was_changed_is_looked_at_again() -> None:
 
 #: Each with the reason why no text of a file gets there.
 ALLOWED = {
-    ("api/places.py", "compile"): "places of a call that `_is_place` has parsed, from Dynamo's own names",
-    ("api/places.py", "eval"): "the same",
-    ("api/shortcut.py", "eval"): "a name of a free variable of the user's function",
-    ("capture/aot.py", "compile"): "Dynamo's source of an object of the user's program",
-    ("capture/aot.py", "eval"): "the same",
     ("api/bench/rounds.py", "torch.load"): "outputs of the command's own processes, tensors only",
     ("api/cli/models.py", "import_module"): "the module that the user named on the command line",
     ("api/bench/contestants.py", "import_module"): "a row of the contestants",

@@ -97,7 +97,7 @@ def test_what_cannot_be_compared_is_looked_at(looked: list[Any], monkeypatch: py
         def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
             raise RuntimeError("Inference tensors do not track version counter.")
 
-    monkeypatch.setattr(cuda_graphs, "tensor_states", lambda tensors: NoVersions())
+    monkeypatch.setattr(cuda_graphs, "TensorStates", lambda tensors: NoVersions())
     call, weight = graphed(), torch.ones(2)
     assert [call(weight, torch.ones(3))[0] for _ in range(3)] == [1, 1, 1]
     assert len(looked) == 3

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import torch
 
 from torchrlopt import _C
-from torchrlopt.executors.weights import state
-from torchrlopt.executors.weights.state import ListedStates, WeightsState, tensor_states
+from torchrlopt.executors.weights.state import ListedPlaces, TensorStates
+
+Make = Callable[[Sequence[torch.Tensor]], TensorStates]
 
 
-class _States(Protocol):
-    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool: ...
-
-
-Make = Callable[[Sequence[torch.Tensor]], _States]
-KINDS = pytest.mark.parametrize("make", [tensor_states, ListedStates], ids=["read", "listed"])
+@pytest.fixture(params=["read", "listed"])
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Make:
+    if request.param == "listed":
+        monkeypatch.setattr(_C, "TensorPlaces", ListedPlaces)
+    return TensorStates
 
 
 def _tensors(count: int = 3) -> list[torch.Tensor]:
@@ -27,7 +27,13 @@ def _tensors(count: int = 3) -> list[torch.Tensor]:
 
 
 def test_this_pytorch_is_read_in_cpp() -> None:
-    assert isinstance(tensor_states(_tensors()), _C.TensorStates)
+    assert isinstance(TensorStates(_tensors())._places, _C.TensorPlaces)
+
+
+def test_what_has_no_strides_is_listed() -> None:
+    sparse = torch.eye(3).to_sparse()
+    with pytest.raises(ValueError, match="without plain memory"):
+        _C.TensorPlaces([sparse])
 
 
 def _write(tensor: torch.Tensor) -> None:
@@ -71,7 +77,6 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@KINDS
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("which", [0, 2])
 def test_changes_of_any_tensor_are_seen(make: Make, change: Callable[[Any], None], which: int) -> None:
@@ -84,7 +89,6 @@ def test_changes_of_any_tensor_are_seen(make: Make, change: Callable[[Any], None
     assert make(tensors).is_of(tensors)
 
 
-@KINDS
 def test_other_objects_are_others_also_over_the_same_memory(make: Make) -> None:
     tensors = _tensors()
     states = make(tensors)
@@ -98,7 +102,6 @@ def test_other_objects_are_others_also_over_the_same_memory(make: Make) -> None:
     assert states.is_of(tensors)
 
 
-@KINDS
 def test_tensors_that_have_swapped_what_they_hold(make: Make) -> None:
     tensors = _tensors()
     states = make(tensors)
@@ -106,7 +109,6 @@ def test_tensors_that_have_swapped_what_they_hold(make: Make) -> None:
     assert not states.is_of(tensors)
 
 
-@KINDS
 def test_none_is_kept_alive(make: Make) -> None:
     tensors = _tensors(1)
     states = make(tensors)
@@ -115,57 +117,6 @@ def test_none_is_kept_alive(make: Make) -> None:
     assert not states.is_of(tensors)
 
 
-@KINDS
 def test_no_tensors(make: Make) -> None:
     assert make([]).is_of(())
     assert not make([]).is_of(_tensors(1))
-
-
-@pytest.mark.parametrize("wrong", ["_cdata", "_version", "data_ptr", "layout"])
-def test_a_pytorch_that_says_something_else_is_not_read(wrong: str) -> None:
-    tensors = _tensors(2)
-    facts: dict[str, list[Any]] = {
-        "_cdata": [tensor._cdata for tensor in tensors],
-        "_version": [tensor._version for tensor in tensors],
-        "data_ptr": [tensor.data_ptr() for tensor in tensors],
-        "layout": [[*tensor.shape, *tensor.stride()] for tensor in tensors],
-    }
-    assert _C.TensorStates(tensors, *facts.values()).is_of(tensors)
-    facts[wrong][1] += [8, 8] if wrong == "layout" else 8
-    with pytest.raises(ValueError, match="cannot be read"):
-        _C.TensorStates(tensors, *facts.values())
-    with pytest.raises(ValueError, match="for each tensor"):
-        _C.TensorStates(tensors, *(fact[:1] for fact in facts.values()))
-
-
-def test_where_nothing_can_be_read_python_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise ValueError("this PyTorch cannot be read from C++")
-
-    monkeypatch.setattr(_C, "TensorStates", refuse)
-    state._is_readable.cache_clear()
-    try:
-        assert isinstance(tensor_states(_tensors()), ListedStates)
-        weights = _tensors()
-        known = WeightsState(weights)
-        assert known.is_of(weights)
-        _write(weights[1])
-        assert not known.is_of(weights)
-    finally:
-        state._is_readable.cache_clear()
-
-
-def test_a_reading_that_misses_a_change_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Blind:
-        def __init__(self, *_: Any) -> None:
-            pass
-
-        def is_of(self, _: Any) -> bool:
-            return True
-
-    monkeypatch.setattr(_C, "TensorStates", Blind)
-    state._is_readable.cache_clear()
-    try:
-        assert isinstance(tensor_states(_tensors()), ListedStates)
-    finally:
-        state._is_readable.cache_clear()

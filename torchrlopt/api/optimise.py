@@ -24,7 +24,7 @@ from torchrlopt.storage.plan_file import SavedPlan
 _BACKEND = 'torch.compile(function, backend="rlopt")'
 
 _OF_TORCH = ("torch._dynamo.backends.common",)
-_OURS = ("torchrlopt.api.shortcut", "torchrlopt.compile.backend")
+_OURS = ("torchrlopt.compile.backend",)
 
 
 def optimise(

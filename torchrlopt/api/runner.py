@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from torchrlopt.api.first_call import FirstCall
@@ -32,7 +31,6 @@ from torchrlopt.options import Options
 from torchrlopt.report import Report, Status, Timing
 
 if TYPE_CHECKING:
-    from torchrlopt.api.shortcut import Shortcuts
     from torchrlopt.api.trial import Trial
     from torchrlopt.judge.policy import Policy
 
@@ -69,7 +67,7 @@ class Runner:
         self.reports: list[Report] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
-        self._compiled, self._shortcuts = _compiled(self.original, self.options, weakref.ref(self))
+        self._compiled = _compiled(self.original, self.options, weakref.ref(self))
         self._first_call = FirstCall()
         self._is_fresh = True
         self._until_first_graph = ExitStack()
@@ -109,30 +107,6 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         if type(self.original).forward is not self._forward:
             self._see_class()
-        # Most calls. What else may look on, such as torch.jit.trace, a mode or a transform of torch.func, is
-        # in the state of the dispatcher, by which a known call is told.
-        is_asked = not (
-            torch.is_grad_enabled()
-            or self._left_alone
-            or self._trial is not None
-            or self.original.training
-            or is_fx_symbolic_tracing()
-            or forward_ad._current_level >= 0
-        )
-        if is_asked:
-            result = self._shortcuts.call(args, kwargs)
-            if result is not NotImplemented:
-                return result
-        return self._call_unknown(args, kwargs, is_asked)
-
-    def _call_unknown(self, args: tuple[Any, ...], kwargs: dict[str, Any], is_asked: bool) -> Any:
-        """A call that is like no known one, or about which the shortcuts must not be asked first.
-
-        Args:
-            args: of the call.
-            kwargs: of the call.
-            is_asked: whether they have been asked.
-        """
         if self.original.training or _is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # Whatever the original computes on its own account may be differentiated as the original's.
@@ -152,32 +126,20 @@ class Runner:
                 return self._call_in_turn(trial, args, kwargs)
             if trial.is_given_up:
                 self._trial = None
-        result = NotImplemented if is_asked else self._known(args, kwargs)
-        return self._call_slowly(args, kwargs) if result is NotImplemented else result
-
-    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call that is like a known one, without gradients; else NotImplemented."""
-        records = torch.is_grad_enabled()
-        if records:
-            torch._C._set_grad_enabled(False)  # without the object that `no_grad` makes
-        try:
-            return self._shortcuts.call(args, kwargs)
-        finally:
-            if records:
-                torch._C._set_grad_enabled(True)
+        return self._call_compiled(args, kwargs)
 
     @property
     def _has_no_graph(self) -> bool:
         """Whether Dynamo found nothing to compile in the first call."""
         return not (self._is_fresh or self.reports)
 
-    def _call_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call that compiles, or that goes through Dynamo."""
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call of the compiled code, which compiles where it has to."""
         try:
             with without_recording():
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
-                return self._call_compiled(args, kwargs)
+                return self._compiled(*args, **kwargs)
         except RecordedError:  # nothing of the call has run
             self._first_call = FirstCall()  # of another call: it holds the inputs of this one
             return self.original.forward(*args, **kwargs)
@@ -188,15 +150,6 @@ class Runner:
             if isinstance(inner, RlOptError):
                 raise inner from None
             raise
-
-    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call through Dynamo; the next one like it may do without."""
-        if not self._shortcuts.is_wanted():
-            return self._compiled(*args, **kwargs)
-        with self._shortcuts.recording() as calls:
-            value = self._compiled(*args, **kwargs)
-        self._shortcuts.learn(args, kwargs, value, calls)
-        return value
 
     def _call_untraceable(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> Any:
         """A call that Dynamo refuses. Where it is a wrong one, the original says so in its own words."""
@@ -286,7 +239,7 @@ class Runner:
         with torch.no_grad():
             outputs, verdict = trial.call(
                 lambda: self.original.forward(*args, **kwargs),
-                lambda: self._call_slowly(args, kwargs),
+                lambda: self._call_compiled(args, kwargs),
                 (args, kwargs),
                 lambda: len(self.reports),
             )
@@ -326,15 +279,12 @@ def _kind_of(value: Any) -> Any:
     return value if isinstance(value, (bool, str)) else type(value)
 
 
-def _compiled(
-    original: torch.nn.Module, options: Options, living: weakref.ref[Runner]
-) -> tuple[Callable[..., Any], Shortcuts]:
+def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:
     """The original's `forward` through torch.compile with our backend; hooks of the model stay outside.
 
     Dynamo keeps every backend, to reset it, and what it has compiled holds the backend: it must not hold the
     model, nor the code that was compiled, which would never end.
     """
-    from torchrlopt.api.shortcut import Shortcuts, noted  # heavy
 
     # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
     # torch.utils.swap_tensors takes no tensor that has any.
@@ -346,9 +296,8 @@ def _compiled(
         runner, own_code = living(), code()
         assert runner is not None, "it is calling"
         assert own_code is not None, "it is being compiled"
-        is_whole, settings = aot.only_computes(own_code), aot.settings_of(own_code)
         runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
-        runner._first_call.note(is_whole, example_inputs)
+        runner._first_call.note(aot.only_computes(own_code), example_inputs)
         read, is_start = others(gm, example_inputs, name), aot.is_start_of(own_code)
         if is_start:
             runner._reads_elsewhere |= may_be_elsewhere(read)
@@ -363,21 +312,15 @@ def _compiled(
         run = compile_graph(gm, example_inputs, options, reports.append, name)
         runner.reports.extend(reports)
         differentiable = next((source for source, tensor in read.items() if tensor.requires_grad), None)
-        if differentiable is not None:  # no shortcut may go past what is put around the graph
+        if differentiable is not None:
             lose = functools.partial(_lose_gradients, living)
             return refusing(run, differentiable) if is_start else noticing(run, differentiable, lose)
-        is_wanted = (
-            settings is not None and not aot.returns_unguarded_values() and reports[-1].kept == "rewritten"
-        )
-        return noted(gm, run, settings or ()) if is_wanted else run
+        return run
 
     def reset() -> None:
         from torchrlopt.compile.backend import reset as forget  # heavy
 
         forget()
-        runner = living()
-        if runner is not None:
-            runner._shortcuts.forget()
 
     rlopt.reset = reset  # type: ignore[attr-defined]  # torch._dynamo.reset() calls it
 
@@ -392,13 +335,12 @@ def _compiled(
     weakref.finalize(own, forget_backend, rlopt).atexit = False
     cell = forward.__code__.co_freevars.index("original")
     name = f"L['model'].__closure__[{cell}].cell_contents"
-    shortcuts = Shortcuts(own, original, name, options.weights == "frozen")
     if options.weights == "frozen":
         from torchrlopt.compile.own_weights import skip_guards_of  # heavy
 
         filtered: dict[str, Any] = {"guard_filter_fn": skip_guards_of(name)}
-        return torch.compile(own, backend=rlopt, options=filtered), shortcuts
-    return torch.compile(own, backend=rlopt), shortcuts
+        return torch.compile(own, backend=rlopt, options=filtered)
+    return torch.compile(own, backend=rlopt)
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:

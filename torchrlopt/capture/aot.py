@@ -1,15 +1,13 @@
 """What we need from Dynamo and AOTAutograd: tracing to the inference graph, and facts about its inputs.
 
-The private names of torch that compiling leans on are here; those that are asked at calls are in `guards.py`,
-those about weights that are attributes of Dynamo's graph in `compile/own_weights.py`.
+The private names of torch that compiling leans on are here; those about weights that are attributes of
+Dynamo's graph are in `compile/own_weights.py`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables import (
-    ConstantVariable,
-    UserDefinedObjectVariable,
-)
-from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew, VariableTracker
-from torch._dynamo.variables.lazy import LazyVariableTracker
-from torch._dynamo.variables.tensor import SymNodeVariable, UnspecializedPythonVariable
+from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
 from torch._guards import TracingContext
 from torch._prims_common import clone_preserve_strides
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
@@ -41,41 +33,6 @@ REQUESTS = (RestartAnalysis, SkipFrame)
 """How Dynamo is asked for something, such as to begin anew; no failure, as its other exceptions are."""
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """An attribute that a call leaves as a constant: if it has been that before, the call leaves no trace.
-
-    Attributes:
-        source: where the object is found at a call, as an expression over `L` and `G`: it may be another
-            each time.
-        name: of the attribute.
-        value: that it has after the call.
-    """
-
-    source: str
-    name: str
-    value: Any
-
-    def holds(self, scope: Mapping[str, Any], globals_: Mapping[str, Any]) -> bool:
-        """Whether the object of this call has that value now.
-
-        Args:
-            scope: what `L` stands for.
-            globals_: what `G` stands for.
-        """
-        try:
-            found = eval(self._code, {"__builtins__": {}, "L": scope, "G": globals_})
-        except Exception:  # noqa: BLE001  # whatever an expression of the user's raises
-            return False
-        value = getattr(found, "__dict__", {}).get(self.name, Setting)
-        # 0.0 equals -0.0, and (1,) equals (True,)
-        return value is self.value or (type(value) is type(self.value) and repr(value) == repr(self.value))
-
-    @functools.cached_property
-    def _code(self) -> types.CodeType:
-        return compile(self.source, "<source>", "eval")
 
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
@@ -235,73 +192,19 @@ def only_computes(code: types.CodeType) -> bool:
 
     Asked inside a backend, about the graph at hand.
     """
-    return settings_of(code) == ()
-
-
-def settings_of(code: types.CodeType) -> tuple[Setting, ...] | None:
-    """The attributes that a call of `code` leaves as constants; None where it does more than `only_computes`.
-
-    Asked inside a backend, about the graph at hand.
-    """
     translator = InstructionTranslator.current_tx()
     output = translator.output
     reason, effects = output.compile_subgraph_reason, output.side_effects
     if translator.f_code is not code or reason is None or reason.graph_break:
-        return None
+        return False
     if output.random_calls or effects.tensor_hooks:
-        return None
+        return False
     # An object that the call itself has made is modified, too, as far as Dynamo is concerned.
     made = (AttributeMutationNew, ValueMutationNew)
-    # By identity: some variables are compared by their values, which need not be known.
-    stored = {id(each): values for each, values in effects.store_attr_mutations.items()}
-    found: list[Setting] = []
-    for each in list(effects.id_to_variable.values()):
-        if not effects.is_modified(each) or isinstance(each.mutation_type, made):
-            continue
-        settings = _settings(each, stored.get(id(each), {}))
-        if settings is None:
-            return None
-        found += settings
-    return tuple(found)
-
-
-def returns_unguarded_values() -> bool:
-    """Whether the code of the graph at hand hands out what it reads anew at each call, unguarded.
-
-    Asked inside a backend. Handed out are the result, and what is stored in objects, new ones among them.
-    """
-    translator = InstructionTranslator.current_tx()
-    found: list[Any] = []
-    for each in (list(translator.stack), list(translator.output.side_effects.store_attr_mutations.values())):
-        VariableTracker.visit(found.append, each)
-    return any(map(_is_read_by_source, found))
-
-
-def _is_read_by_source(variable: Any) -> bool:
-    """Whether no guard says that a value is the same at each call.
-
-    Dynamo looks at a value when it is used, and guards it then. It never looks at what is only handed on, and
-    of a number that may vary it guards what was asked of it.
-    """
-    if isinstance(variable, LazyVariableTracker):
-        return not variable.is_realized()
-    return isinstance(variable, (SymNodeVariable, UnspecializedPythonVariable))
-
-
-def _settings(variable: Any, stored: Mapping[str, Any]) -> list[Setting] | None:
-    """What is stored in one object; None where that is more than constants in plain attributes."""
-    if type(variable) is not UserDefinedObjectVariable or not stored:
-        return None  # what others have under `value` is made when it is asked for
-    value = variable.value
-    kind: Any = type(value)
-    if kind.__setattr__ is not object.__setattr__ or not hasattr(value, "__dict__"):
-        return None
-    if not all(type(each) is ConstantVariable and not hasattr(kind, key) for key, each in stored.items()):
-        return None
-    source = getattr(variable, "source", None)
-    if source is None:
-        return None
-    return [Setting(source.name, name, each.as_python_constant()) for name, each in stored.items()]
+    return not any(
+        effects.is_modified(each) and not isinstance(each.mutation_type, made)
+        for each in list(effects.id_to_variable.values())
+    )
 
 
 def cut_at(gm: torch.fx.GraphModule) -> str:

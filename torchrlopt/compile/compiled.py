@@ -23,19 +23,6 @@ from torchrlopt.options import OnError
 from torchrlopt.report import Report, Status
 
 
-class Recording(threading.local):
-    """What this thread runs.
-
-    Attributes:
-        calls: grows by each call of a compiled graph, with its arguments and outputs; None where nobody asks.
-    """
-
-    calls: list[tuple[Compiled, tuple[Any, ...], Sequence[Any]]] | None = None
-
-
-RECORDING = Recording()
-
-
 class Compiled:
     """A rewritten graph in the calling convention of AOTAutograd, with its report.
 
@@ -100,13 +87,6 @@ class Compiled:
                     self._note(error, args)
                     raise
                 outputs = self._run_original(error, args)
-        outputs = self.returned(outputs)
-        if RECORDING.calls is not None:
-            RECORDING.calls.append((self, tuple(args), outputs))
-        return outputs
-
-    def returned(self, outputs: Sequence[Any]) -> Sequence[Any]:
-        """Of the outputs of the graph those that the caller gets."""
         return outputs[: -self._num_added] if self._num_added else outputs
 
     def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:

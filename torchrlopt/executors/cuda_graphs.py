@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from torchrlopt import _C
-from torchrlopt.executors.weights.state import ListedStates, tensor_states
+from torchrlopt.executors.weights.state import TensorStates
 
 logger = logging.getLogger("torchrlopt")
 
@@ -105,7 +104,7 @@ def _check_own(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
 class _Latest(NamedTuple):
     """The fixed arguments of the last call, and what is recorded for them."""
 
-    states: _C.TensorStates | ListedStates
+    states: TensorStates
     known: dict[Any, _Recorded | None]
 
 
@@ -171,7 +170,7 @@ class GraphedCall:
         if len(self._recorded) > MAX_SETS:
             del self._recorded[next(iter(self._recorded))]
         has_states = all(isinstance(value, torch.Tensor) and not value.is_inference() for value in fixed)
-        self._latest = _Latest(tensor_states(fixed), known) if has_states else None
+        self._latest = _Latest(TensorStates(fixed), known) if has_states else None
         return known
 
     def _replay(self, recorded: _Recorded, arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -199,7 +198,7 @@ class GraphedCall:
         return recorded
 
 
-def _is_of(states: _C.TensorStates | ListedStates, fixed: list[Any]) -> bool:
+def _is_of(states: TensorStates, fixed: list[Any]) -> bool:
     """Whether the arguments are what they were."""
     try:
         return states.is_of(fixed)

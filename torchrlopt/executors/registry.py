@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from torchrlopt import _C, executor_table
+from torchrlopt import executor_table
 from torchrlopt.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -41,30 +41,6 @@ class Lowered(Protocol):
 
         Raises:
             WeightsError: what was composed of these weights overflows.
-        """
-        ...
-
-
-Bound = Callable[[tuple[Any, ...]], "Sequence[Any] | None"]
-"""Takes what a call brings along; None where the call has to be made as ever: something may have changed."""
-
-
-class Binding(Lowered, Protocol):
-    """A lowered graph that can be called again and again without passing on its weights."""
-
-    def bound(
-        self, template: _C.Template, args: Sequence[Any], varying: Sequence[int], watch: _C.ModuleWatch | None
-    ) -> Bound | None:
-        """The call with all constant operands prepared.
-
-        Args:
-            template: the inputs, with places for what varies.
-            args: the inputs of a call that has just been made.
-            varying: positions of what varies, in order.
-            watch: says whether the constant ones are alive; None where somebody holds them.
-
-        Returns:
-            None where there is none for these.
         """
         ...
 

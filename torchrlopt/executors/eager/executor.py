@@ -11,15 +11,14 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.cuda_graphs import GraphedCall
-from torchrlopt.executors.eager.finiteness import Guard, are_finite, with_answer
+from torchrlopt.executors.eager.finiteness import Guard, with_answer
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.lowering.lazy_code import forward_of, seldom_called
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
-from torchrlopt.executors.registry import Bound, Lowered, Refusals
+from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.options import Options
@@ -105,7 +104,6 @@ class EagerCallable:
         self.origins = origins
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
-        self._positions = tuple(inputs)
         self._unread = frozenset(weights) - frozenset(inputs)
         self._run = forward_of(main) if run is None else run
         self._guard = guard
@@ -139,29 +137,6 @@ class EagerCallable:
             return self._run_apart(values)
         outputs: tuple[Any, ...] = self._run(*values)
         return outputs
-
-    def bound(
-        self, template: _C.Template, args: Sequence[Any], varying: Sequence[int], watch: _C.ModuleWatch | None
-    ) -> Bound | None:
-        """See `registry.Binding`."""
-        weights = self._weights(tuple(args))
-        watched = [self._positions[at] for at in (self._guard.inputs if self._guard is not None else ())]
-        are_constant = not any(args[at] is weight for at in varying for weight in weights)
-        if not are_constant or not set(watched) <= set(varying):
-            return None
-
-        def bind(
-            results: tuple[Any, ...], states: _C.TensorStates | None, words: _C.MemoryWords | None
-        ) -> _C.BoundCall | None:
-            if self._guard is not None and not self._guard.allows(results):
-                return None
-            return _C.BoundCall(self._run, template, self._positions, results, watch, states, words)
-
-        call = self.cache.bound(weights, bind)
-        if call is None or not watched:
-            return call
-        at = [varying.index(position) for position in watched]
-        return lambda values: call(values) if are_finite([values[each] for each in at]) else None
 
     def _run_apart(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The call with operands that are not finite."""

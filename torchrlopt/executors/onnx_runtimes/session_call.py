@@ -15,7 +15,6 @@ import onnx_ir
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchrlopt import _C
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes import conditioning
 from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
@@ -33,7 +32,6 @@ from torchrlopt.onnx.standard import standardise
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
-    from torchrlopt.executors.registry import Bound
     from torchrlopt.options import Options
 
 
@@ -298,34 +296,6 @@ class SessionCallable:
             outputs = self._run(session, [args[at] for at in self._feeds], read)
         return tuple(self._original(*args)) if outputs is None else outputs
 
-    def bound(
-        self, template: _C.Template, args: Sequence[Any], varying: Sequence[int], watch: _C.ModuleWatch | None
-    ) -> Bound | None:
-        """See `registry.Binding`."""
-        weights = [args[at] for at in self._weights]
-        if any(args[at] is weight for at in varying for weight in weights):
-            return None
-        given = [*self._feeds, *self._outputs.read]
-
-        def bind(
-            opened: tuple[Any, ...], states: _C.TensorStates | None, words: _C.MemoryWords | None
-        ) -> _C.BoundCall | None:
-            session, has_plain_weights = opened
-            if not has_plain_weights:
-                return None
-            return _C.BoundCall(self._call_bound, template, given, (session,), watch, states, words)
-
-        return self._cache.bound(weights, bind)
-
-    def _call_bound(self, *operands: Any) -> tuple[Any, ...] | None:
-        """See `_run`.
-
-        Args:
-            operands: the feeds, what the outputs read, and the session.
-        """
-        num_feeds = len(self._feeds)
-        return self._run(operands[-1], operands[:num_feeds], operands[num_feeds:-1])
-
     def _run(self, session: Session, feeds: Sequence[Any], read: Sequence[Any]) -> tuple[Any, ...] | None:
         """The outputs of a call with an open session; None where the original has to run on these feeds."""
         tensors = [as_tensor(value) for value in feeds]
@@ -367,7 +337,6 @@ class SessionCallable:
 
     def leave_sessions(self) -> None:
         """Open others at the next call."""
-        self._cache.end_calls()
         self._num_before = self.num_evaluations
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
 

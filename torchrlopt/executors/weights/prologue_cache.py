@@ -18,12 +18,10 @@ from typing import Any, Literal
 
 import torch
 
-from torchrlopt import _C
 from torchrlopt.errors import WeightsError
 from torchrlopt.executors.weights.state import WeightsState, require_memory, storages_of
 
 _Ids = tuple[int, ...]
-Bind = Callable[[tuple[Any, ...], _C.TensorStates | None, _C.MemoryWords | None], _C.BoundCall | None]
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -35,14 +33,12 @@ class _Known:
         results: of the prologue; the error where it refuses these weights; None where it was put off.
         references: weak ones to the objects and their storages, which drop this when one of them dies.
         is_kept: whether it is among those that may be used again; False as soon as one of them has died.
-        calls: that have the results among their operands; they end with them.
     """
 
     state: WeightsState
     results: tuple[Any, ...] | WeightsError | None
     references: list[weakref.ref[Any]]
     is_kept: bool = False
-    calls: weakref.WeakSet[_C.BoundCall] = dataclasses.field(default_factory=weakref.WeakSet)
 
 
 class PrologueCache:
@@ -118,39 +114,6 @@ class PrologueCache:
             raise copy.copy(known.results)
         return known.results
 
-    def bound(self, weights: Sequence[torch.Tensor], bind: Bind) -> _C.BoundCall | None:
-        """A call that has the results for these weights among its operands, as long as they are valid.
-
-        Args:
-            weights: as for `get`, which has been called with them.
-            bind: makes it of the results, and of what says in C++ that the weights are what they were.
-
-        Returns:
-            None where results are not kept, or Python has to look at the weights.
-        """
-        looks: tuple[_C.TensorStates | None, _C.MemoryWords | None] | None = (None, None)
-        if self._is_frozen:
-            known = self._latest
-        elif self._policy == "live" and weights:
-            return None
-        else:
-            known = self._known.get(tuple(map(id, weights)))
-            looks = known.state.in_memory if known is not None else None
-        if known is None or looks is None or not isinstance(known.results, tuple):
-            return None
-        call = bind(known.results, *looks)
-        if call is not None:
-            known.calls.add(call)
-            if not known.is_kept:  # it has died meanwhile
-                call.end()
-        return call
-
-    def end_calls(self) -> None:
-        """End all that have results among their operands."""
-        for known in list(self._known.values()):
-            for call in list(known.calls):
-                call.end()
-
     def _renewed(self, ids: _Ids, watched: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> _Known:
         """Evaluate the prologue for a set of weights that is new or has changed, or note that it has come."""
         with self._evaluating:
@@ -186,8 +149,6 @@ class PrologueCache:
         known = self._known.pop(ids, None)
         if known is not None:
             known.is_kept = False
-            for call in list(known.calls):
-                call.end()
             if self._latest is known:
                 self._latest = None
 

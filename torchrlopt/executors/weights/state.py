@@ -8,9 +8,9 @@ are compared: a write to the whole weight, as when adapters are merged into it, 
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -18,7 +18,6 @@ from torchrlopt import _C
 from torchrlopt.errors import WeightsError
 
 _version_of = operator.attrgetter("_version")
-_address_of = torch._C.TensorBase.data_ptr
 
 _WORD = 4  # bytes
 _NUM_WORDS = 4  # of each weight
@@ -35,18 +34,11 @@ class WeightsState:
     """
 
     def __init__(self, weights: Sequence[torch.Tensor]) -> None:
-        self._tensors = tensor_states(weights)
+        self._tensors = TensorStates(weights)
         self._copies = [
             (at, _bits(weight).clone()) for at, weight in enumerate(weights) if _changes_unseen(weight)
         ]
         self._words = _C.MemoryWords([address for weight in weights for address in _sampled(weight)])
-
-    @property
-    def in_memory(self) -> tuple[_C.TensorStates, _C.MemoryWords] | None:
-        """All of it, where C++ alone can say whether it is as it was; else None."""
-        if self._copies or not isinstance(self._tensors, _C.TensorStates):
-            return None
-        return self._tensors, self._words
 
     def is_of(self, weights: Sequence[torch.Tensor]) -> bool:
         """Whether these are the same objects, and they are what they were."""
@@ -57,8 +49,35 @@ class WeightsState:
         )
 
 
-class ListedStates:
-    """What `_C.TensorStates` is, where this PyTorch cannot be read from C++.
+class TensorStates:
+    """Objects, versions, addresses and layouts of tensors.
+
+    Args:
+        tensors: the objects; none is kept alive.
+
+    Raises:
+        RuntimeError: one of them is an inference tensor, which has no version.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._versions = list(map(_version_of, tensors))
+        self._places: _C.TensorPlaces | ListedPlaces
+        try:
+            self._places = _C.TensorPlaces(tensors)
+        except ValueError:  # of a layout that has no strides
+            self._places = ListedPlaces(tensors)
+
+    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether these are the same objects, in the same versions and layouts, at the same addresses.
+
+        Raises:
+            RuntimeError: one of them is an inference tensor.
+        """
+        return self._places.is_of(tensors) and self._versions == list(map(_version_of, tensors))
+
+
+class ListedPlaces:
+    """What `_C.TensorPlaces` is, asked of each tensor in Python: it takes ten times as long.
 
     Args:
         tensors: the objects; none is kept alive.
@@ -66,64 +85,17 @@ class ListedStates:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._objects = list(map(id, tensors))
-        self._versions = list(map(_version_of, tensors))
-        self._addresses = list(map(_address_of, tensors))
-        self._layouts = list(map(_layout, tensors))
+        self._places = list(map(_place, tensors))
 
     def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the same objects, in the same versions and strides, at the same addresses."""
-        return (
-            self._objects == list(map(id, tensors))
-            and self._versions == list(map(_version_of, tensors))
-            and self._addresses == list(map(_address_of, tensors))
-            and self._layouts == list(map(_layout, tensors))
-        )
+        """Whether these are the same objects, with the same layouts, at the same addresses."""
+        return self._objects == list(map(id, tensors)) and self._places == list(map(_place, tensors))
 
 
-def tensor_states(tensors: Sequence[torch.Tensor]) -> _C.TensorStates | ListedStates:
-    """Objects, versions, addresses and strides of tensors, to be compared in nanoseconds each."""
-    return _read_states(tensors) if _is_readable() else ListedStates(tensors)
-
-
-def _read_states(tensors: Sequence[torch.Tensor]) -> _C.TensorStates:
-    """Raises ValueError where C++ reads other numbers than Python."""
-    return _C.TensorStates(
-        tensors,
-        [tensor._cdata for tensor in tensors],
-        list(map(_version_of, tensors)),
-        list(map(_address_of, tensors)),
-        list(map(_layout, tensors)),
-    )
-
-
-def _layout(tensor: torch.Tensor) -> list[int]:
-    """Sizes and strides; nothing for a layout that has none."""
-    return [*tensor.shape, *tensor.stride()] if tensor.layout is torch.strided else []
-
-
-@functools.cache
-def _is_readable() -> bool:
-    """Whether C++ sees in this PyTorch what has to be seen; tried once, on a tensor of our own."""
-    with torch.inference_mode(False), torch.no_grad():
-        tensor = torch.nn.Parameter(torch.zeros(2, 2))
-        view, other = tensor.detach()[0], torch.zeros(2, 2)
-
-        def assign() -> None:
-            tensor.data = other
-
-        def turn() -> None:
-            tensor.data = tensor.data.t()
-
-        for change in (functools.partial(tensor.add_, 1), functools.partial(view.add_, 1), assign, turn):
-            try:
-                states = _read_states([tensor])
-            except ValueError:
-                return False
-            is_seen_unchanged = states.is_of([tensor])
-            change()
-            if not is_seen_unchanged or states.is_of([tensor]):
-                return False
-    return True
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The address, and what says how numbers lie there; strides where the layout has any."""
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, strides
 
 
 def storages_of(weights: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:

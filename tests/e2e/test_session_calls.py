@@ -1,10 +1,9 @@
-"""Calls that go straight to an open session of a runtime: `SessionCallable.bound`."""
+"""Calls of an open session of a runtime."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from torch.testing import assert_close
 from tests.e2e.models import QUICK, RUNTIMES, build
 from tests.e2e.test_module_processes import in_a_fork
 from torchrlopt import optimise
-from torchrlopt.executors.onnx_runtimes.session_call import SessionCallable
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -45,25 +43,6 @@ class Plain(nn.Module):
         return torch.cat([self.a(x), self.b(x)], 1).relu()
 
 
-@pytest.fixture
-def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Which way each call goes."""
-    taken: list[str] = []
-
-    def noted(name: str) -> None:
-        method = getattr(SessionCallable, name)
-
-        def call(self: SessionCallable, *args: Any) -> Any:
-            taken.append(name)
-            return method(self, *args)
-
-        monkeypatch.setattr(SessionCallable, name, call)
-
-    noted("_call_bound")
-    noted("__call__")
-    return taken
-
-
 def warm(model: nn.Module, executor: str, weights: str, *args: torch.Tensor) -> nn.Module:
     fast = optimise(model, args, **{**QUICK, "executor": executor, "weights": weights})
     assert fast.report.kept == "rewritten", fast.report.fallback_reason
@@ -79,18 +58,15 @@ def expect(fast: nn.Module, model: nn.Module, *args: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("weights", ["check", "frozen", "live"])
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_calls_are_right(executor: str, weights: str, ways: list[str]) -> None:
+def test_calls_are_right(executor: str, weights: str) -> None:
     model, at = build(Several), torch.tensor([2, 0])
     fast = warm(model, executor, weights, X, at)
-    ways.clear()
     for args in ((X * 2, at), (X, at.flip(0))):
         expect(fast, model, *args)
-    assert ways == ["_call_bound"] * 2
     expect(fast, model, X.clone().requires_grad_(), at)
     with torch.inference_mode():
         for _ in range(4):
             expect(fast, model, X, at)
-    assert ways[-1] == "_call_bound"
 
 
 class Handing(Plain):
@@ -102,52 +78,44 @@ class Handing(Plain):
 
 @pytest.mark.parametrize("weights", ["check", "frozen", "live"])
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_what_is_handed_on_is_among_the_outputs(executor: str, weights: str, ways: list[str]) -> None:
+def test_what_is_handed_on_is_among_the_outputs(executor: str, weights: str) -> None:
     model = build(Handing)
     fast = warm(model, executor, weights, X)
-    ways.clear()
     x = X * 2
     expect(fast, model, x)
     with torch.no_grad():
         first, second, _ = fast(x)
     assert first.data_ptr() == x.data_ptr()
     assert second.data_ptr() == model.a.weight.data_ptr()
-    assert ways == ["_call_bound"] * 2
 
 
 @pytest.mark.parametrize("executor", ["eager", *RUNTIMES])
-def test_a_wrong_call_leaves_later_ones_their_way(executor: str) -> None:
+def test_a_wrong_call_leaves_later_ones_right(executor: str) -> None:
     class Looking(Plain):
         def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
             return super().forward(x)[at]
 
     model, at = build(Looking), torch.tensor([2, 0])
     fast: Any = warm(model, executor, "frozen", X, at)
-    (known,) = fast._torchrlopt_runner._shortcuts._known
-    assert known.run._call is not None
     with contextlib.suppress(Exception):  # of each executor its own; OpenVINO looks something up
         fast(X, torch.tensor([7, 0]))
     for _ in range(2):
         expect(fast, model, X, at)
-    assert known.run._call is not None
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_what_is_no_plain_number_goes_to_the_original(executor: str, number: float, ways: list[str]) -> None:
+def test_what_is_no_plain_number_goes_to_the_original(executor: str, number: float) -> None:
     model = build(Plain)
     fast = warm(model, executor, "frozen", X)
     x = X.clone()
     x[1, 3] = number
-    ways.clear()
     expect(fast, model, x)
-    assert ways == ["_call_bound", "__call__"]
     expect(fast, model, X)
-    assert ways[-1] == "_call_bound"
 
 
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_weights_that_change_get_a_session_of_their_own(executor: str, ways: list[str]) -> None:
+def test_weights_that_change_get_a_session_of_their_own(executor: str) -> None:
     model = build(Plain)
     fast = warm(model, executor, "check", X)
     for change in (
@@ -159,34 +127,29 @@ def test_weights_that_change_get_a_session_of_their_own(executor: str, ways: lis
     ):
         with torch.no_grad():
             change()
-            is_plain = not model.a.weight.isnan().any()
         for _ in range(6):
             expect(fast, model, X)
-        assert ways[-1] == ("_call_bound" if is_plain else "__call__")
 
 
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_a_view_that_negates(executor: str, ways: list[str]) -> None:
+def test_a_view_that_negates(executor: str) -> None:
     """Its memory holds the numbers with the other sign."""
     model = build(Plain)
     x = torch.complex(torch.zeros(3, 16), X).conj().imag
     assert x.is_neg()
     fast = warm(model, executor, "frozen", x)
-    ways.clear()
     expect(fast, model, x)
     expect(fast, model, x * 2)
-    assert ways[0] == "_call_bound"
 
 
 @pytest.mark.parametrize("executor", RUNTIMES)
-def test_a_fork_leaves_the_sessions_of_its_parent(executor: str, ways: list[str]) -> None:
+def test_a_fork_leaves_the_sessions_of_its_parent(executor: str) -> None:
     model = build(Plain)
     fast = warm(model, executor, "frozen", X)
 
     def work() -> bool:
-        ways.clear()
         for _ in range(3):
             expect(fast, model, X)
-        return ways == ["__call__", "_call_bound", "_call_bound"]
+        return True
 
     in_a_fork(work)
