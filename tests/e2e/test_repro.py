@@ -50,7 +50,7 @@ def is_same_failure(result: subprocess.CompletedProcess[str], kind: type[Excepti
 
 @pytest.mark.hides_errors
 def test_an_injected_failure_in_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "write", failing(KeyError("no such luck")))
+    monkeypatch.setattr(attempt, "written", failing(KeyError("no such luck")))
     model = build(Branches)
     fast = optimise(model, X, searcher="greedy", budget_steps=50)
     folder = fast.report.dump_repro(tmp_path / "deep" / "repro")
@@ -149,7 +149,7 @@ def test_a_call_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.hides_errors
 def test_a_folder_for_all_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "write", failing(KeyError("no such luck")))
+    monkeypatch.setattr(attempt, "written", failing(KeyError("no such luck")))
     for number, place in enumerate(("option", "environment")):
         torch._dynamo.reset()
         monkeypatch.setenv(VARIABLE, str(tmp_path / "environment"))
@@ -159,7 +159,7 @@ def test_a_folder_for_all_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (folder,) = (tmp_path / place).iterdir()
         assert (folder / "repro.py").exists(), "the same failure goes to the same folder"
     assert not (tmp_path / "environment").samefile(tmp_path / "option")
-    monkeypatch.setattr(attempt, "write", failing(LoweringError("no such luck")))
+    monkeypatch.setattr(attempt, "written", failing(LoweringError("no such luck")))
     with pytest.raises(LoweringError, match="no such luck") as caught:
         optimise(build(Branches), X, searcher="greedy", on_error="raise", repro_dir=str(tmp_path / "raise"))
     assert str(tmp_path / "raise") in "".join(caught.value.__notes__)
@@ -169,7 +169,7 @@ def test_a_folder_for_all_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_warning_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(attempt, "write", failing(KeyError("no such luck")))
+    monkeypatch.setattr(attempt, "written", failing(KeyError("no such luck")))
     with torch.no_grad():
         torch.compile(build(Branches), backend="rlopt")(X)
     (warning,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
@@ -182,7 +182,7 @@ def test_the_warning_says_how_to_get_it(
 def test_a_repro_that_cannot_be_written_hides_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(attempt, "write", failing(KeyError("no such luck")))
+    monkeypatch.setattr(attempt, "written", failing(KeyError("no such luck")))
     (tmp_path / "file").write_text("no folder")
     model = build(Branches)
     fast = optimise(model, X, repro_dir=str(tmp_path / "file" / "deep"))
