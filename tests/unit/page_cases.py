@@ -140,9 +140,10 @@ class Page(HTMLParser):
         """The elements of one kind."""
         return [each for each in self.elements if each.name == name]
 
-    def boxes(self) -> list[Element]:
-        """Groups of SVG that stand for operators, in the drawings that are shown first."""
-        return [each for each in self.elements if "data-key" in each.attributes]
+    def boxes(self) -> dict[str, Any]:
+        """What the script draws of all graphs: an operator by its key, which begins with its side."""
+        count = sum("data-graph" in each.attributes for each in self.elements)
+        return {key: box for number in range(count) for key, box in self.data(number)["ops"].items()}
 
     def data(self, number: int = 0) -> dict[str, Any]:
         """What the script reads of one graph."""

@@ -1,16 +1,12 @@
-"""Layers, bands and coordinates: what stands side by side belongs together, and nothing lies on anything."""
+"""Rows and bands: what stands side by side belongs together, and what repeats is folded."""
 
 from __future__ import annotations
-
-import itertools
-import random
 
 import pytest
 
 from tests.unit.page_cases import CONVOLUTION, blocks, report_of, tangle
 from torchrlopt.report.drawing import Drawing
-from torchrlopt.report.page.layers import layers_of, overview
-from torchrlopt.report.page.layout import Box, lay_out
+from torchrlopt.report.page.layers import bands_of, rows_of
 
 
 def drawing_of(text: str) -> Drawing:
@@ -22,7 +18,7 @@ def drawing_of(text: str) -> Drawing:
 )
 def test_edges_lead_to_lower_layers(text: str) -> None:
     drawing = drawing_of(text)
-    layers = layers_of(drawing)
+    layers = rows_of(drawing)
     for graph, layer in ((drawing.before, layers.before), (drawing.after, layers.after)):
         for each in graph.operators:
             for key in each.inputs:
@@ -33,12 +29,22 @@ def test_edges_lead_to_lower_layers(text: str) -> None:
 
 def test_what_survives_stands_side_by_side() -> None:
     drawing = drawing_of(CONVOLUTION)
-    layers = layers_of(drawing)
+    layers = rows_of(drawing)
     (transpose,) = [each.key for each in drawing.before.operators if each.op == "Transpose"]
     assert layers.before[transpose] == layers.after[transpose]
     (relu,) = [each.key for each in drawing.before.operators if each.op == "Relu"]
     (fused,) = [each.key for each in drawing.after.operators if each.op == "FusedConv"]
     assert layers.after[fused] == layers.before[relu], "where the last one stood that it comes from"
+
+
+def test_what_was_made_stands_where_it_was_made_of() -> None:
+    """Also where nothing survives that would hold it there."""
+    chain = "\n".join(f"c{at} = Conv(r{at}, %w) r{at + 1} = Relu(c{at})" for at in range(4))
+    drawing = drawing_of(f"graph (r0: f32[1,8,4,4], %w: f32[8,8,1,1]) {{ {chain} return r4 }}")
+    rows = rows_of(drawing)
+    relus = [rows.before[each.key] for each in drawing.before.operators if each.op == "Relu"]
+    fused = [rows.after[each.key] for each in drawing.after.operators if each.op == "FusedConv"]
+    assert fused == relus
 
 
 def test_what_is_read_late_stands_where_it_is_read() -> None:
@@ -56,7 +62,7 @@ def test_what_is_read_late_stands_where_it_is_read() -> None:
         .records[0]
         .draw()
     )
-    layers = layers_of(drawing)
+    layers = rows_of(drawing)
     names = {each.name or each.key: each.key for each in drawing.before.operators}
     for at in range(steps):
         product, sigmoid, state = (layers.before[names[f"{kind}{at}"]] for kind in ("p", "q", "s"))
@@ -70,8 +76,8 @@ def test_what_is_read_late_stands_where_it_is_read() -> None:
 
 def test_repeated_layers_are_folded_but_for_the_first_block() -> None:
     drawing = drawing_of(blocks(10))
-    layers = layers_of(drawing)
-    (band,) = overview(drawing, layers)
+    layers = rows_of(drawing)
+    (band,) = bands_of(drawing, layers)
     assert band.text.startswith(("8 × the 3 layers", "9 × the 3 layers"))
     assert band.end - band.first == 3 * int(band.text.split()[0])
 
@@ -88,8 +94,8 @@ def test_long_stretches_without_changes_are_folded() -> None:
       return r
     }}"""
     drawing = drawing_of(text)
-    layers = layers_of(drawing)
-    (band,) = overview(drawing, layers)
+    layers = rows_of(drawing)
+    (band,) = bands_of(drawing, layers)
     folded = [
         op.op for op in drawing.before.operators if band.first <= layers.before.get(op.key, -1) < band.end
     ]
@@ -100,45 +106,4 @@ def test_long_stretches_without_changes_are_folded() -> None:
 
 def test_short_graphs_are_drawn_whole() -> None:
     drawing = drawing_of(CONVOLUTION)
-    assert overview(drawing, layers_of(drawing)) == []
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_boxes_never_overlap_and_lines_run_down(seed: int) -> None:
-    dice = random.Random(seed)
-    rows = [dice.randint(1, 6) for _ in range(12)]
-    boxes = {
-        f"{layer}.{at}": Box(layer, dice.uniform(40, 160), 30.0)
-        for layer, count in enumerate(rows)
-        for at in range(count)
-    }
-    keys = list(boxes)
-    edges = {
-        (source, target)
-        for target in keys
-        for source in dice.sample(keys, 3)
-        if boxes[source].layer < boxes[target].layer
-    }
-    layout = lay_out(boxes, sorted(edges), [30.0] * len(rows))
-    for layer in range(len(rows)):
-        row = sorted((layout.centres[key][0], boxes[key].width) for key in keys if boxes[key].layer == layer)
-        for (x, width), (next_x, next_width) in itertools.pairwise(row):
-            assert next_x - x >= (width + next_width) / 2
-    for key, (x, y) in layout.centres.items():
-        assert boxes[key].width / 2 <= x <= layout.width - boxes[key].width / 2
-        assert 0 < y < layout.height
-    sources = {source for source, _ in edges}
-    assert set(layout.ways) == sources
-    for ways in layout.ways.values():
-        for points in ways:
-            assert all(above[1] <= below[1] for above, below in itertools.pairwise(points))
-    ends = [points[-1] for ways in layout.ways.values() for points in ways]
-    for _, target in edges:
-        x, y = layout.centres[target]
-        assert any(abs(end[0] - x) < 1e-6 and abs(end[1] - (y - 15)) < 1e-6 for end in ends)
-
-
-def test_a_chain_is_straight() -> None:
-    boxes = {at: Box(at, 50.0 + 20 * at, 30.0) for at in range(5)}
-    layout = lay_out(boxes, [(at, at + 1) for at in range(4)], [30.0] * 5)
-    assert max(x for x, _ in layout.centres.values()) - min(x for x, _ in layout.centres.values()) < 1.0
+    assert bands_of(drawing, rows_of(drawing)) == []

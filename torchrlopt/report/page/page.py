@@ -1,120 +1,108 @@
-"""Puts the page of a report together: one file that holds its style, its script and its data."""
+"""The page of a report, from templates: one file that holds its style, its scripts and its data."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from torchrlopt.report.drawing import Drawing
-from torchrlopt.report.page import charts, tables
-from torchrlopt.report.page.article import article, section
-from torchrlopt.report.page.html import Html, element, join
-from torchrlopt.report.page.words import error_in_words
+from torchrlopt.report.page import charts, tables, words
+from torchrlopt.report.page.graph import picture
 from torchrlopt.report.report import Report
+from torchrlopt.report.steps import ReportStep
 
 _MAX_GRAPHS = 6
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_SCRIPTS = ("vendor/d3-dag.min.js", "page.js")
 
 
 def page(report: Report, title: str = "") -> str:
     """The page of a report; see `Report.save`."""
-    name = title or "torchrlopt"
-    drawings = [record.draw() for record in report.records[:_MAX_GRAPHS]]
+    environment = Environment(
+        loader=PackageLoader("torchrlopt.report.page", "."),
+        autoescape=True,  # names come from files of strangers
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for function in (words.time_of, words.milliseconds, words.change, words.shortened):
+        environment.filters[function.__name__] = function
+    environment.globals.update(charts=charts, error_in_words=words.error_in_words)
+    scripts = [_file(name) for name in _SCRIPTS]
+    return environment.get_template("page.html.j2").render(
+        name=title or "torchrlopt",
+        report=report,
+        graphs=_graphs(report),
+        groups=_groups(report),
+        phases=tables.with_bars(list(report.phases_ms.items()), None, 1),
+        style=_file("page.css"),
+        scripts=scripts,
+        # Only the scripts of this package run, even if some text were not escaped.
+        hashes=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
+    )
+
+
+def _file(name: str) -> Markup:
+    return Markup(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _graphs(report: Report) -> list[dict[str, Any]]:
     graphs = []
     first = 0
-    for number, drawing in enumerate(drawings):
+    for number, record in enumerate(report.records[:_MAX_GRAPHS]):
+        drawing = record.draw()
         steps = report.steps[first : first + len(drawing.steps)]
         first += len(drawing.steps)
-        graphs.append(article(number, drawing, steps, report, len(drawings)))
-    head = join(
-        element("title", f"{name}: {report.summary}"),
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("style", Html(_file("page.css"))),
-    )
-    body = join(
-        element("header", _hero(report, name)),
-        element("main", _overview(report, drawings), *graphs, _details(report, len(drawings))),
-        element("script", Html(_file("page.js"))),
-    )
-    return f"<!DOCTYPE html>\n{element('html', element('head', head), element('body', body), lang='en')}\n"
+        # The cost of a report is the sum over its graphs.
+        start = report.cost_before_ms if len(report.records) == 1 else None
+        search = report.searches[number].curve if number < len(report.searches) else ()
+        graphs.append(_graph(drawing, steps, start, search))
+    return graphs
 
 
-def _file(name: str) -> str:
-    return resources.files("torchrlopt.report.page").joinpath(name).read_text(encoding="utf-8")
+def _graph(
+    drawing: Drawing,
+    steps: tuple[ReportStep, ...],
+    start_ms: float | None,
+    search: tuple[tuple[float, float], ...],
+) -> dict[str, Any]:
+    walk = None
+    if steps:
+        start = steps[0].cost_ms + steps[0].saved_ms if start_ms is None else start_ms
+        walk = charts.curve([(0, start), *((at, step.cost_ms) for at, step in enumerate(steps, 1))])
+    return {
+        "drawing": drawing,
+        "picture": picture(drawing, steps),
+        "steps": list(enumerate(steps, 1)),
+        "walk": walk,
+        # A search that found one plan only has no curve.
+        "search": charts.curve(search) if len({cost_ms for _, cost_ms in search}) > 2 else None,
+        "by_kind": tables.by_kind(drawing),
+        "dearest": tables.dearest(drawing),
+        "work": tables.work(drawing),
+        "lines": tables.changed_lines(drawing),
+        "left_alone": tables.left_alone(drawing),
+    }
 
 
-def _hero(report: Report, name: str) -> Html:
-    """The result in one sentence, and the numbers behind it."""
-    reason = report.fallback_reason
-    return join(
-        element("p", name, class_="name"),
-        element("h1", f"{report.summary[:1].upper()}{report.summary[1:]}"),
-        element("p", f"Why: {reason}", class_="reason") if reason else None,
-        element("div", *_tiles(report), class_="tiles"),
-    )
-
-
-def _tiles(report: Report) -> list[Html]:
-    tiles = []
-    before, after = report.measured_before_ms, report.measured_after_ms
-    if before is not None and after is not None:
-        spread = "" if report.measured_spread is None else f", spread {report.measured_spread:.0%}"
-        busy = "" if report.measured_is_calm else "; the machine was busy"
-        told = f"{before:.3f} → {after:.3f} ms {report.timed_part}{spread}{busy}"
-        tiles.append(_tile("measured", f"{before / after:.2f}×", told, before, after))
-    cost, cost_after = report.cost_before_ms, report.cost_after_ms
-    if cost is not None and cost_after is not None:
-        measured = report.measured_share or 0.0
-        share = f"{measured:.0%} of it from measured prices" if measured else "all of it estimated"
-        told = f"{cost:.3f} → {cost_after:.3f} ms, {share}"
-        ratio = f"{cost / cost_after:.2f}×" if cost_after else "–"
-        tiles.append(_tile("predicted", ratio, told, cost, cost_after))
-    nodes, nodes_after = report.num_nodes_before, report.num_nodes_after
-    if nodes:
-        tiles.append(_tile("operators", f"{nodes_after}", f"instead of {nodes}", nodes, nodes_after))
-    error = report.numerical_error
-    sets = f"; {report.checked_sets} of {report.weight_sets} sets of weights checked"
-    told = error_in_words(error) + (sets if report.weight_sets > 1 else "")
-    if report.kept != "planned":
-        tiles.append(_tile("exactness", "–" if error is None else f"{error:.2f}", told))
-    if report.steps:
-        tested = sum(step.proof not in ("proved", "") for step in report.steps)
-        proof = f"{tested} of them tested only, the others proved" if tested else "all of them proved"
-        known = any(step.proof for step in report.steps)
-        tiles.append(_tile("plan", f"{len(report.steps)} steps", proof if known else ""))
-    return tiles
-
-
-def _tile(name: str, number: str, told: str, before: float = 0.0, after: float = 0.0) -> Html:
-    largest = max(before, after)
-    return element(
-        "div",
-        element("span", name, class_="label"),
-        element("strong", number),
-        charts.bars(before, after, largest) if largest else None,
-        element("span", told, class_="told"),
-        class_="tile",
-    )
-
-
-def _overview(report: Report, drawings: list[Drawing]) -> Html | None:
-    if not report.steps:
-        return None
-    found = (element("p", f"{search.__str__()[:1].upper()}{str(search)[1:]}.") for search in report.searches)
-    return section("What was done", tables.groups(report), *found)
-
-
-def _details(report: Report, num_drawn: int) -> Html:
-    notes = [("note", note) for note in report.notes]
-    left = report.num_graphs - num_drawn
-    if left > 0 and num_drawn:
-        notes.append(("not drawn", f"{left} of {report.num_graphs} graphs"))
-    if not num_drawn:
-        notes.append(("graphs", "not in this report: it was read from a file, or no plan was made"))
-    return section(
-        "Details",
-        tables.choices(report),
-        tables.phases(report.phases_ms),
-        tables.facts([*report.rows(), *notes]),
-    )
+def _groups(report: Report) -> list[tables.Row]:
+    """What the steps do: meaning, substitutions, predicted, measured without them, bars."""
+    proofs = {step.substitution: step.proof for step in report.steps}
+    rows = [
+        (
+            group.meaning,
+            [(count, name, proofs.get(name, "")) for name, count in group.counts.items()],
+            group.saved_ms,
+            [each for each in report.left_out if each.meaning == group.meaning],
+        )
+        for group in report.step_groups()
+    ]
+    return tables.with_bars(rows, None, 2)
