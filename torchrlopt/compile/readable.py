@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx
 
+from torchrlopt.onnx.subgraphs import nested
 from torchrlopt.report import Drawing
 
 
@@ -37,7 +38,8 @@ class ReadableNames:
                 self._name(output, self._of_node(node.name, output))
             node.doc_string = node.doc_string or self._lines(node.name)
             node.name = self._of_node(node.name, node.name)
-        self._rename(model.graph)
+        for graph in nested(model.graph):  # inner ones may read values of outer ones
+            self._rename(graph)
         return model
 
     def _of_node(self, node: str, name: str) -> str:
@@ -66,14 +68,9 @@ class ReadableNames:
         self._values[value] = name
 
     def _rename(self, graph: onnx.GraphProto) -> None:
-        """Values of a graph, and of those inside of its nodes, which may read them."""
+        """Values of a graph."""
         for each in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
             each.name = self._values.get(each.name, each.name)
         for node in graph.node:
             for names in (node.input, node.output):
                 names[:] = [self._values.get(name, name) for name in names]
-            for attribute in node.attribute:
-                for inner in (
-                    (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
-                ):
-                    self._rename(inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torchrlopt.onnx.forms.from_onnx import TypedForm, typed_form
 from torchrlopt.onnx.forms.types import contradicts, core_type, dtype_name, dtype_of
 from torchrlopt.onnx.opsets import NATIVE, NEWEST, OLDEST, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
+from torchrlopt.onnx.subgraphs import of_attribute, outer_values
 
 _MAX_CONSTANT = 64  # elements up to which a constant's content is part of the graph
 _MAX_CONTENT = 1 << 16  # elements up to which a constant may become an attribute (repeats, sizes)
@@ -237,35 +238,6 @@ def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
     return None
 
 
-def outer_values(node: onnx_ir.Node) -> Iterator[onnx_ir.Value]:
-    """The values that subgraphs of a node read from outside, each once, in order of first use."""
-    seen = {value for value in node.inputs if value is not None}
-    for attribute in node.attributes.values():
-        graphs: tuple[onnx_ir.Graph, ...] = ()
-        if attribute.type == onnx_ir.AttributeType.GRAPH:
-            graphs = (attribute.as_graph(),)
-        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
-            graphs = tuple(attribute.as_graphs())
-        for graph in graphs:
-            for value in _free_values(graph):
-                if value not in seen:
-                    seen.add(value)
-                    yield value
-
-
-def _free_values(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
-    """Values that a subgraph reads and does not make."""
-    made = {*graph.inputs, *graph.initializers.values()}
-    for node in graph:
-        for value in (*node.inputs, *outer_values(node)):
-            if value is not None and value not in made:
-                yield value
-        made.update(node.outputs)
-    for value in graph.outputs:
-        if value not in made:
-            yield value
-
-
 def _opaque_op(node: onnx_ir.Node) -> str:
     """Operator name and a digest of the attributes: opaque nodes that differ in them are different."""
     digest = hashlib.sha256()
@@ -281,6 +253,6 @@ def attribute_text(attribute: onnx_ir.Attr) -> str:
         if tensor.dtype == onnx_ir.DataType.STRING:
             return str(tensor.numpy().tolist())
         return f"{tensor.dtype} {tensor.shape} {hashlib.sha256(tensor.tobytes()).hexdigest()}"
-    if attribute.type in (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS):
+    if of_attribute(attribute):
         return hashlib.sha256(str(attribute.value).encode()).hexdigest()
     return str(attribute.value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 
 from torchrlopt.onnx.opsets import OLDEST_IR_VERSION, STANDARD_DOMAINS
+from torchrlopt.onnx.subgraphs import inside, nested
 
 
 def repaired(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -18,9 +19,8 @@ def repaired(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    graphs = [copy.graph, *_inner_graphs(copy.graph.node)]
-    for function in copy.functions:
-        graphs += _inner_graphs(function.node)
+    of_functions = (node for function in copy.functions for node in function.node)
+    graphs = [*nested(copy.graph), *(graph for node in of_functions for graph in inside(node))]
     for holder in (*reversed(graphs), *copy.functions):  # inner ones first: sorting copies nodes
         _sort(holder)
     imported = {entry.domain for entry in copy.opset_import}
@@ -32,19 +32,6 @@ def repaired(proto: onnx.ModelProto) -> onnx.ModelProto:
     if is_hidden and copy.ir_version == OLDEST_IR_VERSION - 1:
         copy.ir_version = OLDEST_IR_VERSION
     return copy
-
-
-def _inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of nodes, and those inside them."""
-    for node in nodes:
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
-                yield graph
-                yield from _inner_graphs(graph.node)
-
-
-def _has_graph(attribute: onnx.AttributeProto) -> bool:
-    return attribute.HasField("g") or len(attribute.graphs) > 0
 
 
 def _sort(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
@@ -81,7 +68,7 @@ def _sort(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
 def _reads(node: onnx.NodeProto) -> set[str]:
     """Names that a node reads, those in its subgraphs included."""
     names = set(node.input)
-    for graph in _inner_graphs([node]):
+    for graph in inside(node):
         names |= {name for inner in graph.node for name in inner.input}
         names |= {value.name for value in graph.output}
     return names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -13,6 +12,7 @@ from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.onnx import wire
 from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.opsets import OLDEST, OLDEST_CONVERTED, STANDARD_DOMAINS, default_opset
+from torchrlopt.onnx.subgraphs import nested
 from torchrlopt.onnx.weightless import put_weights_back, without_weights
 from torchrlopt.plain_text import escaped
 
@@ -24,8 +24,6 @@ _BYTES_PER_S = 200_000  # of a model without weights: 0.2 s for 200 kB (light_de
 _RESIZE_HAS_MODES = 11  # before, it counted pixels by their corners; by default it counts by centres since
 
 _SCAN_HAS_NO_BATCH = 9  # before, it had; the converter leaves it as it is, and it computes something else
-
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 _CHILD = Path(__file__).with_name("upgrade_child.py")
 
@@ -54,7 +52,8 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
     for kind, has_any in (("functions", proto.functions), ("sparse weights", proto.graph.sparse_initializer)):
         if has_any:
             raise UnsupportedError("a model of an old opset has what ONNX does not convert", got=kind)
-    if opset < _SCAN_HAS_NO_BATCH and _has_scan(proto.graph):
+    has_scan = any(node.op_type == "Scan" for graph in nested(proto.graph) for node in graph.node)
+    if opset < _SCAN_HAS_NO_BATCH and has_scan:
         raise UnsupportedError("ONNX does not convert this operator", got=f"Scan of opset {opset}")
     data = without_weights(proto).SerializeToString()
     limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
@@ -81,28 +80,16 @@ def _signature(proto: onnx.ModelProto) -> list[tuple[str, int]]:
     return [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
 
 
-def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type in _GRAPHS:
-            yield from (attribute.g, *attribute.graphs)
-
-
-def _has_scan(graph: onnx.GraphProto) -> bool:
-    return any(node.op_type == "Scan" or any(map(_has_scan, _inner_graphs(node))) for node in graph.node)
-
-
 def _restore_resizing(graph: onnx.GraphProto) -> None:
     """Say of every Resize that it counts pixels as Upsample and the first Resize did.
 
     The converter leaves that to the default, which is another: outputs were 3 % off.
     """
-    for node in graph.node:
+    for node in (node for each in nested(graph) for node in each.node):
         given = {attribute.name for attribute in node.attribute}
         for name, mode in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
             if node.op_type == "Resize" and node.domain in STANDARD_DOMAINS and name not in given:
                 node.attribute.append(onnx.helper.make_attribute(name, mode))
-        for inner in _inner_graphs(node):
-            _restore_resizing(inner)
 
 
 def _completed(found: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:

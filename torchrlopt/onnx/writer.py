@@ -22,6 +22,7 @@ from torchrlopt.onnx.forms.types import dtype_of
 from torchrlopt.onnx.opsets import CORE_DOMAIN, FIRST_WITH, FORM, OLDEST_IR_VERSION, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.saving import PRODUCER
+from torchrlopt.onnx.subgraphs import of_attribute
 
 KEEPS_BITS = "keeps_bits"
 """In `meta` of a node whose last digit may decide what a later operator gives."""
@@ -348,12 +349,9 @@ def _set_type(value: onnx_ir.Value, type_: _C.TensorType) -> None:
 
 def _rebound(attribute: onnx_ir.Attr, replaced: Mapping[onnx_ir.Value, onnx_ir.Value]) -> onnx_ir.Attr:
     """An attribute; of a subgraph a copy that reads other outside values."""
-    if attribute.type not in (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS):
+    copies = [graph.clone(allow_outer_scope_values=True) for graph in of_attribute(attribute)]
+    if not copies:
         return attribute
-    graphs = (
-        [attribute.as_graph()] if attribute.type == onnx_ir.AttributeType.GRAPH else attribute.as_graphs()
-    )
-    copies = [graph.clone(allow_outer_scope_values=True) for graph in graphs]
     for copy in copies:
         for node in copy.all_nodes():
             for index, value in enumerate(node.inputs):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir
 import torch
@@ -26,7 +26,8 @@ from torchrlopt.executors.lowering.converters.emitter import Emitter
 from torchrlopt.executors.lowering.free_sizes import Declared, Sizes, choices
 from torchrlopt.executors.lowering.model_inputs import fake_input
 from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_model
-from torchrlopt.onnx.reader import attribute_text, outer_values
+from torchrlopt.onnx.reader import attribute_text
+from torchrlopt.onnx.subgraphs import of_attribute, outer_values, subgraphs
 from torchrlopt.plain_text import escaped
 
 Passed = tuple[str, str, int]
@@ -143,9 +144,8 @@ def _is_tensor(value: onnx_ir.Value) -> bool:
 
 def _described(node: onnx_ir.Node) -> tuple[object, ...]:
     """What an unchanged node keeps. Bodies keep everything but the names of outside values that they read."""
-    graphs = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
     attributes = {
-        name: "" if attribute.type in graphs else attribute_text(attribute)
+        name: "" if of_attribute(attribute) else attribute_text(attribute)
         for name, attribute in node.attributes.items()
     }
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -169,17 +169,11 @@ def _live(model: onnx_ir.Model) -> set[onnx_ir.Node]:
 def _read_by(node: onnx_ir.Node) -> Iterator[onnx_ir.Value | None]:
     """What a node reads, its subgraphs included; in an order that rewriting other nodes does not change."""
     yield from node.inputs
-    for attribute in node.attributes.values():
-        graphs: Collection[onnx_ir.Graph] = ()
-        if attribute.type == onnx_ir.AttributeType.GRAPH:
-            graphs = (attribute.as_graph(),)
-        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
-            graphs = tuple(attribute.as_graphs())
-        outside = set(outer_values(node)) | set(node.inputs)
-        for graph in graphs:
-            for inner in graph.all_nodes():
-                yield from (value for value in inner.inputs if value in outside)
-            yield from (value for value in graph.outputs if value in outside)
+    outside = set(outer_values(node)) | set(node.inputs)
+    for graph in subgraphs(node):
+        for inner in graph.all_nodes():
+            yield from (value for value in inner.inputs if value in outside)
+        yield from (value for value in graph.outputs if value in outside)
 
 
 class _Around(Lowering):

@@ -15,6 +15,7 @@ import onnx_ir
 from torchrlopt.errors import LoweringError
 from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.onnx.standard import standardise
+from torchrlopt.onnx.subgraphs import subgraphs
 
 Ask = Callable[[bytes], str | None]
 """Takes a serialised model; gives the runtime's reason against it, None where it takes it.
@@ -23,8 +24,6 @@ Raises `LoweringError` where the runtime crashes, hangs or takes all memory."""
 
 _ANSWERS: dict[object, str | None] = {}
 _MOST_ANSWERS = 4096
-
-_GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
 def refused_kinds(
@@ -84,9 +83,10 @@ def _is_plain(node: onnx_ir.Node) -> bool:
     """Whether the node can be told by the types of its operands, and those are known; constants go along."""
     if node.op_type == "Constant":
         return False
-    has_graphs = any(attribute.type in _GRAPHS for attribute in node.attributes.values())
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
-    return not has_graphs and all(value.dtype is not None and value.shape is not None for value in values)
+    return not subgraphs(node) and all(
+        value.dtype is not None and value.shape is not None for value in values
+    )
 
 
 def _kind(node: onnx_ir.Node) -> object:

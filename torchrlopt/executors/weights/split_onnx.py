@@ -16,6 +16,7 @@ from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.static_part import Step, crossing, hoisted
 from torchrlopt.executors.weights.widening import compute_in_float64
+from torchrlopt.onnx.subgraphs import subgraphs
 
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
@@ -97,13 +98,12 @@ def _hoisted_nodes(graph: onnx_ir.Graph, static: Collection[str]) -> list[Step[o
 
 def steps_of(graph: onnx_ir.Graph) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
     """The nodes of a graph as steps, in order."""
-    kinds = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
     return [
         Step(
             node,
             [value for value in node.inputs if value is not None],
             node.outputs,
-            node.op_type not in _RANDOM and all(a.type not in kinds for a in node.attributes.values()),
+            node.op_type not in _RANDOM and not subgraphs(node),
         )
         for node in graph
     ]
