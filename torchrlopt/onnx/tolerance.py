@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
@@ -41,28 +42,26 @@ def _sort(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
     """
     nodes: Sequence[onnx.NodeProto] = holder.node
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waits = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
-    if all(all(before < index for before in found) for index, found in enumerate(waits)):
+    waits = {
+        index: {maker[name] for name in _reads(node) if name in maker} for index, node in enumerate(nodes)
+    }
+    if all(before < index for index, found in waits.items() for before in found):
         return
-    readers: list[list[int]] = [[] for _ in nodes]
-    for index, found in enumerate(waits):
-        for before in found:
-            readers[before].append(index)
-    missing = [len(found) for found in waits]
-    ready = [index for index, count in enumerate(missing) if count == 0]
+    sorter = TopologicalSorter(waits)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return
+    ready = sorted(sorter.get_ready())
     order: list[int] = []
     while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            missing[reader] -= 1
-            if missing[reader] == 0:
-                heapq.heappush(ready, reader)
-    if len(order) == len(nodes):
-        ordered = [nodes[index] for index in order]
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
-        del holder.node[:]
-        holder.node.extend(copies)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
+    copies = [onnx.NodeProto.FromString(nodes[index].SerializeToString()) for index in order]
+    del holder.node[:]
+    holder.node.extend(copies)
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
