@@ -2,6 +2,9 @@
 
 They are written in a folder of their own beside the target and then moved: the data first, under a name that
 nothing has, so that a model which is there, old or new, always finds the data it was written with.
+
+`onnx_ir.external_data` is not used for it: it opens the data that a model refers to by name alone, and so
+follows a link that was put there since the check, and it writes what several tensors share more than once.
 """
 
 from __future__ import annotations
