@@ -6,6 +6,10 @@ of ours. A fork waits for the operation that is going on: SQLite's own locks wou
 What goes wrong is never an error of the caller's: reading finds nothing, writing says that it did not happen,
 and there is one warning for each cause. A file that is damaged, that another user owns or could write, or
 whose tables are not ours, is put aside and made anew.
+
+`diskcache` (5.6.3, tried) does not do this: it raises where a file is damaged or has other columns, makes
+files that others can read, and opens files that others can write. It also unpickles what it reads, so that
+whoever can write into a cache can run code.
 """
 
 from __future__ import annotations
