@@ -136,7 +136,7 @@ def test_names_of_the_model_cannot_break_out(report: Report, tmp_path: Path) -> 
         report,
         searcher=HOSTILE,
         executor=HOSTILE,
-        fallback_reason=HOSTILE,
+        status=Status("rewritten", HOSTILE),
         opaque=(HOSTILE,),
         notes=(HOSTILE,),
         phases_ms={HOSTILE: 1.0},
