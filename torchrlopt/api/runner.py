@@ -71,12 +71,12 @@ class Runner:
         self._first_call = FirstCall()
         self._is_fresh = True
         self._until_first_graph = ExitStack()
-        self._left_alone: set[tuple[Any, ...]] = set()
+        self._runs_original_for: set[tuple[Any, ...]] = set()
         self._untraceable: set[tuple[Any, ...]] = set()
         self._reads_elsewhere = self._loses_gradients = False
         self._trial: Trial | None = None
 
-    def _see_class(self) -> None:
+    def _check_class(self) -> None:
         """Begin anew where the class has another `forward` now: Dynamo takes it that methods of classes stay.
 
         What a class has under that name may make another object each time that it is asked for.
@@ -106,7 +106,7 @@ class Runner:
         if torch.compiler.is_compiling():  # it sees the model's own operators
             return self.original.forward(*args, **kwargs)
         if type(self.original).forward is not self._forward:
-            self._see_class()
+            self._check_class()
         if self.original.training or _is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # Whatever the original computes on its own account may be differentiated as the original's.
@@ -116,14 +116,14 @@ class Runner:
         if self._untraceable and _kind(args, kwargs) in self._untraceable:
             return self.original.forward(*args, **kwargs)
         is_unclear = is_recorded and (self._reads_elsewhere or has_unknown_objects(args, kwargs))
-        if self._left_alone and _kind(args, kwargs) in self._left_alone:
+        if self._runs_original_for and _kind(args, kwargs) in self._runs_original_for:
             # Without gradients, as if the rewritten graph ran, which would say where they are due.
             with torch.set_grad_enabled(is_unclear):
                 return self.original.forward(*args, **kwargs)
         trial = self._trial
         if trial is not None and not is_unclear:
             if trial.takes(_kind(args, kwargs)):
-                return self._call_in_turn(trial, args, kwargs)
+                return self._call_alternating(trial, args, kwargs)
             if trial.is_given_up:
                 self._trial = None
         return self._call_compiled(args, kwargs)
@@ -175,7 +175,7 @@ class Runner:
             WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
         elif self.options.measure:
             try:
-                (self._weigh if is_over else self._try)(args, kwargs)
+                (self._time_whole_call if is_over else self._start_trial)(args, kwargs)
             except Exception as error:
                 if self.options.on_error == "raise":
                     raise
@@ -186,7 +186,7 @@ class Runner:
         """Run the original for calls of a kind, since nobody knows which of the two is faster."""
         from torchrlopt.compile.fallback import keep_original  # heavy
 
-        self._left_alone.add(kind)
+        self._runs_original_for.add(kind)
         for at, report in enumerate(self.reports):
             status = dataclasses.replace(report.status)  # other users of the graph go on with it
             keep_original(error, status)
@@ -199,7 +199,7 @@ class Runner:
 
         save_changed_report(report, self.options)
 
-    def _weigh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _time_whole_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Go back to the original for calls like this one, where they are not faster as a whole."""
         from torchrlopt.api import whole_call  # heavy
 
@@ -210,18 +210,18 @@ class Runner:
             self.original.forward, self, args, kwargs, report, self._policy
         )
         if not is_faster:
-            self._leave_alone(_kind(args, kwargs), 1, timing)
+            self._use_original_for(_kind(args, kwargs), 1, timing)
 
-    def _leave_alone(self, kind: tuple[Any, ...], num_reports: int, timing: Timing) -> None:
+    def _use_original_for(self, kind: tuple[Any, ...], num_reports: int, timing: Timing) -> None:
         """Run the original for calls of a kind from now on; the first reports say why."""
         from torchrlopt.api import whole_call  # heavy
 
-        self._left_alone.add(kind)
+        self._runs_original_for.add(kind)
         for at, report in enumerate(self.reports[:num_reports]):
             self.reports[at] = whole_call.with_original(report, timing, self._policy)
             self._save(self.reports[at])
 
-    def _try(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _start_trial(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """After a call that must not be repeated: time later ones like it, where that decides something."""
         from torchrlopt.api.trial import Trial, needs_trial  # heavy
 
@@ -234,7 +234,7 @@ class Runner:
 
         return Policy.of(self.options)
 
-    def _call_in_turn(self, trial: Trial, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _call_alternating(self, trial: Trial, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call by the original or by the compiled code; the last one of the trial decides."""
         with torch.no_grad():
             outputs, verdict = trial.call(
@@ -246,7 +246,7 @@ class Runner:
         if verdict is not None:
             self._trial = None
             if not verdict.is_faster:
-                self._leave_alone(trial.kind, trial.num_reports, verdict.timing)
+                self._use_original_for(trial.kind, trial.num_reports, verdict.timing)
         return outputs
 
 

@@ -99,8 +99,8 @@ def compare_floats(
         max_limit = max(max_limit, min(_MOST_CARRIED * largest, tolerance.max_floor))
         is_beyond = of_new.rmse > rmse_limit or of_new.largest > max_limit
     elif is_beyond and of_new.rmse <= rmse_limit and conditioning is not None:
-        # What an exponential makes of a few large numbers is most of all errors, and one of the original's may
-        # be small by chance: for the largest error, what rounding does to the graph counts as well.
+        # After an exponential a few large numbers hold most of the error, and that of the original may be
+        # small by chance: for the largest error, what rounding does to the graph counts as well.
         largest = conditioning.carried(index, reference, MOST_PAIRS).largest
         max_limit = max(max_limit, tolerance.max_factor * largest)
         is_beyond = of_new.largest > max_limit
