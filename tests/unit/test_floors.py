@@ -26,8 +26,8 @@ FLOORS = floors()
 
 # On the ground floor the others use errors and the core.
 BASEMENT = (
-    "plain_text", "console", "errors", "_C", "_tools", "storage", "searcher_table", "executor_table",
-    "options", "report", "generated_code",
+    "torch_private", "plain_text", "console", "errors", "_C", "_tools", "storage", "searcher_table",
+    "executor_table", "options", "report", "generated_code",
 )  # fmt: skip
 
 # They name modules of upper floors, which are imported when somebody asks for a row.

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
+
+from torchrlopt.torch_private.modes import with_torch_function, without_dispatch_modes, without_torch_function
 
 _FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.linspace)
 
@@ -30,8 +31,8 @@ def undisturbed_torch() -> Iterator[None]:
     thread count is the user's. Everything is restored, also after an exception.
     """
     with (
-        _disable_current_modes(),
-        torch._C.DisableTorchFunction(),
+        without_dispatch_modes(),
+        without_torch_function(),
         torch.autocast("cpu", enabled=False),
         torch.inference_mode(False),
         torch.no_grad(),
@@ -123,7 +124,7 @@ class _OwnWeights(TorchFunctionMode):
             given["dtype"] = torch.float32
         if "generator" in given and given["generator"] is None:
             given["generator"] = self._generator
-        with torch._C.DisableTorchFunction():
+        with without_torch_function():
             made = func(*args, **given)
         if self._room is not None and func in _FACTORIES:
             self._room.take(made)
@@ -139,5 +140,5 @@ def making_networks(seed: int = 0, most: Room | None = None) -> Iterator[None]:
         most: what they may take, of sizes that are not trusted; ValueError is raised beyond it.
     """
     generator = torch.Generator().manual_seed(seed)
-    with undisturbed_torch(), torch._C._EnableTorchFunction(), _OwnWeights(generator, most):
+    with undisturbed_torch(), with_torch_function(), _OwnWeights(generator, most):
         yield

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.nn.modules.module import _has_any_global_hook
+
+from torchrlopt.torch_private.modules import has_hooks
+from torchrlopt.torch_private.tensors import version_of
 
 
 class FirstCall:
@@ -37,7 +39,7 @@ class FirstCall:
         """Forget the graphs. Returns whether the call left nothing behind, and nobody counts the calls."""
         with self._lock:
             graphs, self._graphs, self._is_over = self._graphs, [], True
-        return len(graphs) == 1 and graphs[0].has_left_nothing() and not _has_hooks(model)
+        return len(graphs) == 1 and graphs[0].has_left_nothing() and not has_hooks(model)
 
 
 class _Graph:
@@ -59,17 +61,10 @@ class _Graph:
 
 def _state(tensor: torch.Tensor) -> int | torch.Tensor:
     """The version; a copy of what has none."""
-    return tensor.clone() if tensor.is_inference() else tensor._version
+    return tensor.clone() if tensor.is_inference() else version_of(tensor)
 
 
 def _is_as_it_was(tensor: torch.Tensor, state: int | torch.Tensor) -> bool:
     if isinstance(state, torch.Tensor):  # what holds NaN differs from itself, and is not repeated
         return tensor.shape == state.shape and torch.equal(tensor, state)
-    return tensor._version == state
-
-
-def _has_hooks(model: torch.nn.Module) -> bool:
-    """Hooks are there to see every call."""
-    return _has_any_global_hook() or any(
-        module._forward_hooks or module._forward_pre_hooks for module in model.modules()
-    )
+    return version_of(tensor) == state

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
-from torch.utils._pytree import tree_leaves
+
+from torchrlopt.torch_private.modes import is_transformed
+from torchrlopt.torch_private.pytree import tree_leaves
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 """What holds no tensor."""
@@ -105,7 +106,7 @@ def is_differentiated(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     Inputs are looked for in lists, tuples, sets, mappings, dataclasses and whatever else PyTorch's pytree
     knows.
     """
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+    if is_transformed():
         return True
     return torch.is_grad_enabled() and any(map(_requires_grad, (*args, *kwargs.values())))
 

@@ -20,10 +20,11 @@ from torchrlopt.loading import load
 from torchrlopt.options import Options
 from torchrlopt.report import Report
 from torchrlopt.storage.plan_file import SavedPlan
+from torchrlopt.torch_private.modules import is_compiled_in_place
 
 _BACKEND = 'torch.compile(function, backend="rlopt")'
 
-_OF_TORCH = ("torch._dynamo.backends.common",)
+_OF_TORCH = ("torchrlopt.torch_private.dynamo",)
 _OURS = ("torchrlopt.compile.backend",)
 
 
@@ -121,7 +122,9 @@ def _original(model: torch.nn.Module) -> torch.nn.Module:
             got=type(model).__name__,
             todo="optimise the module that it was made of",
         )
-    if isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl is not None:
+    from torchrlopt.torch_private.dynamo import OptimizedModule  # heavy
+
+    if isinstance(model, OptimizedModule) or is_compiled_in_place(model):
         raise UnsupportedError(
             "the model is compiled already",
             got=type(model).__name__,

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from torchrlopt.api.first_call import FirstCall
 from torchrlopt.api.gradients import (
@@ -29,6 +28,7 @@ from torchrlopt.api.gradients import (
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report, Status, Timing
+from torchrlopt.torch_private.modes import is_traced
 
 if TYPE_CHECKING:
     from torchrlopt.api.trial import Trial
@@ -107,7 +107,8 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         if type(self.original).forward is not self._forward:
             self._check_class()
-        if self.original.training or _is_traced() or is_differentiated(args, kwargs):
+        # A tracer sees the model's own operators.
+        if self.original.training or is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # Whatever the original computes on its own account may be differentiated as the original's.
         is_recorded = torch.is_grad_enabled()
@@ -143,7 +144,11 @@ class Runner:
         except RecordedError:  # nothing of the call has run
             self._first_call = FirstCall()  # of another call: it holds the inputs of this one
             return self.original.forward(*args, **kwargs)
-        except torch._dynamo.exc.TorchDynamoException as error:
+        except Exception as error:
+            from torchrlopt.torch_private.dynamo import TorchDynamoException  # heavy
+
+            if not isinstance(error, TorchDynamoException):
+                raise
             if self.options.on_error == "fallback":
                 return self._call_untraceable(args, kwargs, error)
             inner = getattr(error, "inner_exception", None)
@@ -257,11 +262,6 @@ def _lose_gradients(living: weakref.ref[Runner]) -> None:
         runner._loses_gradients = True
 
 
-def _is_traced() -> bool:
-    """Whether a tracer looks on: it sees the model's own operators."""
-    return torch._C._is_tracing() or is_fx_symbolic_tracing()
-
-
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """What calls have in common that run the same code: autocast, sizes and types, flags and names."""
     from torchrlopt.capture.aot import autocast_state  # heavy
@@ -327,8 +327,8 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
     def forward(*args: Any, **kwargs: Any) -> Any:
         return original.forward(*args, **kwargs)
 
-    from torchrlopt.capture.aot import forget_backend  # heavy
     from torchrlopt.capture.trace import isolated  # heavy
+    from torchrlopt.torch_private.dynamo import forget_backend  # heavy
 
     own = isolated(forward)
     code = weakref.ref(own.__code__)
@@ -347,6 +347,6 @@ def _for_weights(options: Options) -> AbstractContextManager[Any]:
     """Around the first call, until there is a graph."""
     if options.weights != "frozen":
         return nullcontext()
-    from torchrlopt.compile.own_weights import weights_as_attributes  # heavy
+    from torchrlopt.torch_private.dynamo import weights_as_attributes  # heavy
 
     return weights_as_attributes()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from torchrlopt import executor_table
 from torchrlopt.api.optimised import Optimised
@@ -18,6 +17,8 @@ from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationEr
 from torchrlopt.options import Options
 from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.files import write_whole
+from torchrlopt.torch_private.pytree import tree_leaves, tree_map
+from torchrlopt.torch_private.tensors import marked_dims
 from torchrlopt.warning_filter import ignored_warnings
 
 _SAVEABLE = ("eager", "inductor")
@@ -178,7 +179,7 @@ def _shapes(
 def _dims(leaf: Any, has_varying_sizes: bool) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return None
-    marked = set(getattr(leaf, "_dynamo_dynamic_indices", ()))
+    marked = marked_dims(leaf)
     if not marked and has_varying_sizes and leaf.dim():
         marked = {0}
     return tuple(

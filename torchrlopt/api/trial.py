@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from torchrlopt.api.whole_call import is_decided_by_graphs
 from torchrlopt.judge import timing
@@ -22,6 +21,7 @@ from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import Sample
 from torchrlopt.machine import contention
 from torchrlopt.report import Report
+from torchrlopt.torch_private.pytree import tree_leaves
 
 _MOST_OTHERS = 100  # calls of other kinds in a row, each of which is asked for its kind
 

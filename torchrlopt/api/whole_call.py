@@ -9,12 +9,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch.utils._pytree import tree_leaves
-
 from torchrlopt.executors import registry
 from torchrlopt.judge.faster import Verdict, against
 from torchrlopt.judge.policy import Policy
 from torchrlopt.report import Report, Timing
+from torchrlopt.torch_private.pytree import tree_leaves
 
 
 def is_decided_by_graphs(reports: Iterable[Report], policy: Policy) -> bool:

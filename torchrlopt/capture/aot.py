@@ -1,8 +1,4 @@
-"""What we need from Dynamo and AOTAutograd: tracing to the inference graph, and facts about its inputs.
-
-The private names of torch that compiling leans on are here; those about weights that are attributes of
-Dynamo's graph are in `compile/own_weights.py`.
-"""
+"""What we need from Dynamo and AOTAutograd: tracing to the inference graph, and facts about its inputs."""
 
 from __future__ import annotations
 
@@ -12,22 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._dynamo.eval_frame import reset_code
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.eval_frame import cached_backends
-from torch._dynamo.exc import RestartAnalysis, SkipFrame
-from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
-from torch._guards import TracingContext
-from torch._prims_common import clone_preserve_strides
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.overrides import _pop_mode_temporarily
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.effects import KEPT
 from torchrlopt.capture.fast_paths import PARTS, DenseMasks
 from torchrlopt.capture.whole import REARRANGED
 from torchrlopt.errors import CaptureError
+from torchrlopt.torch_private.dynamo import (
+    AttributeMutationNew,
+    RestartAnalysis,
+    SkipFrame,
+    TracingContext,
+    ValueMutationNew,
+    aot_autograd,
+    current_translator,
+)
+from torchrlopt.torch_private.modes import (
+    pop_function_mode,
+    without_dispatch_modes,
+    without_python_dispatcher,
+)
+from torchrlopt.torch_private.operators import set_grad_enabled
+from torchrlopt.torch_private.tensors import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    clone_preserve_strides,
+)
 
 REQUESTS = (RestartAnalysis, SkipFrame)
 """How Dynamo is asked for something, such as to begin anew; no failure, as its other exceptions are."""
@@ -72,10 +77,10 @@ def trace(
             # every operator's decomposition in Python first, graphs of many operators are slowed down.
             # Functions of torch are called and timed there: none may go through our mode.
             with (
-                _disable_current_modes(),
-                torch._C._DisablePythonDispatcher(),
+                without_dispatch_modes(),
+                without_python_dispatcher(),
                 torch.no_grad(),
-                _pop_mode_temporarily(),
+                pop_function_mode(),
             ):
                 return compile_inference(aten, fakes) or boxed(aten, fakes)
         except BaseException as error:
@@ -126,15 +131,13 @@ def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     """
     if not torch.is_grad_enabled():
         return False
-    if any(node.target is torch._C._set_grad_enabled for node in gm.graph.nodes):
+    if any(node.target is set_grad_enabled for node in gm.graph.nodes):
         return False
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
 
 
 def autocast_state() -> tuple[str, ...]:
     """The autocast that is on now, such as "cpu bfloat16": one text for each device, none where it is off."""
-    if not torch._C._is_any_autocast_enabled():
-        return ()
     return tuple(
         f"{device} {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}"
         for device in _AUTOCAST_DEVICES
@@ -192,7 +195,7 @@ def only_computes(code: types.CodeType) -> bool:
 
     Asked inside a backend, about the graph at hand.
     """
-    translator = InstructionTranslator.current_tx()
+    translator = current_translator()
     output = translator.output
     reason, effects = output.compile_subgraph_reason, output.side_effects
     if translator.f_code is not code or reason is None or reason.graph_break:
@@ -217,24 +220,9 @@ def cut_at(gm: torch.fx.GraphModule) -> str:
     return f"Dynamo ended the graph{place}, TORCH_LOGS=graph_breaks says why"
 
 
-def forget_code(code: types.CodeType) -> None:
-    """Let go of what Dynamo has compiled for `code`, when its last function is gone.
-
-    Else it stays for ever: Dynamo's map from new code to old holds the old code, which holds the new one.
-    """
-    reset_code(code)
-
-
-def forget_backend(backend: Callable[..., Any]) -> None:
-    """Let go of a backend that will compile nothing more: Dynamo keeps each for `torch._dynamo.reset()`."""
-    for key, kept in list(cached_backends.items()):
-        if getattr(kept, "compiler_fn", kept) is backend:
-            cached_backends.pop(key, None)
-
-
 def is_start_of(code: types.CodeType) -> bool:
     """Whether the graph at hand is the first of a call of `code`, before which nothing has run."""
-    return InstructionTranslator.current_tx().output.root_tx.f_code is code
+    return current_translator().output.root_tx.f_code is code
 
 
 def lifted_weights() -> list[torch.Tensor]:

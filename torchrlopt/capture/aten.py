@@ -13,9 +13,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from torchrlopt.capture.effects import has_effect, is_assertion
+from torchrlopt.torch_private.operators import OpOverload, schema_of
+from torchrlopt.torch_private.pytree import tree_map
 
 NO_OPERATORS = "the graph has no operators"
 
@@ -141,11 +142,11 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
 def _draws_random_numbers(node: torch.fx.Node) -> bool:
     """True for random operators; an attention or dropout with probability 0 is none."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    for position, argument in enumerate(target._schema.arguments):
+    for position, argument in enumerate(schema_of(target).arguments):
         if argument.name in ("dropout_p", "train"):
             given = node.args[position : position + 1] or (argument.default_value,)
             return bool(node.kwargs.get(argument.name, given[0]))

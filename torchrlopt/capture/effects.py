@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from torchrlopt.torch_private.operators import OpOverload, OpOverloadPacket, base_name, schema_of
+
 _ASSERTIONS = frozenset(
     {
         "_assert_async",
@@ -44,7 +46,7 @@ def has_effect(node: torch.fx.Node) -> bool:
     if node.op != "call_function":
         return False
     target = node.target
-    returns_nothing = isinstance(target, torch._ops.OpOverload) and not target._schema.returns
+    returns_nothing = isinstance(target, OpOverload) and not schema_of(target).returns
     return returns_nothing or node.is_impure(impure_random=False)
 
 
@@ -56,11 +58,11 @@ def effect_before_tracing(gm: torch.fx.GraphModule) -> str | None:
     """
     for node in gm.graph.nodes:
         target = node.target
-        if isinstance(target, torch._ops.OpOverloadPacket) and "default" in target.overloads():
+        if isinstance(target, OpOverloadPacket) and "default" in target.overloads():
             target = target.default
-        if isinstance(target, torch._ops.OpOverload) and not target._schema.returns:
-            is_silent = target._schema.is_mutable or (
-                target.namespace == "aten" and target._opname in _ASSERTIONS
+        if isinstance(target, OpOverload) and not schema_of(target).returns:
+            is_silent = schema_of(target).is_mutable or (
+                target.namespace == "aten" and base_name(target) in _ASSERTIONS
             )
             if not is_silent:
                 return str(target)
@@ -70,6 +72,6 @@ def effect_before_tracing(gm: torch.fx.GraphModule) -> str | None:
 def is_assertion(node: torch.fx.Node) -> bool:
     """Returns whether a call does nothing as long as its condition holds."""
     target = node.target
-    return isinstance(target, torch._ops.OpOverload) and (
-        target.namespace == "aten" and target._opname in _ASSERTIONS
+    return isinstance(target, OpOverload) and (
+        target.namespace == "aten" and base_name(target) in _ASSERTIONS
     )

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils._pytree import tree_leaves
 
 from torchrlopt.capture.aten import reason_to_leave_alone
 from torchrlopt.capture.effects import KEPT
@@ -22,6 +21,7 @@ from torchrlopt.capture.fast_paths import PARTS, DenseMasks
 from torchrlopt.capture.trace import Traced
 from torchrlopt.capture.whole import REARRANGED, whole_operators
 from torchrlopt.errors import CaptureError, UnsupportedError
+from torchrlopt.torch_private.pytree import tree_leaves
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

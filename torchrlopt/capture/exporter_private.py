@@ -1,4 +1,4 @@
-"""The only place with private names of torch's ONNX exporter.
+"""Translations of single nodes by torch's ONNX exporter.
 
 It asks the exporter for *one* ATen node at a time, for the many rare operators that we have no translation
 of, and gets a small ONNX model: through the exporter's registry, built once per process (about a second,
@@ -20,8 +20,8 @@ import torch
 from torchrlopt.capture.onnx_types import onnx_dtype
 from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
 from torchrlopt.onnx.quiet import quiet
-
-_EXPORTER = "torch.onnx._internal.exporter"
+from torchrlopt.torch_private.exporter import exporter_parts
+from torchrlopt.torch_private.modes import tracing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,7 @@ class Registry:
 def registry() -> Registry | None:
     """Returns the exporter's registry, built once per process; None where a private name is missing."""
     try:
-        registration = importlib.import_module(f"{_EXPORTER}._registration")
-        dispatching = importlib.import_module(f"{_EXPORTER}._dispatching")
-        building = importlib.import_module(f"{_EXPORTER}._building")
-        tensors = importlib.import_module(f"{_EXPORTER}._tensors")
+        registration, dispatching, building, tensors = exporter_parts()
         onnxscript = importlib.import_module("onnxscript")
         # The registry warns of every torchvision operator where torchvision is not installed.
         with quiet(registration.__name__):
@@ -154,7 +151,7 @@ def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
         return None
     try:
         # Without its own context the export would join the one of the compile that is going on.
-        with torch._guards.tracing(None), quiet():
+        with tracing(None), quiet():
             exported = torch.onnx.export(
                 _OneOperator(node),
                 tuple(examples),

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torchrlopt.capture.onnx_types import is_view
+from torchrlopt.torch_private import pytree
+from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 
 # Above this a constant costs more memory than the work it saves is worth.
 MAX_FOLDED_ELEMENTS = 1 << 22
@@ -92,15 +93,15 @@ def _foldable(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> bool:
     target = node.target
     if target is operator.getitem:
         return node.args[0] in known
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
         return False
-    if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
+    if schema_of(target).is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
         return False
     if not _small(node.meta.get("val")):
         return False
-    if target._opname in _SHAPE_ONLY:
+    if base_name(target) in _SHAPE_ONLY:
         return all(source is node.args[0] or source in known for source in node.all_input_nodes)
-    if target._opname.startswith(("empty", "new_empty", "sym_")):
+    if base_name(target).startswith(("empty", "new_empty", "sym_")):
         return False
     return all(source in known for source in node.all_input_nodes)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.captured import Captured
 from torchrlopt.capture.cleanup import clean
@@ -20,6 +19,7 @@ from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.capture.walk import Walker
 from torchrlopt.errors import CaptureError
 from torchrlopt.onnx import opsets
+from torchrlopt.torch_private.modes import without_dispatch_modes
 
 
 def capture(
@@ -47,7 +47,7 @@ def capture(
             got=len(example_inputs),
         )
     # Constants made under AOTAutograd's fake mode would be fake themselves.
-    with _disable_current_modes():
+    with without_dispatch_modes():
         walker = Walker(gm)
         model = _model(walker, gm)
         cleaned = clean(model)

@@ -15,6 +15,7 @@ from torchrlopt.capture.cleanup import Cleaned
 from torchrlopt.capture.onnx_types import Dim, dim_of
 from torchrlopt.capture.opaque import node_inputs
 from torchrlopt.capture.walk import Walker
+from torchrlopt.torch_private.operators import base_name
 
 # ATen operators that refuse, or return something else, when their input is laid out in another way.
 _STRIDE_SENSITIVE = {"view", "_unsafe_view", "as_strided"}
@@ -98,7 +99,7 @@ def _can_be_put_back(
             stands_for = fx_values.get(source.name)
             if stands_for is None:
                 return False
-            sensitive = getattr(node.target, "_opname", "") in _STRIDE_SENSITIVE
+            sensitive = base_name(node.target) in _STRIDE_SENSITIVE
             if sensitive and _strides(source.name, fx_nodes) != _strides(stands_for, fx_nodes):
                 return False
     return True

@@ -15,6 +15,7 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.errors import CaptureError
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 Dim = int | str
 Dims = tuple[Dim, ...]
@@ -183,6 +184,6 @@ def meta_of(node: torch.fx.Node) -> Any:
 @functools.cache
 def is_view(target: object) -> bool:
     """Returns whether an ATen overload returns a view of an input."""
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return target is operator.getitem
-    return any(result.alias_info is not None for result in target._schema.returns)
+    return any(result.alias_info is not None for result in schema_of(target).returns)

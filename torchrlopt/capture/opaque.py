@@ -9,19 +9,20 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch.utils import _pytree as pytree
 
 from torchrlopt.capture.builder import GraphBuilder
 from torchrlopt.capture.onnx_types import Dims
 from torchrlopt.errors import CaptureError
 from torchrlopt.onnx import opsets
+from torchrlopt.torch_private import pytree
+from torchrlopt.torch_private.operators import OpOverload
 
 DOMAIN = opsets.ATEN_DOMAIN
 
 
 def opaque_name(target: object) -> str:
     """Returns the operator name of an fx target, such as `aten.foo.default`."""
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return str(target)
     module = getattr(target, "__module__", None) or ""
     name = getattr(target, "__name__", None) or str(target)

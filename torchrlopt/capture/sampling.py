@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+
+from torchrlopt.torch_private.pytree import tree_leaves
 
 _SYMBOL_SIZE = 3  # what a symbolic dimension is taken to be where there is no example
 _BATCHES = (4, 6, 8, 16)

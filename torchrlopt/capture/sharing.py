@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from torchrlopt.generated_code import checked
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -93,13 +94,13 @@ def _may_be_view(node: fx.Node) -> bool:
     ):  # of a view of several parts, or of a function that may hand on its argument
         (whole,) = node.all_input_nodes
         target = whole.target
-        if whole.op == "call_function" and not isinstance(target, torch._ops.OpOverload):
+        if whole.op == "call_function" and not isinstance(target, OpOverload):
             return not gives_new_memory(whole)
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     if target in (aten.reshape.default, aten.contiguous.default, aten._unsafe_view.default):
         return True
-    return any(result.alias_info is not None for result in target._schema.returns)
+    return any(result.alias_info is not None for result in schema_of(target).returns)
 
 
 def is_apart(value: torch.Tensor) -> bool:

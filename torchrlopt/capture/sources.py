@@ -16,6 +16,7 @@ import torch
 
 from torchrlopt.capture.captured import Captured
 from torchrlopt.report import Source
+from torchrlopt.torch_private.dynamo import source_of
 
 _FRAME = re.compile(
     r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*(?:\n    (?P<text>.*))?', re.MULTILINE
@@ -71,7 +72,7 @@ def input_names(gm: torch.fx.GraphModule, num_lifted: int) -> tuple[str, ...]:
     lifted = [name for name, _ in (*gm.named_parameters(), *gm.named_buffers())] if num_lifted else []
     lifted = lifted if len(lifted) == num_lifted else [""] * num_lifted
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    return (*lifted, *(_input_name(getattr(node, "_dynamo_source", None), node.name) for node in inputs))
+    return (*lifted, *(_input_name(source_of(node), node.name) for node in inputs))
 
 
 def _input_name(source: Any, name: str) -> str:

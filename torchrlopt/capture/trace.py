@@ -24,6 +24,7 @@ from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
 from torchrlopt.capture.whole import whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
+from torchrlopt.torch_private.dynamo import BackendCompilerFailed, forget_backend, forget_code
 
 RECORDS_GRADIENTS = (
     "the graph records gradients: call the model under torch.no_grad() or torch.inference_mode()"
@@ -178,7 +179,7 @@ def visit(
         with torch.no_grad():
             call(torch.compile(isolated(model), backend=backend), example_inputs)
     finally:
-        aot.forget_backend(backend)
+        forget_backend(backend)
 
 
 def refuse_training(model: Callable[..., Any]) -> None:
@@ -197,7 +198,7 @@ def call(function: Callable[..., Any], example_inputs: ExampleInputs) -> Any:
         if isinstance(example_inputs, torch.Tensor):
             return function(example_inputs)
         return function(*example_inputs)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
+    except BackendCompilerFailed as error:
         if isinstance(error.inner_exception, RlOptError):
             raise error.inner_exception from None
         raise
@@ -223,5 +224,5 @@ def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
     name = f"optimised_{next(_serial)}"
     code = run.__code__.replace(co_name=name, co_qualname=name)
     own = types.FunctionType(code, run.__globals__, name, None, run.__closure__)
-    weakref.finalize(own, aot.forget_code, code).atexit = False
+    weakref.finalize(own, forget_code, code).atexit = False
     return own

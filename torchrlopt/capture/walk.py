@@ -24,6 +24,7 @@ from torchrlopt.capture.translate.by_exporter import translate_by_exporter
 from torchrlopt.capture.translate.contraction import linear, transposed_weight_gemm
 from torchrlopt.capture.translate.table import TABLE, SymScalar, Target, bind
 from torchrlopt.errors import CaptureError
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 _log = logging.getLogger(__name__)
 
@@ -183,14 +184,14 @@ class Walker:
 
     def _directly(self, target: Target) -> Result | None:
         operation = target.node.target
-        if isinstance(operation, torch._ops.OpOverload):
+        if isinstance(operation, OpOverload):
             key = str(operation).removeprefix("aten.")
         else:
             key = opaque_name(operation)
         translator = TABLE.get(key)
         if translator is None or _is_complex(target):
             return None
-        if isinstance(operation, torch._ops.OpOverload):
+        if isinstance(operation, OpOverload):
             return translator(self.builder, target, *bind(target.node, self._argument))
         return translator(self.builder, target, *map(self._argument, target.node.args))
 
@@ -249,14 +250,12 @@ def _is_complex(target: Target) -> bool:
 
 def _is_random(node: torch.fx.Node) -> bool:
     operation = node.target
-    return (
-        isinstance(operation, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in operation.tags
-    )
+    return isinstance(operation, OpOverload) and torch.Tag.nondeterministic_seeded in operation.tags
 
 
 def _refuse_mutation(node: torch.fx.Node) -> None:
     operation = node.target
-    if isinstance(operation, torch._ops.OpOverload) and operation._schema.is_mutable:
+    if isinstance(operation, OpOverload) and schema_of(operation).is_mutable:
         # Reordering around a write would be wrong, so a graph that writes is not rewritten at all.
         raise CaptureError(
             "an operator writes to its input",

@@ -21,7 +21,14 @@ from typing import Any
 
 import torch
 
-_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+from torchrlopt.torch_private.operators import (
+    TRACED_KEYS,
+    OpOverload,
+    forget_dispatch,
+    overload_name,
+    python_kernels,
+)
+
 _PACKETS = (
     *(f"upsample_{name}" for name in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d")),
     *(f"upsample_{name}" for name in ("trilinear3d", "bicubic2d")),
@@ -60,7 +67,7 @@ REARRANGED: dict[Any, Callable[..., Any]] = {
 # The table of kernels belongs to the process; traces of several threads may overlap.
 _lock = threading.Lock()
 _num_inside = 0
-_saved: dict[torch._ops.OpOverload, dict[object, object]] = {}
+_saved: dict[OpOverload, dict[object, object]] = {}
 
 
 @contextlib.contextmanager
@@ -80,7 +87,7 @@ def whole_operators() -> Iterator[None]:
                 _restore()
 
 
-def _by_size(whole: torch._ops.OpOverload) -> Callable[..., torch.Tensor]:
+def _by_size(whole: OpOverload) -> Callable[..., torch.Tensor]:
     """What an overload that takes sizes or factors does: it calls the one that takes both, size by size."""
 
     def resized(x: torch.Tensor, sizes: Sequence[Any] | None, *others: Any) -> torch.Tensor:
@@ -94,30 +101,30 @@ def _by_size(whole: torch._ops.OpOverload) -> Callable[..., torch.Tensor]:
     return resized
 
 
-def _overloads() -> Iterator[torch._ops.OpOverload]:
+def _overloads() -> Iterator[OpOverload]:
     for name in _PACKETS:
         packet = getattr(torch.ops.aten, name, None)
         for overload in ("default", "vec"):
             found = getattr(packet, overload, None)
-            if isinstance(found, torch._ops.OpOverload):
+            if isinstance(found, OpOverload):
                 yield found
 
 
 def _remove() -> None:
     for operation in _overloads():
         _saved[operation] = {
-            key: operation.py_kernels.pop(key) for key in _KEYS if key in operation.py_kernels
+            key: python_kernels(operation).pop(key) for key in TRACED_KEYS if key in python_kernels(operation)
         }
-        if operation._overloadname == "vec":
+        if overload_name(operation) == "vec":
             kernel = _by_size(operation.overloadpacket.default)
-            operation.py_kernels.update(dict.fromkeys(_KEYS, kernel))
-        operation._dispatch_cache.clear()
+            python_kernels(operation).update(dict.fromkeys(TRACED_KEYS, kernel))
+        forget_dispatch(operation)
 
 
 def _restore() -> None:
     for operation, kernels in _saved.items():
-        for key in _KEYS:
-            operation.py_kernels.pop(key, None)
-        operation.py_kernels.update(kernels)  # type: ignore[arg-type]  # what _remove took out of it
-        operation._dispatch_cache.clear()
+        for key in TRACED_KEYS:
+            python_kernels(operation).pop(key, None)
+        python_kernels(operation).update(kernels)  # type: ignore[arg-type]  # what _remove took out of it
+        forget_dispatch(operation)
     _saved.clear()

@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from torch._logging._internal import trace_structured
-
 from torchrlopt import _C
 from torchrlopt.compile import fallback
 from torchrlopt.report import Report
+from torchrlopt.torch_private.modes import trace_structured
 
 logger = logging.getLogger("torchrlopt")
 

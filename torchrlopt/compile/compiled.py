@@ -21,6 +21,7 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import right
 from torchrlopt.options import OnError
 from torchrlopt.report import Report, Status
+from torchrlopt.torch_private.tensors import version_of
 
 
 class Compiled:
@@ -137,7 +138,7 @@ class Compiled:
 
 def _versions(args: Sequence[Any]) -> list[int]:
     """How often each tensor was written to."""
-    return [x._version for x in args if isinstance(x, torch.Tensor) and not x.is_inference()]
+    return [version_of(x) for x in args if isinstance(x, torch.Tensor) and not x.is_inference()]
 
 
 def _evaluations(lowered: Lowered) -> int:

@@ -36,6 +36,7 @@ from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import facts_of, make_plan
 from torchrlopt.report import Journal
+from torchrlopt.torch_private.tensors import FakeTensor
 
 
 def rewritten_program(
@@ -176,8 +177,8 @@ def _held(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
 def _fake(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     """The fake value of a node that stands for a tensor."""
     value = node.meta.get("val")
-    if isinstance(value, torch._subclasses.FakeTensor):
+    if isinstance(value, FakeTensor):
         return value
     nodes = (each.meta.get("val") for each in node.graph.nodes)
-    mode = next(each.fake_mode for each in nodes if isinstance(each, torch._subclasses.FakeTensor))
+    mode = next(each.fake_mode for each in nodes if isinstance(each, FakeTensor))
     return mode.from_tensor(tensor, static_shapes=True)

@@ -9,25 +9,14 @@ reached by looking into the model is the model's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch._dynamo.guards import GuardBuilder, install_guard
-from torch._dynamo.source import is_constant_source
-from torch._dynamo.symbolic_convert import InstructionTranslator
+
+from torchrlopt.torch_private.dynamo import current_translator, guard_identity, is_constant_source, source_of
 
 _ON_IDENTITY = frozenset({"DUPLICATE_INPUT"})
 """Guards that two places hold one object: the code that was compiled reads it from one of them."""
-
-
-def weights_as_attributes() -> AbstractContextManager[Any]:
-    """While Dynamo traces in here, weights become attributes of its graph: no call passes them any more.
-
-    All of them do: what is not the model's own has to be guarded, see `pin_attributes`.
-    """
-    patch: AbstractContextManager[Any] = torch._dynamo.config.patch(prepare_freezing=True)
-    return patch
 
 
 def skip_guards_of(model: str) -> Callable[[Sequence[Any]], list[bool]]:
@@ -66,7 +55,7 @@ def are_fixed(gm: torch.fx.GraphModule, static: Collection[int], num_lifted: int
         return not static
     placeholders = gm.graph.find_nodes(op="placeholder")
     passed = [placeholders[at - num_lifted] for at in static if at >= num_lifted]
-    sources = [getattr(each, "_dynamo_source", None) for each in passed]
+    sources = [source_of(each) for each in passed]
     if num_lifted:
         sources += [source for source, _ in _attributes(gm)]
     return all(_is_inside(source, model) for source in sources)
@@ -83,10 +72,7 @@ def others(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], model: str) 
         model: where Dynamo finds the model, as an expression.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
-    read = [
-        (getattr(node, "_dynamo_source", None), value)
-        for node, value in zip(placeholders, example_inputs, strict=True)
-    ]
+    read = [(source_of(node), value) for node, value in zip(placeholders, example_inputs, strict=True)]
     read += _attributes(gm)
     return {
         getattr(source, "name", f"input {at}"): value
@@ -107,7 +93,7 @@ def pin_attributes(gm: torch.fx.GraphModule, model: str) -> None:
     """
     for source, _ in _attributes(gm):
         if not _is_inside(source, model):
-            install_guard(source.make_guard(GuardBuilder.ID_MATCH))
+            guard_identity(source)
 
 
 def _attributes(gm: torch.fx.GraphModule) -> list[tuple[Any, Any]]:
@@ -115,7 +101,7 @@ def _attributes(gm: torch.fx.GraphModule) -> list[tuple[Any, Any]]:
 
     Tensors that the code makes itself are found nowhere, and are not among them.
     """
-    found = InstructionTranslator.current_tx().output.param_name_to_source or {}
+    found = current_translator().output.param_name_to_source or {}
     places = [(found.get(node.target), node.target) for node in gm.graph.find_nodes(op="get_attr")]
     return [
         (source, getattr(gm, name))

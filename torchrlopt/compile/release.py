@@ -17,6 +17,7 @@ import torch
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.report import Facts
 from torchrlopt.storage.directory import default_directory, make_private
+from torchrlopt.torch_private.tensors import num_storage_holders
 
 
 def weights_facts(inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> Facts:
@@ -71,7 +72,7 @@ def _is_alone(weight: Any) -> bool:
 def _num_holders(weight: torch.Tensor) -> int:
     """How many tensors hold the memory of this one."""
     storage = weight.untyped_storage()  # holds it as well
-    return int(torch._C._storage_Use_Count(storage._cdata)) - 1
+    return num_storage_holders(storage) - 1
 
 
 def _mapped(weight: torch.Tensor, folder: os.PathLike[str]) -> torch.Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.weights.state import TensorStates
+from torchrlopt.torch_private.modes import current_cuda_stream
 
 logger = logging.getLogger("torchrlopt")
 
@@ -176,7 +177,7 @@ class GraphedCall:
     def _replay(self, recorded: _Recorded, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Replay after the last replay, on whatever stream that was: all share their memory."""
         last = self._last.get(recorded.device)
-        raw = torch._C._cuda_getCurrentRawStream(recorded.device)
+        raw = current_cuda_stream(recorded.device)
         if last is None or last.raw != raw:  # `current_stream` costs 7 us
             done = torch.cuda.Event() if last is None else last.done
             last = self._last[recorded.device] = _Last(raw, torch.cuda.current_stream(recorded.device), done)

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import onnx_ir
 import torch
-import torch._inductor
 from torch import fx
-from torch._dynamo.convert_frame import compile_lock
-from torch._guards import tracing
-from torch._inductor.codecache import PyCodeCache
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.capture.sharing import is_apart
 from torchrlopt.errors import LoweringError, UnsupportedError
@@ -38,6 +33,9 @@ from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
 from torchrlopt.options import Options
+from torchrlopt.torch_private.dynamo import compile_lock
+from torchrlopt.torch_private.inductor import PyCodeCache, compile_module
+from torchrlopt.torch_private.modes import tracing, without_dispatch_modes
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -61,7 +59,7 @@ class InductorExecutor:
         """
         if captured is None:
             raise UnsupportedError("the inductor executor runs captured graphs", got="an ONNX file")
-        with _disable_current_modes():
+        with without_dispatch_modes():
             module = lower_captured(model, captured)
             static = static_inputs(captured, options)
             if options.numerics == "real":
@@ -134,8 +132,8 @@ class InductorCallable:
             loaded = {id(code) for code in PyCodeCache.modules}
             try:
                 # This may run inside a compilation of the user's; inductor must see nothing of that one.
-                with _disable_current_modes(), torch.no_grad(), tracing(None):
-                    compiled = torch._inductor.compile(module, self._examples, options=self._settings)
+                with without_dispatch_modes(), torch.no_grad(), tracing(None):
+                    compiled = compile_module(module, self._examples, self._settings)
                     run = _OwnedOutputs(compiled, weights, self._strides)
                     num_inputs = len(self._inputs)
                     return (GraphedCall(run, [False] * num_inputs) if self._is_recorded else run,)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from torchrlopt.torch_private.tensors import storage_key
+
 aten = torch.ops.aten
 
 
@@ -24,10 +26,10 @@ class Memory:
     """
 
     def __init__(self, outputs: Sequence[Any], arguments: Sequence[Any]) -> None:
-        given = {storage._cdata for storage in map(_storage, arguments) if storage is not None}
+        given = {storage_key(storage) for storage in map(_storage, arguments) if storage is not None}
         self._storages = [
             weakref.ref(storage)
-            if (storage := _storage(output)) is not None and storage._cdata not in given
+            if (storage := _storage(output)) is not None and storage_key(storage) not in given
             else None
             for output in outputs
         ]
@@ -49,18 +51,18 @@ def with_copies(outputs: Sequence[Any], kept: Collection[int]) -> tuple[Any, ...
         kept: positions of those to be copied, which are tensors.
     """
     storages = {at: outputs[at].untyped_storage() for at in kept}
-    users = collections.Counter(storage._cdata for storage in storages.values())
+    users = collections.Counter(storage_key(storage) for storage in storages.values())
     memory: dict[int, torch.UntypedStorage] = {}
     copies: dict[int, torch.Tensor] = {}  # an output that is returned twice is one tensor
     owned = list(outputs)
     for at, storage in storages.items():
         output = outputs[at]
         if id(output) not in copies:
-            if users[storage._cdata] == 1 and aten.is_non_overlapping_and_dense.default(output):
+            if users[storage_key(storage)] == 1 and aten.is_non_overlapping_and_dense.default(output):
                 copies[id(output)] = output.clone()
             else:
-                own = memory.get(storage._cdata)
-                own = memory[storage._cdata] = storage.clone() if own is None else own
+                own = memory.get(storage_key(storage))
+                own = memory[storage_key(storage)] = storage.clone() if own is None else own
                 place = output.storage_offset(), output.shape, output.stride()
                 copies[id(output)] = output.new_empty(0).set_(own, *place)
         owned[at] = copies[id(output)]

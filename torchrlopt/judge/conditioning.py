@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from torchrlopt.judge import differences
 from torchrlopt.judge.float64 import MOVES, InOneDtype
 from torchrlopt.judge.tolerances import TOLERANCES
+from torchrlopt.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
 
 _AMPLITUDE = 16.0
 """Noise in units of the largest rounding error; what it does is divided by as much again.

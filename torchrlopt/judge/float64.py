@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from torchrlopt.executors.weights.widening import MOVEMENT
+from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 

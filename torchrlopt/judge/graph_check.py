@@ -12,6 +12,7 @@ from torchrlopt.capture.sampling import extreme_inputs, random_inputs, reduced_i
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.judge import right
 from torchrlopt.judge.floats import Own
+from torchrlopt.torch_private.operators import OpOverload
 
 logger = logging.getLogger("torchrlopt")
 
@@ -132,7 +133,4 @@ class GraphCheck:
 
 def _has_foreign_operators(aten: torch.fx.GraphModule) -> bool:
     operators = (node.target for node in aten.graph.nodes if node.op == "call_function")
-    return any(
-        isinstance(each, torch._ops.OpOverload) and each.namespace not in ("aten", "prims")
-        for each in operators
-    )
+    return any(isinstance(each, OpOverload) and each.namespace not in ("aten", "prims") for each in operators)

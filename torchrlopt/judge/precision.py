@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from torchrlopt.judge.float64 import MOVES
+from torchrlopt.torch_private.pytree import tree_leaves
 
 
 def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.executors.registry import available
+from torchrlopt.torch_private.pytree import tree_leaves
 
 BASE = "eager"
 #: Names of contestants that are torchrlopt, with their options.

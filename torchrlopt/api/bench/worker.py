@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from torchrlopt.api.bench.contestants import BASE, Model, Run, load, make
+from torchrlopt.torch_private.pytree import tree_leaves
 
 #: Rest before a round: the threads of the one before may spin for some 20 ms before they sleep.
 _REST_S = 0.05
@@ -80,7 +80,7 @@ class Contestant:
             folder.mkdir()
             make(self._name, Model(torch.nn.ReLU().eval(), (torch.ones(8),)), folder)[0]()
             # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
-            torch._dynamo.reset()
+            torch.compiler.reset()
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:

@@ -33,7 +33,7 @@ def look() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),
-        "torch.compile finds the backend": "rlopt" in torch._dynamo.list_backends(),
+        "torch.compile finds the backend": "rlopt" in torch.compiler.list_backends(),
         "substitutions": len(names),
         "generated, off by default": len(load_library(with_generated=True).names) - len(names),
         "cache": str(default_directory()),

@@ -19,6 +19,7 @@ from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
 from torchrlopt.capture.translate.table import Target, require
 from torchrlopt.onnx import opsets
 from torchrlopt.onnx.quiet import quiet
+from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 
 # Larger constants inside one operator's translation would be weights in disguise.
 _MAX_CONSTANT_ELEMENTS = 64
@@ -84,7 +85,7 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
         Untranslatable: the translation does not fit what the tracer saw, or leaves a value without a type.
     """
     operator = target.node.target
-    if not isinstance(operator, torch._ops.OpOverload) or operator._opname in _INACCURATE | _WRONG:
+    if not isinstance(operator, OpOverload) or base_name(operator) in _INACCURATE | _WRONG:
         return None
     if _is_wrong_form(target.node, operator):
         return None
@@ -101,9 +102,9 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
     return _splice(g, target, _simplified(model, target), values)
 
 
-def _is_wrong_form(node: torch.fx.Node, operator: torch._ops.OpOverload) -> bool:
-    wrong = _WRONG_FORMS.get(operator._opname)
-    names = [argument.name for argument in operator._schema.arguments]
+def _is_wrong_form(node: torch.fx.Node, operator: OpOverload) -> bool:
+    wrong = _WRONG_FORMS.get(base_name(operator))
+    names = [argument.name for argument in schema_of(operator).arguments]
     given = dict(zip(names, node.args, strict=False)) | node.kwargs
     return wrong is not None and given.get(wrong[0]) == wrong[1]
 

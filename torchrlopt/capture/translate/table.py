@@ -16,6 +16,7 @@ import torch
 
 from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.capture.onnx_types import Dim, Dims, is_static, value_dims
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 Translator = Callable[..., Result]
 
@@ -148,10 +149,10 @@ def normal_axes(axes: object, rank: int) -> list[int]:
 def bind(node: torch.fx.Node, convert: Callable[[Any], Any]) -> list[Any]:
     """Returns an ATen node's arguments in schema order, defaults filled in, each run through `convert`."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         raise Untranslatable(f"{node.target} has no schema")
     bound: list[Any] = []
-    for index, argument in enumerate(target._schema.arguments):
+    for index, argument in enumerate(schema_of(target).arguments):
         if index < len(node.args) and not argument.kwarg_only:
             bound.append(convert(node.args[index]))
         elif argument.name in node.kwargs:

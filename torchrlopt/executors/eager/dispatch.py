@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key
+from torchrlopt.torch_private.operators import nn_builtins
 
 aten = torch.ops.aten
 
@@ -43,7 +44,7 @@ _NN = (
 
 def _builtins() -> dict[Any, Any]:
     table = {}
-    for names, module in ((_TORCH, torch), (_NN, torch._C._nn)):
+    for names, module in ((_TORCH, torch), (_NN, nn_builtins)):
         for name in names.split():
             packet, overload = name.split(".")
             table[getattr(getattr(aten, packet), overload)] = getattr(module, packet)

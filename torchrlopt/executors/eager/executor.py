@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir
 import torch
 from torch import fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.cuda_graphs import GraphedCall
@@ -22,6 +21,7 @@ from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.options import Options
+from torchrlopt.torch_private.modes import without_dispatch_modes
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -43,7 +43,7 @@ class EagerExecutor:
             LoweringError: a node has no equivalent in ATen.
         """
         # Inside AOTAutograd's fake mode constants would come out fake.
-        with _disable_current_modes():
+        with without_dispatch_modes():
             if captured is None:
                 module, static = lower_model(model), frozenset[str]()
             else:

@@ -18,6 +18,7 @@ from torch import fx
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
 from torchrlopt.executors.weights.split_fx import Split
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -66,9 +67,9 @@ def _keeps_finite(node: fx.Node) -> bool:
         return False
     if getattr(node.target, "__name__", "") == "getitem":
         return True
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
+    if not isinstance(node.target, OpOverload) or not node.all_input_nodes:
         return False
-    name = node.target._schema.name.rpartition("::")[2]
+    name = schema_of(node.target).name.rpartition("::")[2]
     if name not in _SAFE or not all(_is_finite_number(value) for value in arguments(node).values()):
         return False
     shape = static_shape(node.all_input_nodes[0])

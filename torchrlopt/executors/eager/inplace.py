@@ -27,6 +27,7 @@ from torchrlopt.executors.lowering.fx_values import (
     static_stride,
     tensor_of,
 )
+from torchrlopt.torch_private.operators import OpOverload, is_composite, overload_name, schema_of
 
 aten = torch.ops.aten
 
@@ -70,12 +71,12 @@ def _in_place_form(target: Any) -> Any:
     """The overload that writes to its first argument, with the same arguments; None when there is none."""
     if not is_elementwise(target):
         return None
-    name = target._schema.name.rpartition("::")[2] + "_"
-    overload = getattr(getattr(aten, name, None), target._overloadname, None)
+    name = schema_of(target).name.rpartition("::")[2] + "_"
+    overload = getattr(getattr(aten, name, None), overload_name(target), None)
     if overload is None:
         return None
-    ours = [(argument.name, str(argument.type)) for argument in target._schema.arguments]
-    theirs = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+    ours = [(argument.name, str(argument.type)) for argument in schema_of(target).arguments]
+    theirs = [(argument.name, str(argument.type)) for argument in schema_of(overload).arguments]
     return overload if ours == theirs else None
 
 
@@ -109,15 +110,15 @@ def _writes_new_memory(target: Any) -> bool:
 
     Calls that this pass has turned into their in-place forms are among them.
     """
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     if not is_pointwise(target):
         return _is_in_place_form(target)
-    return not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+    return not is_composite(target)
 
 
 def _is_in_place_form(target: Any) -> bool:
     """True for the in-place form of an elementwise operator."""
-    name = target._schema.name.rpartition("::")[2]
-    functional = getattr(getattr(aten, name.removesuffix("_"), None), target._overloadname, None)
+    name = schema_of(target).name.rpartition("::")[2]
+    functional = getattr(getattr(aten, name.removesuffix("_"), None), overload_name(target), None)
     return name.endswith("_") and functional is not None and is_elementwise(functional)

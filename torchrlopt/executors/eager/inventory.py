@@ -14,6 +14,7 @@ from torchrlopt.executors.eager.kernels.attention import attend
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 _PLAIN = {
     "convolution": "convolution", "conv1d": "convolution", "conv2d": "convolution", "conv3d": "convolution",
@@ -120,6 +121,6 @@ def _way(node: fx.Node) -> str:
 
 def _name(target: Any) -> str:
     """The operator's name without namespace and overload."""
-    if isinstance(target, torch._ops.OpOverload):
-        return target._schema.name.rpartition("::")[2]
+    if isinstance(target, OpOverload):
+        return schema_of(target).name.rpartition("::")[2]
     return str(getattr(target, "__name__", target))

@@ -30,6 +30,7 @@ from torchrlopt.executors.lowering.fx_values import (
     tensor_of,
 )
 from torchrlopt.executors.lowering.output_layout import restride
+from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -246,8 +247,8 @@ def _name(node: fx.Node) -> str:
         return "_linear_pointwise"
     if node.target is aten.view.dtype:
         return ""  # re-reads the bytes, which does depend on where they lie
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.rpartition("::")[2]
+    if isinstance(node.target, OpOverload):
+        return schema_of(node.target).name.rpartition("::")[2]
     return "getitem" if getattr(node.target, "__name__", "") == "getitem" else ""
 
 

@@ -30,6 +30,7 @@ from torchrlopt.executors.lowering.fx_values import (
     tensor_of,
 )
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
+from torchrlopt.torch_private.modes import is_profiled
 
 aten = torch.ops.aten
 
@@ -321,8 +322,6 @@ def _gather(
 def _callable(
     sequence: _C.KernelSequence, one_by_one: Callable[..., Any], foreign: Sequence[int]
 ) -> Callable[..., Any]:
-    is_profiled = torch._C._autograd._profiler_enabled
-
     def run_kernels(*operands: torch.Tensor) -> Any:
         if not is_profiled():  # a profile tells of each kernel
             for at in foreign:

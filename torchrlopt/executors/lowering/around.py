@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.errors import LoweringError
@@ -29,6 +28,7 @@ from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_model
 from torchrlopt.onnx.reader import attribute_text
 from torchrlopt.onnx.subgraphs import of_attribute, outer_values, subgraphs
 from torchrlopt.plain_text import escaped
+from torchrlopt.torch_private.tensors import FakeTensorMode
 
 Passed = tuple[str, str, int]
 """A value that torch has no tensor for: who reads it, the node or weight it is of, which output it is."""

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._prims_common import is_contiguous_or_false
+
+from torchrlopt.torch_private.operators import OpOverload, schema_of
+from torchrlopt.torch_private.tensors import is_contiguous_or_false
 
 # Elementwise, though torch does not tag it so.
 _UNTAGGED = frozenset({torch.ops.aten.hardswish.default})
@@ -74,7 +76,7 @@ def is_contiguous(node: object) -> bool:
 def arguments(node: fx.Node) -> dict[str, Any]:
     """The arguments of a call of an `OpOverload` by name, defaults filled in."""
     bound: dict[str, Any] = {}
-    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for position, argument in enumerate(schema_of(node.target).arguments):
         if position < len(node.args):
             bound[argument.name] = node.args[position]
         elif argument.name in node.kwargs:
@@ -107,16 +109,16 @@ def is_pure(node: fx.Node) -> bool:
     A function that is no operator says so of itself, by an attribute `is_pure`.
     """
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return getattr(target, "__module__", None) == "_operator" or getattr(target, "is_pure", False) is True
     if node.is_impure():
         return False  # checks and the like: they must stay even though nothing reads them
-    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+    return not schema_of(target).is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def is_mutable(node: fx.Node) -> bool:
     """True for a call that writes to one of its arguments."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and schema_of(node.target).is_mutable
 
 
 def ints(values: Any) -> list[int] | None:
@@ -127,11 +129,11 @@ def ints(values: Any) -> list[int] | None:
 
 def is_elementwise(target: Any) -> bool:
     """True for an operator that computes each element of its result from the same place of its operands."""
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+    if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
         return False
     return is_pointwise(target)
 
 
-def is_pointwise(target: torch._ops.OpOverload) -> bool:
+def is_pointwise(target: OpOverload) -> bool:
     """The same for an operator that may also write to its first operand."""
     return torch.Tag.pointwise in target.tags or target in _UNTAGGED

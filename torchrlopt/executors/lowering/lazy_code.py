@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import PythonCode
 
 from torchrlopt.generated_code import checked
+from torchrlopt.torch_private.modules import LazyGraphModule
 
 
 def lazy_module(root: torch.nn.Module | dict[str, Any], graph: fx.Graph) -> fx.GraphModule:
@@ -23,7 +23,7 @@ def lazy_module(root: torch.nn.Module | dict[str, Any], graph: fx.Graph) -> fx.G
     return _CheckedModule(root, graph)
 
 
-class _CheckedModule(_LazyGraphModule):
+class _CheckedModule(LazyGraphModule):
     """Checks the names of its graph whenever code is generated, whatever was done to the graph before."""
 
     def _real_recompile(self) -> PythonCode:
@@ -33,7 +33,7 @@ class _CheckedModule(_LazyGraphModule):
 
 def forward_of(module: fx.GraphModule) -> Callable[..., Any]:
     """The function of a module whose graph changes no more, with its code generated."""
-    _LazyGraphModule.force_recompile(module)
+    LazyGraphModule.force_recompile(module)
     forward: Callable[..., Any] = module.forward
     return forward
 

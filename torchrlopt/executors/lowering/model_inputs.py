@@ -6,12 +6,12 @@ from typing import Any
 
 import onnx_ir
 import torch
-from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.lowering.converters.emitter import Emitter
+from torchrlopt.torch_private.dynamo import ConstantSource
 
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.capture.translate.table import TABLE
@@ -26,6 +25,7 @@ from torchrlopt.executors.lowering.original_calls import Group, Groups
 from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of, with_layout
 from torchrlopt.executors.lowering.symbols import STRIDES, traced_number
 from torchrlopt.onnx import opsets
+from torchrlopt.torch_private.tensors import FakeTensor, FakeTensorMode
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.lowering.converters.emitter import Emitter
 from torchrlopt.executors.lowering.output_layout import OutputEmitter
 from torchrlopt.executors.lowering.symbols import traced_number
 from torchrlopt.generated_code import checked
+from torchrlopt.torch_private.tensors import FakeTensor
 
 
 class FetchedOutputs:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes import conditioning
@@ -29,6 +28,7 @@ from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx.older_opset import lower_opset
 from torchrlopt.onnx.opsets import ATEN_DOMAIN, NATIVE
 from torchrlopt.onnx.standard import standardise
+from torchrlopt.torch_private.modes import without_dispatch_modes
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -213,7 +213,7 @@ def lower_to_session(
         # Runtimes have kernels and fusions for a sigmoid and a product, and none for the newer operator.
         lower_opset(model, NATIVE)
     conditioning.make_stable(model, runtime.package)
-    with _disable_current_modes():
+    with without_dispatch_modes():
         return SessionCallable(model, captured, options, runtime, bounds_of(model, runtime.raises_above))
 
 

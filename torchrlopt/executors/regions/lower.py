@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import LoweringError, RlOptError
 from torchrlopt.executors.eager.executor import assemble
@@ -28,6 +27,7 @@ from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.options import Options
 from torchrlopt.report import Part
+from torchrlopt.torch_private.modes import without_dispatch_modes
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -59,7 +59,7 @@ def lower(
     refused = {} if captured is None else executor.refusals(model, captured, options)
     if captured is None or not refused:
         return executor.lower(model, captured, options)
-    with _disable_current_modes():  # inside AOTAutograd's fake mode constants would come out fake
+    with without_dispatch_modes():  # inside AOTAutograd's fake mode constants would come out fake
         try:
             priced = dataclasses.replace(prices(), sizes=_sizes(captured))
             return _in_regions(executor, model, captured, options, refused, priced)

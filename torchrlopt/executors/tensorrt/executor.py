@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.eager.executor import EagerExecutor
@@ -23,6 +22,7 @@ from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepa
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.options import Options
 from torchrlopt.storage.directory import default_directory
+from torchrlopt.torch_private.modes import without_dispatch_modes
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -45,7 +45,7 @@ class TensorRtExecutor:
             device = _device(captured)
         except (ImportError, OSError, UnsupportedError):
             return {}  # `lower` raises it
-        with _disable_current_modes():
+        with without_dispatch_modes():
             return refused_by(lambda prepared: parse(prepared, device), model, captured, options, device)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
@@ -66,7 +66,7 @@ class TensorRtExecutor:
             raise UnsupportedError(
                 "tensorrt cannot be imported", got=str(error), todo="pip install 'torchrlopt[tensorrt]'"
             ) from error
-        with _disable_current_modes():
+        with without_dispatch_modes():
             varies = any(isinstance(dim, str) for value in model.graph.inputs for dim in _dims(value))
             fallback = EagerExecutor().lower(model.clone(), captured, options) if varies else None
             prepared = prepare(model, captured, options, device, settings.max_factor)

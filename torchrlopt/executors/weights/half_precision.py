@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map_only
 
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
@@ -30,6 +29,8 @@ from torchrlopt.executors.lowering.fx_values import (
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import MOVEMENT, Widening, cast
+from torchrlopt.torch_private.operators import overload_name, schema_of
+from torchrlopt.torch_private.pytree import tree_map_only
 
 logger = logging.getLogger("torchrlopt")
 
@@ -180,7 +181,7 @@ def _is_smooth(target: Any) -> bool:
     """True for an elementwise operator whose result is as exact as its operands are."""
     if not is_elementwise(target):
         return False
-    name, overload = target._schema.name.rpartition("::")[2], target._overloadname
+    name, overload = schema_of(target).name.rpartition("::")[2], overload_name(target)
     return name not in _OF_THE_DTYPE and not overload.endswith("mode")
 
 

@@ -14,6 +14,7 @@ from torchrlopt.capture.sharing import gives_new_memory
 from torchrlopt.executors.lowering.fx_values import ancestors
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.weights.static_part import crossing, hoisted_calls
+from torchrlopt.torch_private.operators import OpOverload, is_composite, schema_of
 
 aten = torch.ops.aten
 
@@ -100,16 +101,16 @@ def reaching_output(graph: fx.Graph) -> set[fx.Node]:
 def _may_alias(node: fx.Node) -> bool:
     """True for a call whose result may lie in the memory of an argument."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return not gives_new_memory(node)
-    schema = target._schema
+    schema = schema_of(target)
     if any(argument.alias_info is not None for argument in schema.arguments):
         return True
     if target is aten._unsafe_view.default:
         return True  # shares memory although its schema does not say so
     if target is aten.linear.default:
         return False  # is made of others, of which the last one is a product
-    return torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+    return is_composite(target)
 
 
 def _is_tuple(node: fx.Node) -> bool:

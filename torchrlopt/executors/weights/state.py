@@ -8,7 +8,6 @@ are compared: a write to the whole weight, as when adapters are merged into it, 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,8 +15,7 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import WeightsError
-
-_version_of = operator.attrgetter("_version")
+from torchrlopt.torch_private.tensors import base_of, storage_key, version_of
 
 _WORD = 4  # bytes
 _NUM_WORDS = 4  # of each weight
@@ -60,7 +58,7 @@ class TensorStates:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._versions = list(map(_version_of, tensors))
+        self._versions = list(map(version_of, tensors))
         self._places: _C.TensorPlaces | ListedPlaces
         try:
             self._places = _C.TensorPlaces(tensors)
@@ -73,7 +71,7 @@ class TensorStates:
         Raises:
             RuntimeError: one of them is an inference tensor.
         """
-        return self._places.is_of(tensors) and self._versions == list(map(_version_of, tensors))
+        return self._places.is_of(tensors) and self._versions == list(map(version_of, tensors))
 
 
 class ListedPlaces:
@@ -101,7 +99,7 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
 def storages_of(weights: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
     """The storages that the weights lie in, each once."""
     storages = (weight.untyped_storage() for weight in weights)
-    return list({storage._cdata: storage for storage in storages}.values())
+    return list({storage_key(storage): storage for storage in storages}.values())
 
 
 def _changes_unseen(weight: torch.Tensor) -> bool:
@@ -111,7 +109,7 @@ def _changes_unseen(weight: torch.Tensor) -> bool:
     `vector_to_parameters` and optimisers with flat buffers place weights there, and write to the whole.
     """
     storage = weight.untyped_storage()
-    whole = weight if weight._base is None else weight._base
+    whole = base_of(weight)
     is_part = storage.nbytes() != whole.nbytes
     return is_part or (weight.device.type == "cpu" and storage.is_shared())
 

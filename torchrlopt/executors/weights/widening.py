@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_map_only
 
 from torchrlopt.executors.lowering.fx_values import dim_key
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import hoisted_calls
+from torchrlopt.torch_private.pytree import tree_map_only
+from torchrlopt.torch_private.tensors import FakeTensor
 
 aten = torch.ops.aten
 

@@ -35,7 +35,7 @@ def linear_activation(
         is_gelu: which of the two.
     """
     flat = x.reshape(-1, x.shape[-1])
-    result = torch._addmm_activation(bias, flat, weight.t(), use_gelu=is_gelu)
+    result: torch.Tensor = torch.ops.aten._addmm_activation.default(bias, flat, weight.t(), use_gelu=is_gelu)
     return result.view(*x.shape[:-1], weight.shape[0])
 
 

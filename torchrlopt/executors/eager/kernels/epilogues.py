@@ -22,6 +22,7 @@ from torch import fx
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.lowering.fx_values import arguments, only_user
 from torchrlopt.generated_code import checked
+from torchrlopt.torch_private.operators import OpOverload
 
 aten = torch.ops.aten
 
@@ -86,7 +87,7 @@ def activation_of_call(call: fx.Node, is_finite: bool = True) -> Epilogue | None
         call: any node.
         is_finite: whether activations count on which oneDNN agrees with ATen for finite operands only.
     """
-    if not isinstance(call.target, torch._ops.OpOverload):
+    if not isinstance(call.target, OpOverload):
         return None
     epilogue = _PLAIN.get(call.target) or (_if_finite(call) if is_finite else None)
     if epilogue is not None:

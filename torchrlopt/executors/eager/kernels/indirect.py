@@ -31,6 +31,7 @@ from torchrlopt.executors.eager.kernels.epilogues import (
 )
 from torchrlopt.executors.eager.kernels.sites import Site, without_padding
 from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
+from torchrlopt.torch_private.modes import is_profiled
 
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
@@ -272,7 +273,7 @@ def _resolved(x: torch.Tensor) -> torch.Tensor:
 
 def _run(call: Callable[..., torch.Tensor | None], *args: Any) -> torch.Tensor | None:
     """Call a kernel, such that PyTorch's profiler knows of it."""
-    if torch._C._autograd._profiler_enabled():
+    if is_profiled():
         with torch.profiler.record_function(f"torchrlopt::{call.__name__}"):
             return call(*args)
     return call(*args)

@@ -15,11 +15,17 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.torch_private.modes import enable_python_dispatcher
+from torchrlopt.torch_private.pytree import tree_leaves
+from torchrlopt.torch_private.tensors import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    has_symbolic_sizes,
+)
 
 aten = torch.ops.aten
 
@@ -342,14 +348,13 @@ def _type_key(value: Any) -> Any:
 def _has_symbols(args: Any, kwargs: Any) -> bool:
     """Whether sizes or numbers among the fake arguments of a call are symbols."""
     return any(
-        isinstance(each, torch.SymInt) or (isinstance(each, FakeTensor) and each._has_symbolic_sizes_strides)
+        isinstance(each, torch.SymInt) or (isinstance(each, FakeTensor) and has_symbolic_sizes(each))
         for each in tree_leaves((args, kwargs))
     )
 
 
 def _is_data_dependent(error: BaseException) -> bool:
     """Whether a fake result failed only because it depends on the content of a tensor."""
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import onnx_ir
-import torch
+
+from torchrlopt.torch_private.operators import OpOverload, base_name
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -48,4 +49,4 @@ def _positions(node: onnx_ir.Node) -> str:
 
 
 def _is_strict(target: object) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and target._opname in _STRICT
+    return isinstance(target, OpOverload) and base_name(target) in _STRICT

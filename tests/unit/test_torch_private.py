@@ -1,0 +1,130 @@
+"""Private names of PyTorch are used in `torchrlopt/torch_private/` only, and each is in its table.
+
+Private is a name that begins with one underscore: as a part of what is imported from torch; in a chain of
+attributes that begins with `torch`; and as an attribute of any object, also by `getattr`, where no class or
+function of this package has that name. Names of operators in `torch.ops` do not count: they are the same in
+exported graphs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchrlopt.torch_private.names import TRIED, WHERE_MISSING
+
+PACKAGE = Path(__file__).resolve().parents[2] / "torchrlopt"
+HOME = PACKAGE / "torch_private"
+FILES = sorted(PACKAGE.rglob("*.py"))
+OPERATORS = ("torch.ops.", "aten.", "_aten.", "prims.")
+DOCUMENTED = {"os._exit"}
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+BY_NAME = ("getattr", "hasattr", "setattr", "attrgetter")
+
+
+def is_private(name: str) -> bool:
+    return re.fullmatch(r"_[^_]\w*", name) is not None
+
+
+def dotted(node: ast.expr) -> str:
+    """A chain of attributes as text; "()" stands for what is no name."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "()"
+
+
+def own_names() -> set[str]:
+    """What classes and functions of the package are and have."""
+    found: set[str] = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.FunctionDef() | ast.ClassDef():
+                    found.add(node.name)
+                case ast.Attribute(ast.Name("self" | "cls"), name, ast.Store()):
+                    found.add(name)
+                case ast.Name(name, ast.Store()) | ast.arg(name):
+                    found.add(name)
+    return found
+
+
+OWN = own_names()
+
+
+def private_names(source: str) -> Iterator[str]:
+    """The private names of torch in a module, as the table writes them."""
+    tree = ast.parse(source)
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                imported = [each.name for each in names]
+                yield from (each for each in imported if is_torchs(each))
+            case ast.ImportFrom(module, names):
+                yield from (name for each in names if is_torchs(name := f"{module}.{each.name}"))
+            case ast.Attribute() if id(node) not in inner and dotted(node).startswith("torch."):
+                if is_torchs(dotted(node)):
+                    yield dotted(node)
+            case ast.Attribute(_, name) if is_foreign(name) and not dotted(node).startswith("torch."):
+                if dotted(node) not in DOCUMENTED and not dotted(node).startswith(OPERATORS):
+                    yield f".{name}"
+            case ast.Call(ast.Name(called) | ast.Attribute(_, called), [*_, ast.Constant(str(name))]) if (
+                called in BY_NAME and is_foreign(name)
+            ):
+                yield f".{name}"
+            case ast.Call(ast.Name(called), [_, ast.Constant(str(name)), *_]) if (
+                called in BY_NAME and is_foreign(name)
+            ):
+                yield f".{name}"
+            case ast.Constant(str(name)) if re.fullmatch(r"torch(\.\w+)+", name) and is_torchs(name):
+                yield name  # for importlib
+
+
+def is_torchs(name: str) -> bool:
+    is_operator = name.startswith(OPERATORS)
+    return name.startswith("torch.") and not is_operator and any(map(is_private, name.split(".")))
+
+
+def is_foreign(name: str) -> bool:
+    return is_private(name) and name not in OWN | OF_NAMED_TUPLES
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from torch._ops import OpOverload", ["torch._ops.OpOverload"]),
+        ("from torch.overrides import _pop_mode", ["torch.overrides._pop_mode"]),
+        ("import torch._inductor", ["torch._inductor"]),
+        ("x = torch._C._nn", ["torch._C._nn"]),
+        ("x = weight._base", ["._base"]),
+        ("x = getattr(node, '_dynamo_source', None)", ["._dynamo_source"]),
+        ("x = operator.attrgetter('_version')", ["._version"]),
+        ("x = importlib.import_module('torch._dynamo')", ["torch._dynamo"]),
+        ("x = torch.ops.aten._softmax.default, aten._unsafe_view", []),
+        ("x = torch.compile(self._run)", []),
+    ],
+)
+def test_what_counts(source: str, expected: list[str]) -> None:
+    assert list(private_names(source)) == expected
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_private_names_stand_in_one_place(path: Path) -> None:
+    if not path.is_relative_to(HOME):
+        assert list(private_names(path.read_text(encoding="utf-8"))) == []
+
+
+def test_the_table_has_every_name_and_no_other() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in HOME.glob("*.py") if path.name != "names.py"]
+    used = {name for source in sources for name in private_names(source)}
+    assert used == set(WHERE_MISSING)
+
+
+def test_the_installed_release_was_tried_or_is_newer() -> None:
+    release = tuple(map(int, torch.__version__.partition("+")[0].split(".")[:2]))
+    assert release >= min(tuple(map(int, each.split(".")[:2])) for each in TRIED)

@@ -1,0 +1,21 @@
+"""Modules and graph modules: hooks, compilation in place, code that is generated late."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
+from torch.nn.modules.module import _has_any_global_hook
+
+__all__ = ["LazyGraphModule"]
+
+
+def has_hooks(model: nn.Module) -> bool:
+    """Whether a hook, of the model, of a part of it or of all modules, sees its calls."""
+    return _has_any_global_hook() or any(
+        module._forward_hooks or module._forward_pre_hooks for module in model.modules()
+    )
+
+
+def is_compiled_in_place(model: nn.Module) -> bool:
+    """Whether `model.compile()` was called."""
+    return model._compiled_call_impl is not None

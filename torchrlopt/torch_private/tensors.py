@@ -1,0 +1,53 @@
+"""Tensors: fake ones, versions, storages."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import torch
+from torch._prims_common import clone_preserve_strides, is_contiguous_or_false
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+
+__all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "clone_preserve_strides",
+    "is_contiguous_or_false",
+]
+
+version_of: Callable[[torch.Tensor], int] = operator.attrgetter("_version")
+"""How often a tensor was written to; RuntimeError for an inference tensor."""
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What the tensor is a view of; itself where it is none."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def storage_key(storage: torch.UntypedStorage) -> int:
+    """Equal for two objects that stand for one memory."""
+    key: int = storage._cdata
+    return key
+
+
+def num_storage_holders(storage: torch.UntypedStorage) -> int:
+    """How many tensors and objects hold a memory."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
+
+
+def has_symbolic_sizes(fake: FakeTensor) -> bool:
+    """Whether a size or a stride is a symbol."""
+    return bool(fake._has_symbolic_sizes_strides)
+
+
+def marked_dims(tensor: torch.Tensor) -> set[int]:
+    """The dimensions that `torch._dynamo.mark_dynamic` marked as varying."""
+    return set(getattr(tensor, "_dynamo_dynamic_indices", ()))
