@@ -257,6 +257,18 @@ def test_a_sequence_does_not_gather_all_that_is_large_before_it() -> None:
     assert cpu_bytes_of_calls(prepared.gathered.graph) <= 1.1 * before
 
 
+def test_results_lie_beside_the_operands_whatever_the_default_device_is() -> None:
+    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return F.conv2d(F.relu(F.conv2d(x, a)), b)
+
+    args = [rand(2, 8, 9, 7), weight(8, 8, 3, 3), weight(8, 8, 1, 1)]
+    prepared = check(function, args, static=[1, 2])
+    assert any("run_kernels" in name for name in sequences(prepared))
+    with torch.device("meta"):
+        got = prepared.run(*args)
+    torch.testing.assert_close(got[0], function(*args), rtol=1e-4, atol=1e-5)
+
+
 def test_a_view_that_others_read_is_theirs() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         row = F.linear(F.relu(F.linear(x, a)), b)
