@@ -113,7 +113,7 @@ py::list ops_to_python() {
 }  // namespace
 
 void bind_graph(py::module_& m) {
-  m.def("ops", &ops_to_python, "The operator table of ops.def, in order: one dict per operator.");
+  m.def("ops", &ops_to_python, "The operator table of ops.def, by id: one dict per operator.");
   m.def("parse_graph", &parse_graph, py::arg("text"),
         "Parses graph text. Raises ModelFormatError naming the line.");
 

@@ -60,11 +60,36 @@ std::vector<AttrSpec> parse_schema(const std::string& schema) {
   return specs;
 }
 
+/// Whether every number below kNumOps is the id of one operator: arrays over operators are indexed by it.
+constexpr bool ids_are_dense() {
+  bool is_taken[kNumOps] = {};
+  constexpr int ids[] = {
+#define RLOPT_OP(id, ...) id,
+#include "core/ops.def"
+#undef RLOPT_OP
+  };
+  for (const int id : ids) {
+    if (id < 0 || id >= kNumOps || is_taken[id]) return false;
+    is_taken[id] = true;
+  }
+  return true;
+}
+static_assert(ids_are_dense(), "ops.def: an id is used twice or left out");
+
 std::vector<OpInfo> make_table() {
-  std::vector<OpInfo> table;
-#define RLOPT_OP(name, domain, min_inputs, max_inputs, num_outputs, attrs, cost, infer, dtypes, traits) \
-  table.push_back({Op::name, #name, domain, min_inputs, max_inputs, num_outputs, parse_schema(attrs),   \
-                   CostClass::cost, InferRule::infer, DTypes::dtypes, traits});
+  std::vector<OpInfo> table(kNumOps);
+#define RLOPT_OP(id, name, domain, min_inputs, max_inputs, num_outputs, attrs, cost, infer, dtypes, traits) \
+  table[id] = {Op::name,                                                                                    \
+               #name,                                                                                       \
+               domain,                                                                                      \
+               min_inputs,                                                                                  \
+               max_inputs,                                                                                  \
+               num_outputs,                                                                                 \
+               parse_schema(attrs),                                                                         \
+               CostClass::cost,                                                                             \
+               InferRule::infer,                                                                            \
+               DTypes::dtypes,                                                                              \
+               traits};
 #include "core/ops.def"
 #undef RLOPT_OP
   return table;

@@ -12,7 +12,7 @@
 namespace rlopt {
 
 enum class Op : uint16_t {
-#define RLOPT_OP(name, ...) name,
+#define RLOPT_OP(id, name, ...) name = id,
 #include "core/ops.def"
 #undef RLOPT_OP
 };
@@ -140,7 +140,7 @@ struct OpInfo {
 };
 
 const OpInfo& op_info(Op op);
-/// All operators, in the order of ops.def.
+/// All operators, by id.
 const std::vector<OpInfo>& all_ops();
 /// Op::Opaque when unknown.
 Op find_op(const std::string& name);

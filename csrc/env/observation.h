@@ -43,7 +43,7 @@ struct ObservationArrays {
   int64_t* node_offsets;       // [B + 1]
   int64_t* edge_offsets;       // [B + 1]
   int64_t* candidate_offsets;  // [B + 1]
-  int64_t* ops;                // [N], position in ops.def
+  int64_t* ops;                // [N], ids of ops.def
   float* nodes;                // [N, num_columns("node")]
   int64_t* edge_index;         // [2, E], rows of nodes: from, to
   float* edges;                // [E, ...]
