@@ -23,11 +23,11 @@ from onnx.backend.test.case.test_case import TestCase
 
 from torchrlopt import _C
 from torchrlopt.errors import RlOptError, UnsupportedError
-from torchrlopt.executors.lowering.converters.dtypes import tensor_of
 from torchrlopt.executors.registry import get
 from torchrlopt.onnx.files import prepared
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
+from torchrlopt.ops.onnx_types import tensor_of
 from torchrlopt.options import Options
 
 _LIST = Path(__file__).with_name("onnx_nodes_unsupported.txt")

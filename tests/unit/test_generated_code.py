@@ -74,7 +74,6 @@ ALLOWED = {
     ("executor_table.py", "import_module"): "a row of the table",
     ("searcher_table.py", "import_module"): "a row of the table",
     ("loading.py", "import_module"): "modules that torch loads late",
-    ("executors/lowering/converters/convert.py", "import_module"): "a table in the file",
     ("executors/onnx_runtimes/session_call.py", "import_module"): "the package of a runtime",
     ("onnx/limited_child.py", "import_module"): "the module that the parent asks for",
     ("onnx/limited_child.py", "exec_module"): "the same, by its path",

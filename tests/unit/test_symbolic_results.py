@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.nn import functional
 
 import torchrlopt
-from torchrlopt.executors.lowering.converters.emitter import Emitter
+from torchrlopt.ops.emitter import Emitter
 
 aten = torch.ops.aten
 

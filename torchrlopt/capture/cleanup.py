@@ -13,10 +13,10 @@ from collections.abc import Callable
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.onnx_types import broadcast, reshape_target, set_type, value_dims, value_dtype
 from torchrlopt.capture.opaque import DOMAIN
 from torchrlopt.errors import CaptureError
 from torchrlopt.onnx.attributes import make_attribute
+from torchrlopt.ops.onnx_types import broadcast, reshape_target, set_type, value_dims, value_dtype
 
 # dtype -> the dtypes that hold every value of it.
 _EXACT_IN: dict[torch.dtype, tuple[torch.dtype, ...]] = {

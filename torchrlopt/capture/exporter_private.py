@@ -17,9 +17,9 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.onnx_types import onnx_dtype
 from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
 from torchrlopt.onnx.quiet import quiet
+from torchrlopt.ops.onnx_types import onnx_dtype
 from torchrlopt.torch_private.exporter import exporter_parts
 from torchrlopt.torch_private.modes import tracing
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from torchrlopt.capture.onnx_types import is_view
+from torchrlopt.ops.onnx_types import is_view
 from torchrlopt.torch_private import pytree
 from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchrlopt.capture.onnx_types import dims_of, meta_of
+from torchrlopt.ops.onnx_types import dims_of, meta_of
 
 _aten = torch.ops.aten
 _VIEWS = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)

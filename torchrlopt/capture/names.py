@@ -12,9 +12,9 @@ import onnx_ir as ir
 import torch
 
 from torchrlopt.capture.cleanup import Cleaned
-from torchrlopt.capture.onnx_types import Dim, dim_of
 from torchrlopt.capture.opaque import node_inputs
 from torchrlopt.capture.walk import Walker
+from torchrlopt.ops.onnx_types import Dim, dim_of
 from torchrlopt.torch_private.operators import base_name
 
 # ATen operators that refuse, or return something else, when their input is laid out in another way.

@@ -10,10 +10,10 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.builder import GraphBuilder
-from torchrlopt.capture.onnx_types import Dims
 from torchrlopt.errors import CaptureError
 from torchrlopt.onnx import opsets
+from torchrlopt.ops.builder import GraphBuilder
+from torchrlopt.ops.onnx_types import Dims
 from torchrlopt.torch_private import pytree
 from torchrlopt.torch_private.operators import OpOverload
 

@@ -14,16 +14,16 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.capture.by_exporter import translate_by_exporter
 from torchrlopt.capture.effects import has_effect
 from torchrlopt.capture.folding import fold
 from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
-from torchrlopt.capture.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
 from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opaque_name
-from torchrlopt.capture.translate.by_exporter import translate_by_exporter
-from torchrlopt.capture.translate.contraction import linear, transposed_weight_gemm
-from torchrlopt.capture.translate.table import TABLE, SymScalar, Target, bind
 from torchrlopt.errors import CaptureError
+from torchrlopt.ops.builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.ops.matmul import linear, transposed_weight_gemm
+from torchrlopt.ops.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
+from torchrlopt.ops.to_onnx import TABLE, SymScalar, Target, bind
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 _log = logging.getLogger(__name__)

@@ -20,13 +20,13 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.lowering.converters.emitter import Emitter
 from torchrlopt.executors.lowering.free_sizes import Declared, Sizes, choices
 from torchrlopt.executors.lowering.model_inputs import fake_input
 from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_model
 from torchrlopt.onnx.reader import attribute_text
 from torchrlopt.onnx.subgraphs import of_attribute, outer_values, subgraphs
+from torchrlopt.ops.emitter import Emitter
+from torchrlopt.ops.onnx_types import torch_dtype
 from torchrlopt.plain_text import escaped
 from torchrlopt.torch_private.tensors import FakeTensorMode
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.ops.onnx_types import dim_of
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 from torchrlopt.torch_private.tensors import is_contiguous_or_false
 
@@ -36,18 +37,10 @@ def tensor_of(node: object) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def dim_key(dim: Any) -> int | str:
-    """A size that can be compared: the int, or the expression of one that is symbolic still."""
-    if isinstance(dim, int):
-        return dim
-    expression = dim.node.expr
-    return int(expression) if expression.is_Integer else str(expression)
-
-
 def shape_key(node: object) -> tuple[int | str, ...] | None:
     """The shape with symbolic sizes as expressions; None when the node is no tensor."""
     value = tensor_of(node)
-    return None if value is None else tuple(dim_key(dim) for dim in value.shape)
+    return None if value is None else tuple(dim_of(dim) for dim in value.shape)
 
 
 def static_shape(node: object) -> tuple[int, ...] | None:
@@ -63,7 +56,7 @@ def static_stride(node: object) -> tuple[int, ...] | None:
     value = tensor_of(node)
     if value is None or value.layout != torch.strided:
         return None
-    strides = [dim_key(stride) for stride in value.stride()]
+    strides = [dim_of(stride) for stride in value.stride()]
     return None if any(isinstance(stride, str) for stride in strides) else tuple(int(s) for s in strides)
 
 

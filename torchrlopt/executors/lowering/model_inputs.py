@@ -9,8 +9,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.lowering.converters.emitter import Emitter
+from torchrlopt.ops.emitter import Emitter
+from torchrlopt.ops.onnx_types import torch_dtype
 from torchrlopt.torch_private.dynamo import ConstantSource
 
 _HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special

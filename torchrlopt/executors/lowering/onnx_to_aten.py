@@ -13,11 +13,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from torchrlopt.capture.translate.table import TABLE
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters.convert import convert
-from torchrlopt.executors.lowering.converters.dtypes import tensor_of, torch_dtype
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints, aten
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.lowering.model_inputs import fake_input
@@ -25,6 +21,10 @@ from torchrlopt.executors.lowering.original_calls import Group, Groups
 from torchrlopt.executors.lowering.output_layout import OutputEmitter, layout_of, with_layout
 from torchrlopt.executors.lowering.symbols import STRIDES, traced_number
 from torchrlopt.onnx import opsets
+from torchrlopt.ops.convert import convert
+from torchrlopt.ops.emitter import Emitter, Entry, Ints, aten
+from torchrlopt.ops.onnx_types import tensor_of, torch_dtype
+from torchrlopt.ops.to_onnx import TABLE
 from torchrlopt.torch_private.tensors import FakeTensor, FakeTensorMode
 
 if TYPE_CHECKING:

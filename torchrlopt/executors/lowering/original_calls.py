@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import onnx_ir
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.positions import mark_positions
+from torchrlopt.executors.lowering.positions import mark_positions
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured

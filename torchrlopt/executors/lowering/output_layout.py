@@ -10,9 +10,9 @@ from torch import fx
 
 from torchrlopt.capture.sharing import base_of, hint, is_apart
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.executors.lowering.converters.emitter import Emitter, aten
-from torchrlopt.executors.lowering.fx_values import dim_key
 from torchrlopt.executors.lowering.symbols import number_of
+from torchrlopt.ops.emitter import Emitter, aten
+from torchrlopt.ops.onnx_types import dim_of
 
 
 def layout_of(value: Any) -> Any:
@@ -21,7 +21,7 @@ def layout_of(value: Any) -> Any:
         return None
     # The stride of a dimension with one element says nothing about the layout.
     return tuple(
-        None if isinstance(size, int) and size == 1 else dim_key(stride)
+        None if isinstance(size, int) and size == 1 else dim_of(stride)
         for size, stride in zip(value.shape, value.stride(), strict=True)
     )
 

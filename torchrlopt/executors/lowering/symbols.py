@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.emitter import Emitter, SymInt, aten
+from torchrlopt.ops.emitter import Emitter, SymInt, aten
 
 STRIDES = frozenset({aten.sym_stride.int, aten.sym_stride.default, aten.sym_storage_offset.default})
 

@@ -12,10 +12,10 @@ import torch
 from torch import fx
 
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.lowering.converters.emitter import Emitter
 from torchrlopt.executors.lowering.output_layout import OutputEmitter
 from torchrlopt.executors.lowering.symbols import traced_number
 from torchrlopt.generated_code import checked
+from torchrlopt.ops.emitter import Emitter
 from torchrlopt.torch_private.tensors import FakeTensor
 
 

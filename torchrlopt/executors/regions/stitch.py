@@ -15,10 +15,10 @@ import torch
 from torch import fx
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints
 from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_captured
 from torchrlopt.executors.regions.cut import Cut, Region
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.ops.emitter import Emitter, Entry, Ints
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured

@@ -15,7 +15,6 @@ import onnx_ir
 import torch
 
 from torchrlopt.errors import LoweringError, OptionsError, RlOptError
-from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
 from torchrlopt.executors.onnx_runtimes.session_call import (
     of_opaque,
     positions,
@@ -27,6 +26,7 @@ from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx import opsets
 from torchrlopt.onnx.older_opset import lower_opset
 from torchrlopt.onnx.standard import standardise
+from torchrlopt.ops.onnx_types import torch_dtype
 from torchrlopt.options import Options
 
 if TYPE_CHECKING:

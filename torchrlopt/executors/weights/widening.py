@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import dim_key
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import hoisted_calls
 from torchrlopt.torch_private.pytree import tree_map_only
 from torchrlopt.torch_private.tensors import FakeTensor
+from torchrlopt.ops.onnx_types import dim_of
 
 aten = torch.ops.aten
 
@@ -129,7 +129,7 @@ class Widening:
 
     def __call__(self, value: torch.Tensor) -> torch.Tensor:
         """A fake tensor like this one."""
-        key = (value.device, *map(dim_key, (*value.shape, *value.stride())))
+        key = (value.device, *map(dim_of, (*value.shape, *value.stride())))
         if key not in self._made:
             with value.fake_mode if isinstance(value, FakeTensor) else contextlib.nullcontext():
                 self._made[key] = value.to(self._dtype)

@@ -21,12 +21,12 @@ from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
-    dim_key,
     is_contiguous,
     shape_key,
     static_shape,
     tensor_of,
 )
+from torchrlopt.ops.onnx_types import dim_of
 
 aten = torch.ops.aten
 # With so many rows or fewer our sums are as quick as oneDNN or quicker, whatever the weight (`python -m
@@ -333,7 +333,7 @@ def _transposed(
         parts = arguments(weight)["tensors"] if weight.target is aten.cat.default else ()
         sources = [_source_of_transpose(part) for part in parts]
         if sources and all(each is not None and each in static for each in sources):
-            other = 1 - int(dim_key(arguments(weight)["dim"])) % 2
+            other = 1 - int(dim_of(arguments(weight)["dim"])) % 2
             packed[key] = insert_after(graph, weight, aten.cat.default, (sources, other))
             value = value.contiguous()
         else:
@@ -349,7 +349,7 @@ def _source_of_transpose(node: fx.Node) -> fx.Node | None:
     if node.target is aten.t.default:
         return node.args[0]
     axes: Any = node.args[1] if node.target is aten.permute.default else node.args[1:3]
-    turned = [int(dim_key(axis)) % 2 for axis in axes]
+    turned = [int(dim_of(axis)) % 2 for axis in axes]
     wanted = [1, 0] if node.target is aten.permute.default else None
     is_transpose = turned == wanted if wanted is not None else set(turned) == {0, 1}
     return node.args[0] if is_transpose else None

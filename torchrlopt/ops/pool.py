@@ -1,145 +1,20 @@
-"""Convolution and pooling."""
+"""Pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters.elementwise import activate
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten
-from torchrlopt.executors.lowering.converters.table import OpCall, Result, converts
-
-
-class Window:
-    """The window attributes of a convolution or pooling, pads resolved.
-
-    Attributes:
-        kernel: sizes, one per spatial dimension.
-        strides: steps.
-        dilations: spacing.
-        begins: padding before each spatial dimension.
-        ends: padding after it.
-    """
-
-    def __init__(self, emitter: Emitter, call: OpCall, x: fx.Node, kernel: Sequence[int]) -> None:
-        rank = len(kernel)
-        self.kernel = list(kernel)
-        self.strides = list(call.attr("strides") or [1] * rank)
-        self.dilations = list(call.attr("dilations") or [1] * rank)
-        pads = list(call.attr("pads") or [0] * (2 * rank))
-        auto = call.attr("auto_pad", "NOTSET")
-        if auto == "VALID":
-            pads = [0] * (2 * rank)
-        elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            pads = self._same(emitter, x, auto == "SAME_UPPER")
-        if len(pads) != 2 * rank or len(self.strides) != rank or len(self.dilations) != rank:
-            raise LoweringError("window attributes have the wrong length", where=call.name)
-        self.begins, self.ends = pads[:rank], pads[rank:]
-
-    def _same(self, emitter: Emitter, x: fx.Node, upper: bool) -> list[int]:
-        begins, ends = [], []
-        for index, (kernel, stride, dilation) in enumerate(
-            zip(self.kernel, self.strides, self.dilations, strict=True)
-        ):
-            size = emitter.static_dim(x, 2 + index)
-            total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
-            small, large = total // 2, total - total // 2
-            begins.append(small if upper else large)
-            ends.append(large if upper else small)
-        return begins + ends
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether both sides are padded alike."""
-        return self.begins == self.ends
-
-    def pad(self, emitter: Emitter, x: fx.Node, value: float) -> fx.Node:
-        """`x` padded explicitly; afterwards the window has no pads."""
-        widths = interleaved(self.begins, self.ends)
-        self.begins = [0] * len(self.begins)
-        self.ends = [0] * len(self.ends)
-        return emitter.op(aten.constant_pad_nd.default, x, widths, value)
-
-
-def interleaved(begins: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
-    """Pads in torch's order: last dimension first, before and after side by side."""
-    return [width for pair in zip(reversed(begins), reversed(ends), strict=True) for width in pair]
-
-
-def convolution(emitter: Emitter, call: OpCall, x: fx.Node, w: fx.Node, bias: fx.Node | None) -> fx.Node:
-    """ONNX's Conv on the given operands, attributes from the call."""
-    kernel = [emitter.static_dim(w, 2 + index) for index in range(emitter.rank(w) - 2)]
-    window = Window(emitter, call, x, kernel)
-    if not window.symmetric:
-        x = window.pad(emitter, x, 0.0)
-    rank, group = len(kernel), call.attr("group", 1)
-    return emitter.op(
-        aten.convolution.default,
-        *(x, w, bias, window.strides, window.begins, window.dilations, False, [0] * rank, group),
-    )
-
-
-@converts("Conv")
-def _conv(emitter: Emitter, call: OpCall) -> Entry:
-    return convolution(emitter, call, call.x(0), call.x(1), call.maybe_x(2))
-
-
-@converts("FusedConv", domain="rlopt")
-def _fused_conv(emitter: Emitter, call: OpCall) -> Entry:
-    y = convolution(emitter, call, call.x(0), call.x(1), call.maybe_x(2))
-    addend = call.maybe_x(3)
-    if addend is not None:
-        y = emitter.op(aten.add.Tensor, y, addend)
-    return activate(emitter, y, call)
-
-
-@converts("ConvTranspose")
-def _conv_transpose(emitter: Emitter, call: OpCall) -> Entry:
-    x, w = call.x(0), call.x(1)
-    kernel = [emitter.static_dim(w, 2 + index) for index in range(emitter.rank(w) - 2)]
-    rank = len(kernel)
-    strides = list(call.attr("strides") or [1] * rank)
-    dilations = list(call.attr("dilations") or [1] * rank)
-    extra = list(call.attr("output_padding") or [0] * rank)
-    pads = list(call.attr("pads") or [0] * (2 * rank))
-    auto = call.attr("auto_pad", "NOTSET")
-    wanted = call.attr("output_shape")
-    if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
-        begins, ends = [], []
-        for index in range(rank):
-            size = emitter.static_dim(x, 2 + index)
-            full = strides[index] * (size - 1) + extra[index] + (kernel[index] - 1) * dilations[index] + 1
-            target = wanted[len(wanted) - rank + index] if wanted is not None else size * strides[index]
-            total = full - target
-            if total < 0:
-                # The output is larger than the kernels reach: the rest is zero-filled at the end.
-                extra[index] -= total
-                total = 0
-            small, large = total // 2, total - total // 2
-            begins.append(small if auto == "SAME_UPPER" else large)
-            ends.append(large if auto == "SAME_UPPER" else small)
-        pads = begins + ends
-    begins, ends = pads[:rank], pads[rank:]
-    # torch pads both sides alike and takes less output_padding than a stride: compute everything, then cut.
-    common = [min(b, e) for b, e in zip(begins, ends, strict=True)]
-    cut = any(b != e for b, e in zip(begins, ends, strict=True)) or any(
-        width >= max(stride, dilation)
-        for width, stride, dilation in zip(extra, strides, dilations, strict=True)
-    )
-    arguments = (strides, [0] * rank if cut else common, dilations, True, [0] * rank if cut else extra)
-    bias = call.maybe_x(2)
-    y = emitter.op(aten.convolution.default, x, w, bias, *arguments, call.attr("group", 1))
-    if not cut:
-        return y
-    if any(extra) and bias is not None:
-        raise call.unsupported("a bias and output padding beyond the stride")
-    widths = interleaved([-b for b in begins], [more - e for more, e in zip(extra, ends, strict=True)])
-    return emitter.op(aten.constant_pad_nd.default, y, widths, 0.0)
-
+from torchrlopt.ops.builder import GraphBuilder
+from torchrlopt.ops.conv import Window, interleaved
+from torchrlopt.ops.emitter import Emitter, Entry, aten
+from torchrlopt.ops.onnx_types import Dims, value_dims
+from torchrlopt.ops.to_aten import OpCall, Result, converts
+from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 _MAX_POOL: dict[int, Any] = {
     1: aten.max_pool1d.default,
@@ -177,8 +52,41 @@ def _overhang(emitter: Emitter, x: fx.Node, window: Window) -> list[int]:
     return result
 
 
+@translation("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
+def _max_pool_with_indices(
+    g: GraphBuilder, target: Target, x: ir.Value, *window: Any
+) -> list[ir.Value | None]:
+    # The indices count differently: within a plane in ATen, within the whole tensor in ONNX.
+    target.need_only(0)
+    return [_max_pool(g, target, x, *window), None]
+
+
+def _max_pool(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+) -> ir.Value:
+    rank = _pooled_rank(x, kernel, target.dims)
+    sizes = _window(kernel, rank)
+    return g.op(
+        "MaxPool",
+        x,
+        dims=target.dims,
+        kernel_shape=sizes,
+        strides=_window(stride, rank) if stride else sizes,
+        pads=_window(padding, rank) * 2,
+        dilations=_window(dilation, rank),
+        ceil_mode=1 if ceil_mode else None,
+    )
+
+
 @converts("MaxPool")
-def _max_pool(emitter: Emitter, call: OpCall) -> Result:
+def _lower_max_pool(emitter: Emitter, call: OpCall) -> Result:
     x = call.x(0)
     window = Window(emitter, call, x, call.required("kernel_shape"))
     rank = len(window.kernel)
@@ -219,8 +127,56 @@ def _flat_indices(emitter: Emitter, x: fx.Node, indices: fx.Node) -> fx.Node:
     return emitter.op(aten.add.Tensor, indices, offsets)
 
 
+@translation("avg_pool2d.default", "avg_pool3d.default")
+def _avg_pool(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None = None,
+) -> ir.Value:
+    rank = _pooled_rank(x, kernel, target.dims)
+    pads = _window(padding, rank)
+    require(divisor is None, "average pooling with its own divisor")
+    # The two disagree on what a window counts that reaches beyond the padding.
+    require(not (ceil_mode and count_include_pad and any(pads)), "ceil_mode with counted padding")
+    sizes = _window(kernel, rank)
+    source = value_dims(x)[2:]
+    is_over_all = all(isinstance(dim, int) and dim <= size for dim, size in zip(source, sizes, strict=True))
+    if is_over_all and source != tuple(sizes) and not any(pads):
+        # A window beyond the input, of which only the input counts; runtimes walk through all of it.
+        return g.op("ReduceMean", x, g.ints(range(2, rank + 2)), dims=target.dims, keepdims=1)
+    return g.op(
+        "AveragePool",
+        x,
+        dims=target.dims,
+        kernel_shape=sizes,
+        strides=_window(stride, rank) if stride else sizes,
+        pads=pads * 2,
+        ceil_mode=1 if ceil_mode else None,
+        count_include_pad=1 if count_include_pad and any(pads) else None,
+    )
+
+
+def _pooled_rank(x: ir.Value, kernel: Sequence[int], dims: Dims) -> int:
+    rank = len(dims) - 2
+    require(
+        len(kernel) in (1, rank) and rank in (1, 2, 3) and len(value_dims(x)) == rank + 2, "unbatched pooling"
+    )
+    return rank
+
+
+def _window(sizes: Any, rank: int) -> list[int]:
+    ints = [sizes] if isinstance(sizes, int) else [static_int(size) for size in sizes]
+    return ints * rank if len(ints) == 1 else ints
+
+
 @converts("AveragePool")
-def _average_pool(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_average_pool(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     window = Window(emitter, call, x, call.required("kernel_shape"))
     rank = len(window.kernel)
@@ -262,8 +218,21 @@ def _average_by_sums(
     return emitter.op(aten.div.Tensor, *sums)
 
 
+@translation("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
+def _adaptive_avg_pool(g: GraphBuilder, target: Target, x: ir.Value, output_size: Sequence[Any]) -> ir.Value:
+    source, rank = value_dims(x)[2:], len(output_size)
+    require(len(target.dims) == rank + 2, "unbatched pooling")
+    if all(size == 1 for size in output_size):
+        axes = g.ints(range(2, rank + 2))
+        return g.op("ReduceMean", x, axes, dims=target.dims, keepdims=1)
+    sizes, wanted = [static_int(dim) for dim in source], [static_int(size) for size in output_size]
+    require(all(a % b == 0 for a, b in zip(sizes, wanted, strict=True)), "adaptive pooling of uneven windows")
+    window = [a // b for a, b in zip(sizes, wanted, strict=True)]
+    return g.op("AveragePool", x, dims=target.dims, kernel_shape=window, strides=window)
+
+
 @converts("LpPool")
-def _lp_pool(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_lp_pool(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     window = Window(emitter, call, x, call.required("kernel_shape"))
     rank, power, channels = len(window.kernel), call.attr("p", 2), emitter.static_dim(x, 1)
@@ -282,19 +251,19 @@ def _lp_pool(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("GlobalAveragePool")
-def _global_average_pool(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_global_average_pool(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     return emitter.op(aten.mean.dim, x, list(range(2, emitter.rank(x))), True)
 
 
 @converts("GlobalMaxPool")
-def _global_max_pool(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_global_max_pool(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     return emitter.op(aten.amax.default, x, list(range(2, emitter.rank(x))), True)
 
 
 @converts("MaxUnpool")
-def _max_unpool(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_max_unpool(emitter: Emitter, call: OpCall) -> Entry:
     x, indices = call.x(0), call.x(1)
     window = Window(emitter, call, x, call.required("kernel_shape"))
     sizes = [

@@ -10,13 +10,15 @@ import torch
 from torch import fx
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints
-from torchrlopt.executors.lowering.converters.positions import FROM_FRONT
+from torchrlopt.ops.emitter import Emitter, Entry, Ints
 
 T = TypeVar("T")
 
 Result = Entry | tuple[Entry | None, ...]
 Converter = Callable[[Emitter, "OpCall"], Result]
+
+FROM_FRONT = "from_front"
+"""In `meta` of a node whose positions count from the front only."""
 
 CONVERTERS: dict[tuple[str, str], Converter] = {}
 """Converters by (domain, operator type); the default domain is ""."""

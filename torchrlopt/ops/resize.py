@@ -1,4 +1,4 @@
-"""Resize and grid sampling: torch's kernels where the modes agree, else one selection or matrix per axis.
+"""Resize: torch's kernels where the modes agree, else one selection or matrix per axis.
 
 The interpolation weights follow the formulas of the ONNX operator; they are worked out once, when the graph
 is built, so the sizes must be static.
@@ -10,11 +10,28 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten, normal_axis
-from torchrlopt.executors.lowering.converters.table import OpCall, converts
+from torchrlopt.ops.builder import GraphBuilder
+from torchrlopt.ops.emitter import Emitter, Entry, aten, normal_axis
+from torchrlopt.ops.to_aten import OpCall, converts
+from torchrlopt.ops.to_onnx import Target, require, shape_value, translation
+
+NEAREST = {
+    "upsample_nearest": ("asymmetric", "floor"),
+    "_upsample_nearest_exact": ("half_pixel", "round_prefer_ceil"),
+}
+"""Rules of coordinates and of rounding, by the name of ATen's kernels without their number of dimensions."""
+
+INTERPOLATED = {
+    "upsample_linear1d": ("linear", 3),
+    "upsample_bilinear2d": ("linear", 4),
+    "upsample_trilinear3d": ("linear", 5),
+    "upsample_bicubic2d": ("cubic", 4),
+}
+"""ATen's kernels that interpolate: mode and rank of the operand."""
 
 _ROUND: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda value: math.ceil(value - 0.5),
@@ -52,11 +69,11 @@ class _Axis:
         return (index + 0.5) / self.scale - 0.5
 
 
-def _linear(distance: float) -> float:
+def _linear_weight(distance: float) -> float:
     return max(1 - abs(distance), 0.0)
 
 
-def _cubic(a: float) -> Callable[[float], float]:
+def _cubic_weight(a: float) -> Callable[[float], float]:
     def weight(distance: float) -> float:
         d = abs(distance)
         if d <= 1:
@@ -69,7 +86,7 @@ def _cubic(a: float) -> Callable[[float], float]:
 def _matrix(axis: _Axis, call: OpCall) -> torch.Tensor:
     """Interpolation weights [target, size] of one axis."""
     cubic = call.attr("mode") == "cubic"
-    kernel = _cubic(call.attr("cubic_coeff_a", -0.75)) if cubic else _linear
+    kernel = _cubic_weight(call.attr("cubic_coeff_a", -0.75)) if cubic else _linear_weight
     radius = 2 if cubic else 1
     squeeze = min(axis.scale, 1.0) if call.attr("antialias", 0) else 1.0
     exclude = bool(call.attr("exclude_outside", 0))
@@ -119,8 +136,102 @@ def _floats(entry: Entry, call: OpCall) -> list[float]:
     return [float(number) for number in entry.to(torch.float64).reshape(-1).tolist()]
 
 
+@translation(*(f"upsample_nearest{rank}d.default" for rank in (1, 2, 3)))
+def _nearest(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
+    # ATen takes floor(i * float32(1 / factor)) and runtimes floor(i / factor). A factor that float32 rounds
+    # gives another element at ties, which a check sees for its own sizes only.
+    known = [factor for factor in factors if factor is not None]
+    is_exact = all(_rounded(factor) == factor for factor in known)
+    require(
+        is_exact or _are_ratios(known, x, target.dims), f"{target.node.name}: a factor that float32 rounds"
+    )
+    return _resize(g, target, x, factors, "nearest", *NEAREST["upsample_nearest"])
+
+
+@translation(*(f"_upsample_nearest_exact{rank}d.default" for rank in (1, 2, 3)))
+def _nearest_exact(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
+    return _resize(g, target, x, factors, "nearest", *NEAREST["_upsample_nearest_exact"])
+
+
+@translation(*(f"{name}.default" for name in INTERPOLATED))
+def _interpolated(
+    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, *factors: Any
+) -> ir.Value:
+    mode, _ = INTERPOLATED[target.opname]
+    return _resize(g, target, x, factors, mode, "align_corners" if align else "half_pixel", None)
+
+
+@translation("_upsample_bilinear2d_aa.default", "_upsample_bicubic2d_aa.default")
+def _antialiased(
+    g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, *factors: Any
+) -> ir.Value:
+    # With aligned corners ATen takes other taps than ONNX.
+    require(not align, f"{target.node.name}: antialiased between aligned corners")
+    mode = "cubic" if "bicubic" in target.opname else "linear"
+    return _resize(g, target, x, factors, mode, "half_pixel", None, is_antialiased=True)
+
+
+def _resize(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    factors: Sequence[float | None] | None,
+    mode: str,
+    coordinates: str,
+    rounding: str | None,
+    is_antialiased: bool = False,
+) -> ir.Value:
+    scales = None
+    sizes = None
+    # ATen samples at 1 / factor where a factor is given, at input / output size where it is not. Where both
+    # are the same, sizes are plainer: ONNX has factors in float32, and floor(10 * float32(1.3)) is 12.
+    known = [factor for factor in factors or () if factor is not None]
+    if factors and len(known) == len(factors) and not _are_ratios(known, x, target.dims):
+        scales = g.constant(torch.tensor([1.0, 1.0, *map(_float32, known)], dtype=torch.float32))
+    else:
+        sizes = shape_value(g, target, target.dims, x)
+    return g.op(
+        "Resize",
+        x,
+        None,
+        scales,
+        sizes,
+        dims=target.dims,
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        nearest_mode=rounding,
+        # ATen's antialiased kernels are Pillow's: other coefficients, and no taps outside of the image
+        cubic_coeff_a=(-0.5 if is_antialiased else -0.75) if mode == "cubic" else None,
+        antialias=1 if is_antialiased else None,
+        exclude_outside=1 if is_antialiased else None,
+    )
+
+
+def _are_ratios(factors: Sequence[float], x: ir.Value, dims: Sequence[Any]) -> bool:
+    """Whether factors that float32 rounds are the output sizes by the input sizes, which are fixed."""
+    if len(factors) != len(dims) - 2 or x.shape is None or all(_rounded(each) == each for each in factors):
+        return False
+    pairs = list(zip(tuple(x.shape)[2:], dims[2:], factors, strict=True))
+    return all(
+        isinstance(size, int) and isinstance(resized, int) and abs(size * factor - resized) < 1e-9 * resized
+        for size, resized, factor in pairs
+    )
+
+
+def _float32(factor: float) -> float:
+    """The next number of float32 that is not below, so that size * factor rounds down as in float64."""
+    rounded = _rounded(factor)
+    if rounded >= factor:
+        return rounded
+    return float(torch.nextafter(torch.tensor(rounded, dtype=torch.float32), torch.tensor(math.inf)))
+
+
+def _rounded(factor: float) -> float:
+    return float(torch.tensor(factor, dtype=torch.float32))
+
+
 @converts("Resize")
-def _resize(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_resize(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     rank = emitter.rank(x)
     axes = [normal_axis(axis, rank) for axis in call.attr("axes") or range(rank)]
@@ -151,22 +262,6 @@ def _resize(emitter: Emitter, call: OpCall) -> Entry:
     return _extrapolate(emitter, call, x, resized) if crop else x
 
 
-_KERNELS: dict[tuple[str, int], Any] = {
-    ("linear", 3): aten.upsample_linear1d.default,
-    ("linear", 4): aten.upsample_bilinear2d.default,
-    ("linear", 5): aten.upsample_trilinear3d.default,
-    ("cubic", 4): aten.upsample_bicubic2d.default,
-}
-_NEAREST: dict[tuple[str, str, int], Any] = {
-    (rule, rounding, rank): getattr(aten, f"{name}{rank - 2}d").default
-    for rule, rounding, name in (
-        ("asymmetric", "floor", "upsample_nearest"),
-        ("half_pixel", "round_prefer_ceil", "_upsample_nearest_exact"),
-    )
-    for rank in (3, 4, 5)
-}
-
-
 def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> fx.Node | None:
     """The kernel of torch for sizes, or whole factors of sizes, that are known when it runs.
 
@@ -174,13 +269,13 @@ def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence
     """
     rank, mode = emitter.rank(x), call.attr("mode", "nearest")
     rule = call.attr("coordinate_transformation_mode", "half_pixel")
-    kernel = (
-        _NEAREST.get((rule, call.attr("nearest_mode", ""), rank))
-        if mode == "nearest"
-        else _KERNELS.get((mode, rank))
-    )
+    if mode == "nearest":
+        rules = rule, call.attr("nearest_mode", "")
+        names = [f"{name}{rank - 2}d" for name, known in NEAREST.items() if known == rules and rank < 6]
+    else:
+        names = [name for name, known in INTERPOLATED.items() if known == (mode, rank)]
     if (
-        kernel is None
+        not names
         or list(axes) != list(range(rank))
         or call.attr("antialias", 0)
         or call.attr("exclude_outside", 0)
@@ -202,7 +297,7 @@ def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence
     if len(sizes) != rank or all(isinstance(each, int) for each in (*sizes, *own)):
         return None
     flags = [] if mode == "nearest" else [rule == "align_corners"]
-    return emitter.op(kernel, x, sizes[2:], *flags)
+    return emitter.op(getattr(aten, names[0]).default, x, sizes[2:], *flags)
 
 
 def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) -> fx.Node:
@@ -247,41 +342,3 @@ def _torch_kernel(
     if mode == "cubic" and (half or corners) and abs(call.attr("cubic_coeff_a", -0.75) + 0.75) < 1e-6:
         return emitter.op(aten.upsample_bicubic2d.default, x, sizes, corners)
     return None
-
-
-@converts("AffineGrid")
-def _affine_grid(emitter: Emitter, call: OpCall) -> Entry:
-    size = emitter.const_ints(call.entry(1), "size")
-    return emitter.op(
-        aten.affine_grid_generator.default, call.x(0), size, bool(call.attr("align_corners", 0))
-    )
-
-
-_GRID_MODES = {"linear": 0, "bilinear": 0, "nearest": 1, "cubic": 2, "bicubic": 2}
-_GRID_PADDING = {"zeros": 0, "border": 1, "reflection": 2}
-
-
-@converts("GridSample")
-def _grid_sample(emitter: Emitter, call: OpCall) -> Entry:
-    x, grid = call.x(0), call.x(1)
-    mode = call.choice("mode", "linear", _GRID_MODES)
-    padding = call.choice("padding_mode", "zeros", _GRID_PADDING)
-    corners = bool(call.attr("align_corners", 0))
-    targets = {4: aten.grid_sampler_2d.default, 5: aten.grid_sampler_3d.default}
-    rank = emitter.rank(x)
-    if rank not in targets or (rank == 5 and mode == 2):
-        raise call.unsupported(f"mode {call.attr('mode')} in {rank} dimensions")
-    return emitter.op(targets[rank], x, emitter.cast(grid, emitter.dtype(x)), mode, padding, corners)
-
-
-@converts("Col2Im")
-def _col2im(emitter: Emitter, call: OpCall) -> Entry:
-    x = call.x(0)
-    image = emitter.const_ints(call.entry(1), "image shape")
-    block = emitter.const_ints(call.entry(2), "block shape")
-    rank = len(image)
-    strides, dilations = call.attr("strides") or [1] * rank, call.attr("dilations") or [1] * rank
-    pads = list(call.attr("pads") or [0] * (2 * rank))
-    if rank != 2 or pads[:rank] != pads[rank:]:
-        raise call.unsupported("asymmetric pads or more than two dimensions")
-    return emitter.op(aten.col2im.default, x, image, block, list(dilations), pads[:rank], list(strides))

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 import onnx_ir
 
+from torchrlopt.ops.to_aten import FROM_FRONT
 from torchrlopt.torch_private.operators import OpOverload, base_name
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
-
-FROM_FRONT = "from_front"
-"""In `meta` of a node whose positions count from the front only."""
 
 _READERS = frozenset({"Gather", "GatherElements", "ScatterElements"})
 _STRICT = frozenset({"embedding", "gather", "index_select", "scatter", "scatter_add"})

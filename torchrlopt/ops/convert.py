@@ -1,8 +1,4 @@
-"""Operators whose inputs are all constants, evaluated when the graph is built.
-
-Axes, sizes and bounds that a model computes from constants become constants, which the converters that need
-numbers can then read.
-"""
+"""Emits the ATen calls of an ONNX node: shape arithmetic and small constants now, other calls for later."""
 
 from __future__ import annotations
 
@@ -12,18 +8,53 @@ import onnx_ir
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, Ints
-from torchrlopt.executors.lowering.converters.table import Converter, OpCall
+from torchrlopt.errors import LoweringError
 from torchrlopt.generated_code import checked
+from torchrlopt.ops import sizes
+from torchrlopt.ops.emitter import Emitter, Entry, Ints
+from torchrlopt.ops.to_aten import CONVERTERS, Converter, OpCall
 
 _MAX_ELEMENTS = 256
 """Larger tensors are data: the prologue computes what depends on constants only, once."""
 
 
-def evaluate(
+def convert(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]) -> tuple[Entry | None, ...]:
+    """Emit the ATen calls of one ONNX node.
+
+    Args:
+        emitter: where the calls go.
+        node: the ONNX node.
+        inputs: what stands for its inputs; None for an omitted one.
+
+    Returns:
+        One entry per output of the node.
+
+    Raises:
+        LoweringError: the operator, or this form of it, has no converter.
+    """
+    domain = "" if node.domain in ("", "ai.onnx") else node.domain
+    converter = CONVERTERS.get((domain, node.op_type))
+    call = OpCall(node, inputs, emitter)
+    if converter is None:
+        raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
+    results: tuple[Entry | None, ...] | None = None
+    if domain == "":
+        folded = sizes.fold(emitter, call)
+        results = (folded,) if folded is not None else _evaluated(emitter, node, inputs, converter)
+    if results is None:
+        result = converter(emitter, call)
+        results = result if isinstance(result, tuple) else (result,)
+    return results + (None,) * (len(node.outputs) - len(results))
+
+
+def _evaluated(
     emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None], converter: Converter
 ) -> tuple[Entry | None, ...] | None:
-    """The results of a node on small constants, None where they are not all small constants."""
+    """The results of a node on small constants, None where they are not all small constants.
+
+    Axes, sizes and bounds that a model computes from constants become constants, which the converters that
+    need numbers can then read.
+    """
     constants = [_constant(entry) for entry in inputs]
     if not inputs or any(c is None and e is not None for c, e in zip(constants, inputs, strict=True)):
         return None

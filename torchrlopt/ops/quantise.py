@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten, normal_axis
-from torchrlopt.executors.lowering.converters.table import OpCall, Result, converts
+from torchrlopt.ops.emitter import Emitter, Entry, aten, normal_axis
+from torchrlopt.ops.onnx_types import torch_dtype
+from torchrlopt.ops.to_aten import OpCall, Result, converts
 
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16)
 
@@ -39,7 +39,7 @@ def _quantise(
 
 
 @converts("QuantizeLinear")
-def _quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
     x, scale, zero = call.x(0), call.x(1), call.maybe_x(2)
     asked = call.attr("output_dtype", 0)
     dtype = torch_dtype(asked) if asked else torch.uint8
@@ -52,7 +52,7 @@ def _quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("DequantizeLinear")
-def _dequantize_linear(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_dequantize_linear(emitter: Emitter, call: OpCall) -> Entry:
     x, scale, zero = call.x(0), call.x(1), call.maybe_x(2)
     if emitter.dtype(x) not in (*_INTEGERS, torch.int32):
         raise call.unsupported(str(emitter.dtype(x)))
@@ -65,7 +65,7 @@ def _dequantize_linear(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("DynamicQuantizeLinear")
-def _dynamic_quantize(emitter: Emitter, call: OpCall) -> Result:
+def _lower_dynamic_quantize(emitter: Emitter, call: OpCall) -> Result:
     x = call.x(0)
     high = emitter.op(aten.clamp.default, emitter.op(aten.amax.default, x), 0.0)
     low = emitter.op(aten.clamp.default, emitter.op(aten.amin.default, x), None, 0.0)
@@ -76,7 +76,7 @@ def _dynamic_quantize(emitter: Emitter, call: OpCall) -> Result:
 
 
 @converts("QLinearMatMul")
-def _qlinear_matmul(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_qlinear_matmul(emitter: Emitter, call: OpCall) -> Entry:
     a, b = call.x(0), call.x(3)
     scales = [call.x(index) for index in (1, 4, 6)]
     zeros = [call.x(index) for index in (2, 5, 7)]

@@ -324,11 +324,6 @@ def normal_axis(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def is_static(sizes: Sequence[SymInt]) -> bool:
-    """Whether all sizes are numbers."""
-    return all(isinstance(size, int) for size in sizes)
-
-
 def _type_key(value: Any) -> Any:
     """A key that is equal for arguments of equal types and equal numbers; None where a size is symbolic."""
     if isinstance(value, torch.Tensor):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten, normal_axis
-from torchrlopt.executors.lowering.converters.table import OpCall, converts
+from torchrlopt.ops.builder import GraphBuilder
+from torchrlopt.ops.emitter import Emitter, Entry, aten, normal_axis
+from torchrlopt.ops.onnx_types import value_dims, value_dtype
+from torchrlopt.ops.shape import transpose
+from torchrlopt.ops.to_aten import OpCall, converts
+from torchrlopt.ops.to_onnx import Target, non_negative_axis, require, shape_value, translation
 
 
 def _from_front(emitter: Emitter, entry: Entry, size: Any, is_from_front: bool = False) -> fx.Node:
@@ -30,8 +35,13 @@ def _from_front(emitter: Emitter, entry: Entry, size: Any, is_from_front: bool =
     return emitter.op(aten.where.self, emitter.op(aten.lt.Scalar, indices, 0), shifted, indices)
 
 
+@translation("embedding.default")
+def _embedding(g: GraphBuilder, target: Target, weight: ir.Value, ids: ir.Value, *options: Any) -> ir.Value:
+    return g.op("Gather", weight, ids, dims=target.dims, axis=0)
+
+
 @converts("Gather")
-def _gather(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_gather(emitter: Emitter, call: OpCall) -> Entry:
     x, entry = call.x(0), call.entry(1)
     axis = normal_axis(call.attr("axis", 0), emitter.rank(x))
     known = emitter.known_ints(entry)
@@ -62,16 +72,107 @@ def _rows(emitter: Emitter, x: fx.Node, axis: int, indices: fx.Node) -> fx.Node:
     return emitter.op(aten.reshape.default, found, sizes)
 
 
+@translation("index_select.default")
+def _index_select(g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value) -> ir.Value:
+    require(bool(value_dims(x)) and len(value_dims(index)) == 1, "index_select on scalars")
+    return g.op("Gather", x, index, dims=target.dims, axis=non_negative_axis(axis, len(value_dims(x))))
+
+
+@translation("gather.default")
+def _gather(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, sparse: bool
+) -> ir.Value:
+    rank = len(value_dims(x))
+    require(rank > 0 and len(value_dims(index)) == rank, "gather on scalars")
+    return g.op("GatherElements", x, index, dims=target.dims, axis=non_negative_axis(axis, rank))
+
+
 @converts("GatherElements")
-def _gather_elements(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_gather_elements(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     axis = normal_axis(call.attr("axis", 0), emitter.rank(x))
     indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis), call.is_from_front)
     return emitter.op(aten.gather.default, x, axis, indices)
 
 
+@translation("scatter.src")
+def _scatter(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    return _scattered(g, target, x, axis, index, source, None)
+
+
+@translation("scatter_add.default")
+def _scatter_add(
+    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
+) -> ir.Value:
+    return _scattered(g, target, x, axis, index, source, "add")
+
+
+def _scattered(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    axis: int,
+    index: ir.Value,
+    source: ir.Value,
+    how: str | None,
+) -> ir.Value:
+    rank = len(value_dims(x))
+    # ATen reads only the part of the source that the index covers.
+    require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
+    at = non_negative_axis(axis, rank)
+    return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction=how)
+
+
+@converts("ScatterElements")
+def _lower_scatter_elements(emitter: Emitter, call: OpCall) -> Entry:
+    x, updates = call.x(0), call.x(2)
+    axis = normal_axis(call.attr("axis", 0), emitter.rank(x))
+    indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis), call.is_from_front)
+    reduction = call.attr("reduction", "none")
+    if reduction == "none":
+        return emitter.op(aten.scatter.src, x, axis, indices, updates)
+    name = call.choice("reduction", "none", _REDUCTIONS)
+    return emitter.op(aten.scatter_reduce.two, x, axis, indices, updates, name, include_self=True)
+
+
+@translation("index.Tensor", "_unsafe_index.Tensor")
+def _index(g: GraphBuilder, target: Target, x: ir.Value, indices: list[ir.Value | None]) -> ir.Value:
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    require(
+        all(value_dtype(index) in (torch.int64, torch.int32) for index in given.values()), "a mask as index"
+    )
+    axes = list(given)
+    if len(axes) == 1:
+        return g.op("Gather", x, given[axes[0]], dims=target.dims, axis=axes[0])
+    # GatherND takes the indexed axes first, and their indices as the columns of one tensor.
+    rank = len(value_dims(x))
+    others = [axis for axis in range(rank) if axis not in given]
+    num_selected = len(target.dims) - len(others)
+    # ATen puts the selected dims where the indexed axes were if those are neighbours, else first.
+    at = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    selected = target.dims[at : at + num_selected]
+    shape = shape_value(g, target, selected, *given.values())
+    columns: list[ir.Value] = []
+    for index in given.values():
+        wide = g.cast(index, torch.int64)
+        if value_dims(wide) != selected:
+            wide = g.op("Expand", wide, shape, dims=selected)
+        columns.append(g.op("Unsqueeze", wide, g.ints([num_selected]), dims=(*selected, 1)))
+    stacked = g.op("Concat", *columns, dims=(*selected, len(columns)), axis=num_selected)
+    first = transpose(g, x, [*axes, *others])
+    kept = tuple(value_dims(x)[axis] for axis in others)
+    found = g.op("GatherND", first, stacked, dtype=target.dtype, dims=(*selected, *kept))
+    if at == 0:
+        return found
+    before = range(num_selected, num_selected + at)
+    after = range(num_selected + at, len(target.dims))
+    return transpose(g, found, [*before, *range(num_selected), *after])
+
+
 @converts("GatherND")
-def _gather_nd(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_gather_nd(emitter: Emitter, call: OpCall) -> Entry:
     x, indices = call.x(0), emitter.cast(call.x(1), torch.int64)
     batch = call.attr("batch_dims", 0)
     rank = emitter.rank(indices)
@@ -88,20 +189,8 @@ def _gather_nd(emitter: Emitter, call: OpCall) -> Entry:
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-@converts("ScatterElements")
-def _scatter_elements(emitter: Emitter, call: OpCall) -> Entry:
-    x, updates = call.x(0), call.x(2)
-    axis = normal_axis(call.attr("axis", 0), emitter.rank(x))
-    indices = _from_front(emitter, call.entry(1), emitter.dim(x, axis), call.is_from_front)
-    reduction = call.attr("reduction", "none")
-    if reduction == "none":
-        return emitter.op(aten.scatter.src, x, axis, indices, updates)
-    name = call.choice("reduction", "none", _REDUCTIONS)
-    return emitter.op(aten.scatter_reduce.two, x, axis, indices, updates, name, include_self=True)
-
-
 @converts("ScatterND")
-def _scatter_nd(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_scatter_nd(emitter: Emitter, call: OpCall) -> Entry:
     x, indices, updates = call.x(0), emitter.cast(call.x(1), torch.int64), call.x(2)
     columns = emitter.static_dim(indices, -1)
     picks = [emitter.op(aten.select.int, indices, -1, column) for column in range(columns)]
@@ -129,7 +218,7 @@ def _scatter_nd(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("OneHot")
-def _one_hot(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_one_hot(emitter: Emitter, call: OpCall) -> Entry:
     indices, values = emitter.cast(call.x(0), torch.int64), call.x(2)
     depth = call.number(1) if not isinstance(call.entry(1), fx.Node) else emitter.ints(call.entry(1))[0]
     if isinstance(depth, float):
@@ -146,12 +235,12 @@ def _one_hot(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("NonZero")
-def _non_zero(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_non_zero(emitter: Emitter, call: OpCall) -> Entry:
     return emitter.op(aten.permute.default, emitter.op(aten.nonzero.default, call.x(0)), [1, 0])
 
 
 @converts("Compress")
-def _compress(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_compress(emitter: Emitter, call: OpCall) -> Entry:
     x, condition = call.x(0), call.x(1)
     axis = call.attr("axis")
     if axis is None:
@@ -163,7 +252,7 @@ def _compress(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("ReverseSequence")
-def _reverse_sequence(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_reverse_sequence(emitter: Emitter, call: OpCall) -> Entry:
     x, lengths = call.x(0), emitter.cast(call.x(1), torch.int64)
     time, batch = call.attr("time_axis", 0), call.attr("batch_axis", 1)
     rank = emitter.rank(x)
@@ -183,7 +272,7 @@ def _reverse_sequence(emitter: Emitter, call: OpCall) -> Entry:
 
 
 @converts("TensorScatter")
-def _tensor_scatter(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_tensor_scatter(emitter: Emitter, call: OpCall) -> Entry:
     cache, update, starts = call.x(0), call.x(1), call.maybe_x(2)
     axis = normal_axis(call.attr("axis", -2), emitter.rank(cache))
     rank = emitter.rank(cache)

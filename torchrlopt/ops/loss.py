@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, aten
-from torchrlopt.executors.lowering.converters.table import OpCall, Result, converts
+from torchrlopt.ops.emitter import Emitter, Entry, aten
+from torchrlopt.ops.to_aten import OpCall, Result, converts
 
 
 def _negative_log_likelihood(
@@ -47,12 +47,12 @@ def _negative_log_likelihood(
 
 
 @converts("NegativeLogLikelihoodLoss")
-def _nll_loss(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_nll_loss(emitter: Emitter, call: OpCall) -> Entry:
     return _negative_log_likelihood(emitter, call, call.x(0), call.x(1), call.maybe_x(2))
 
 
 @converts("SoftmaxCrossEntropyLoss")
-def _cross_entropy(emitter: Emitter, call: OpCall) -> Result:
+def _lower_cross_entropy(emitter: Emitter, call: OpCall) -> Result:
     log_prob = emitter.op(aten._log_softmax.default, call.x(0), 1, False)
     loss = _negative_log_likelihood(emitter, call, log_prob, call.x(1), call.maybe_x(2))
     return (loss, log_prob)[: call.num_outputs]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Entry, SymInt, aten
-from torchrlopt.executors.lowering.converters.table import OpCall, Result, converts
+from torchrlopt.ops.builder import GraphBuilder
+from torchrlopt.ops.emitter import Emitter, Entry, SymInt, aten
+from torchrlopt.ops.onnx_types import value_dims
+from torchrlopt.ops.to_aten import OpCall, Result, converts
+from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 
 def _heads(emitter: Emitter, x: fx.Node, count: int) -> fx.Node:
@@ -20,8 +25,33 @@ def _heads(emitter: Emitter, x: fx.Node, count: int) -> fx.Node:
     return emitter.op(aten.permute.default, split, [0, 2, 1, 3])
 
 
+@translation(
+    "_scaled_dot_product_flash_attention_for_cpu.default",
+    "_scaled_dot_product_flash_attention.default",
+    "_scaled_dot_product_efficient_attention.default",
+    "_scaled_dot_product_cudnn_attention.default",
+)
+def _sdpa(
+    g: GraphBuilder, target: Target, q: ir.Value, k: ir.Value, v: ir.Value, *options: Any
+) -> list[ir.Value | None]:
+    target.need_only(0)
+    given = target.named(q, k, v, *options)
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    require(given["dropout_p"] == 0, "attention with dropout")
+    require(len(target.dims) == 4, "attention of a rank other than 4")
+    require(mask is None or not given["is_causal"], "attention with a mask and is_causal")
+    scale = given["scale"]
+    if scale is not None:
+        width = static_int(value_dims(q)[3])
+        # The default of both worlds is left out, so that equal attentions are equal nodes.
+        scale = None if math.isclose(scale, 1 / math.sqrt(width), rel_tol=1e-12) else float(scale)
+    is_causal = 1 if given["is_causal"] else None
+    found = g.op("Attention", q, k, v, mask, dims=target.dims, scale=scale, is_causal=is_causal)
+    return [found, *[None] * (len(target.types) - 1)]
+
+
 @converts("Attention")
-def _attention(emitter: Emitter, call: OpCall) -> Result:
+def _lower_attention(emitter: Emitter, call: OpCall) -> Result:
     q, k, v = call.x(0), call.x(1), call.x(2)
     flat = emitter.rank(q) == 3
     if flat:
@@ -123,7 +153,7 @@ def _causal(emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, past: bool) 
 
 
 @converts("RotaryEmbedding")
-def _rotary(emitter: Emitter, call: OpCall) -> Entry:
+def _lower_rotary(emitter: Emitter, call: OpCall) -> Entry:
     x, cos, sin = call.x(0), call.x(1), call.x(2)
     positions = call.maybe_x(3)
     flat = emitter.rank(x) == 3

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
-from torchrlopt.capture.onnx_types import Dim, Dims, is_static, value_dims
-from torchrlopt.torch_private.operators import OpOverload, schema_of
+from torchrlopt.ops.builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.ops.onnx_types import Dim, Dims, is_static, value_dims
+from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 
 Translator = Callable[..., Result]
 
@@ -69,6 +69,18 @@ class Target:
         if known is None:
             raise Untranslatable(f"{self.node.name}: the result is no tensor")
         return known
+
+    @property
+    def opname(self) -> str:
+        """Name of the operator without its overload."""
+        return base_name(self.node.target)
+
+    def named(self, *arguments: Any) -> dict[str, Any]:
+        """The operator's arguments, as the translation gets them, by name."""
+        operator = self.node.target
+        assert isinstance(operator, OpOverload)
+        names = [argument.name for argument in schema_of(operator).arguments]
+        return dict(zip(names, arguments, strict=True))
 
     def need_only(self, *indices: int) -> None:
         """Refuses unless nothing but these elements of the tuple is read."""
@@ -132,18 +144,18 @@ def _dim_value(g: GraphBuilder, target: Target, dim: str, sources: tuple[ir.Valu
     return g.op("Reshape", known, g.ints([1]), dims=(1,))
 
 
-def normal_axis(axis: int, rank: int) -> int:
+def non_negative_axis(axis: int, rank: int) -> int:
     """Returns a non-negative axis; a 0-d tensor is treated as one of rank 1, as ATen does."""
     return axis % max(rank, 1)
 
 
-def normal_axes(axes: object, rank: int) -> list[int]:
+def non_negative_axes(axes: object, rank: int) -> list[int]:
     """Returns sorted non-negative axes; all of them for None or an empty list, as ATen's reductions do."""
     if isinstance(axes, int):
         axes = [axes]
     if not axes or not isinstance(axes, list | tuple):
         return list(range(rank))
-    return sorted(normal_axis(axis, rank) for axis in axes)
+    return sorted(non_negative_axis(axis, rank) for axis in axes)
 
 
 def bind(node: torch.fx.Node, convert: Callable[[Any], Any]) -> list[Any]:

@@ -1,18 +1,19 @@
-"""Shape arithmetic: operators on integers that are known one by one when the graph is built.
-
-What the exporter writes as Shape, Gather, Mul and Concat nodes becomes plain numbers, or integer nodes for
-symbolic sizes, so that no tensor is made for it at run time.
-"""
+"""Shape arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import onnx_ir as ir
 import torch
 
-from torchrlopt.executors.lowering.converters.dtypes import torch_dtype
-from torchrlopt.executors.lowering.converters.emitter import Emitter, Ints, SymInt
-from torchrlopt.executors.lowering.converters.table import OpCall
+from torchrlopt.ops.broadcast import operand
+from torchrlopt.ops.builder import GraphBuilder
+from torchrlopt.ops.emitter import Emitter, Ints, SymInt
+from torchrlopt.ops.onnx_types import torch_dtype, value_dims
+from torchrlopt.ops.to_aten import OpCall
+from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 _MAX_ELEMENTS = 64  # longer integer tensors are data, not shapes
 
@@ -131,3 +132,41 @@ _RULES: dict[str, Callable[[Emitter, OpCall, Sequence[Ints]], Ints | None]] = {
     "Cast": _cast,
     "ReduceProd": _product,
 }
+
+
+@translation("sym_size.int")
+def _sym_size(g: GraphBuilder, target: Target, x: ir.Value, axis: Any) -> ir.Value:
+    at = static_int(axis) % len(value_dims(x))
+    size = g.op("Shape", x, dtype=torch.int64, dims=(1,), start=at, end=at + 1)
+    return g.op("Squeeze", size, g.ints([0]), dims=())
+
+
+def _register(name: str, op_type: str) -> None:
+    @translation(name)
+    def translate(g: GraphBuilder, target: Target, x: Any, y: Any) -> ir.Value:
+        require(target.dtype == torch.int64, f"{name} of symbolic values that are no sizes")
+        return g.op(op_type, operand(g, x, torch.int64), operand(g, y, torch.int64))
+
+
+_register("operator.add", "Add")
+_register("operator.sub", "Sub")
+_register("operator.mul", "Mul")
+# Mod takes the sign of the divisor, in Python as in ONNX.
+_register("operator.mod", "Mod")
+_register("torch.sym_max", "Max")
+_register("torch.sym_min", "Min")
+
+
+@translation("operator.neg")
+def _neg(g: GraphBuilder, target: Target, x: Any) -> ir.Value:
+    require(target.dtype == torch.int64, "a negative of what is no size")
+    return g.op("Neg", operand(g, x, torch.int64))
+
+
+@translation("operator.floordiv")
+def _floordiv(g: GraphBuilder, target: Target, x: Any, y: Any) -> ir.Value:
+    require(target.dtype == torch.int64, "a quotient of what is no size")
+    dividend, divisor = operand(g, x, torch.int64), operand(g, y, torch.int64)
+    # ONNX truncates; without the remainder both divisions agree.
+    whole = g.op("Sub", dividend, g.op("Mod", dividend, divisor))
+    return g.op("Div", whole, divisor)

@@ -14,11 +14,11 @@ import onnx_ir.passes.common as common_passes
 import torch
 
 from torchrlopt.capture import exporter_private
-from torchrlopt.capture.builder import GraphBuilder, Result, Untranslatable
-from torchrlopt.capture.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
-from torchrlopt.capture.translate.table import Target, require
 from torchrlopt.onnx import opsets
 from torchrlopt.onnx.quiet import quiet
+from torchrlopt.ops.builder import GraphBuilder, Result, Untranslatable
+from torchrlopt.ops.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
+from torchrlopt.ops.to_onnx import Target, require
 from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 
 # Larger constants inside one operator's translation would be weights in disguise.
@@ -53,11 +53,6 @@ _WRONG = frozenset(
         # A product with the identity matrix: NaN and infinities beside the diagonal reach it.
         "diagonal",
         "diagonal_copy",
-        # Not between aligned corners.
-        "_upsample_bilinear2d_aa",
-        "_upsample_bicubic2d_aa",
-        # Only for factors that float32 does not round.
-        *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
         # Right only where the operand is contiguous: the elements are counted in its logical order.
         "as_strided",
     }

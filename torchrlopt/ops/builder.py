@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from torchrlopt.capture.onnx_types import Dims, broadcast, onnx_dtype, set_type, value_dims, value_dtype
 from torchrlopt.onnx.attributes import make_attribute
+from torchrlopt.ops.onnx_types import Dims, broadcast, onnx_dtype, set_type, value_dims, value_dtype
 
 
 class Untranslatable(Exception):  # noqa: N818 - a verdict on one node, never seen outside the capture

@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from torchrlopt.errors import CaptureError
+from torchrlopt.errors import CaptureError, LoweringError
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 Dim = int | str
@@ -43,6 +43,9 @@ DTYPES: dict[torch.dtype, ir.DataType] = {
 }
 TORCH_DTYPES: dict[ir.DataType, torch.dtype] = {onnx: dtype for dtype, onnx in DTYPES.items()}
 
+UNSIGNED_WIDE = frozenset({torch.uint16, torch.uint32, torch.uint64})
+"""Dtypes for which torch has storage and conversions but hardly any kernels."""
+
 # Scalars of the traced program that are not tensors travel as 0-d values of these types.
 _SCALAR_DTYPES: tuple[tuple[tuple[type, ...], torch.dtype], ...] = (
     ((bool, torch.SymBool), torch.bool),
@@ -61,6 +64,33 @@ def onnx_dtype(dtype: torch.dtype) -> ir.DataType:
     if found is None:
         raise CaptureError("a tensor has a dtype that ONNX cannot name", got=dtype, is_bug=False)
     return found
+
+
+def torch_dtype(dtype: ir.DataType | int | None) -> torch.dtype:
+    """Returns the torch dtype of an ONNX element type that torch computes in.
+
+    Raises:
+        LoweringError: torch has no kernels for it (string, sub-byte and 8-bit floating types, complex).
+    """
+    found = None if dtype is None else TORCH_DTYPES.get(ir.DataType(int(dtype)))
+    if found is None or found.is_complex or (found.is_floating_point and found.itemsize == 1):
+        name = ir.DataType(int(dtype)).name if dtype is not None else "no element type"
+        raise LoweringError("element type has no kernels in torch", got=name, is_bug=False)
+    return found
+
+
+def tensor_of(value: ir.TensorProtocol) -> torch.Tensor:
+    """Returns a torch tensor with the content of an ONNX tensor.
+
+    Raises:
+        LoweringError: the element type has no torch dtype.
+    """
+    dtype = torch_dtype(value.dtype)
+    shape = list(value.shape.numpy())
+    data = bytearray(value.tobytes())
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype).reshape(shape)
 
 
 def dim_of(size: int | torch.SymInt) -> Dim:
@@ -135,9 +165,9 @@ def broadcast(*shapes: Dims) -> Dims:
     return tuple(result)
 
 
-def is_static(dims: Sequence[Dim]) -> bool:
-    """Returns whether no dim is symbolic."""
-    return all(isinstance(dim, int) for dim in dims)
+def is_static(sizes: Sequence[object]) -> bool:
+    """Returns whether all sizes are numbers."""
+    return all(isinstance(size, int) for size in sizes)
 
 
 def reshape_target(source: Dims, target: Dims) -> list[int] | None:
