@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from torchrlopt.ops.onnx_types import dims_of, meta_of
+from torchrlopt.ops.traits import RESHAPES
 
 _aten = torch.ops.aten
-_VIEWS = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ def transposed_weight(product: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def _match(view: torch.fx.Node) -> Linear | None:
-    if view.op != "call_function" or view.target not in _VIEWS:
+    if view.op != "call_function" or view.target not in RESHAPES:
         return None
     product = view.args[0]
     if not isinstance(product, torch.fx.Node) or len(product.users) != 1 or product.kwargs:
@@ -71,7 +71,7 @@ def _match(view: torch.fx.Node) -> Linear | None:
         bias, flat, weight = product.args
     else:
         return None
-    if not isinstance(flat, torch.fx.Node) or flat.target not in _VIEWS:
+    if not isinstance(flat, torch.fx.Node) or flat.target not in RESHAPES:
         return None
     x = flat.args[0]
     if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):

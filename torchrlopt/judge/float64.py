@@ -7,18 +7,13 @@ from typing import Any
 
 import torch
 
-from torchrlopt.executors.weights.widening import MOVEMENT
+from torchrlopt.ops import traits
 from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 
 # A pad brings a number of its own, which would be rounded.
-MOVES = (MOVEMENT - {aten.constant_pad_nd.default}) | {
-    aten.embedding.default,
-    aten.gather.default,
-    aten.index.Tensor,
-    aten.unbind.int,
-}
+MOVES = traits.MOVES - {aten.constant_pad_nd.default}
 """Operators that round nothing: what is narrow goes through them as it is."""
 
 

@@ -18,25 +18,21 @@ from torch import fx
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
 from torchrlopt.executors.weights.split_fx import Split
+from torchrlopt.ops.traits import MOVES, PRODUCTS
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 
-# Operators whose results are finite for finite operands. Quotients, powers, logarithms, roots and variances
-# are not among them.
+# Operators whose results are finite for finite operands, besides moves and products. Quotients, powers,
+# logarithms, roots and variances are not among them.
 _SAFE = frozenset(
     {
-        "convolution", "conv1d", "conv2d", "conv3d", "linear", "mm", "addmm", "bmm", "baddbmm", "matmul",
         "add", "sub", "rsub", "mul", "neg", "abs", "maximum", "minimum", "where", "exp", "erf", "sin", "cos",
         "relu", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardsigmoid",
-        "hardswish", "clamp", "clamp_min", "clamp_max", "square",
+        "hardswish", "clamp", "clamp_min", "clamp_max", "square", "_to_copy",
         "_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm", "layer_norm",
         "max_pool2d", "max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
         "mean", "sum", "amax", "amin", "upsample_nearest2d", "upsample_bilinear2d",
-        "cat", "stack", "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "select", "slice",
-        "split", "split_with_sizes", "chunk", "unbind", "unsqueeze", "squeeze", "expand", "flatten", "alias",
-        "detach", "clone", "contiguous", "_to_copy", "embedding", "index_select", "gather", "repeat",
-        "pixel_shuffle", "roll", "flip",
     }
 )  # fmt: skip
 _PACKING = frozenset({packing.PACK_CONVOLUTION, packing.PACK_TRANSPOSED, packing.PACK_LINEAR})
@@ -70,7 +66,8 @@ def _keeps_finite(node: fx.Node) -> bool:
     if not isinstance(node.target, OpOverload) or not node.all_input_nodes:
         return False
     name = schema_of(node.target).name.rpartition("::")[2]
-    if name not in _SAFE or not all(_is_finite_number(value) for value in arguments(node).values()):
+    is_safe = name in _SAFE or node.target in MOVES or node.target in PRODUCTS
+    if not is_safe or not all(_is_finite_number(value) for value in arguments(node).values()):
         return False
     shape = static_shape(node.all_input_nodes[0])
     # The mean of an empty tensor is NaN, and it has no extremes.

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.lowering.fx_values import VIEWS
+from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 
@@ -74,7 +74,7 @@ def incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
             wrong |= members
         for node in group:
             # What shares memory with others is no result of a sequence.
-            if node.target in VIEWS and not members.issuperset(node.users):
+            if node.target in RESHAPES and not members.issuperset(node.users):
                 wrong.add(node)
             if node.target in SPLITS:
                 parts = (node, *node.users)

@@ -30,6 +30,7 @@ from torchrlopt.executors.lowering.fx_values import (
     tensor_of,
 )
 from torchrlopt.executors.lowering.output_layout import restride
+from torchrlopt.ops.traits import MOVES, PRODUCTS, VIEWS
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -53,22 +54,13 @@ _FOLLOWING = frozenset(
     }
 )  # fmt: skip
 
-# The operators of the next two sets compute the same values for any strides. How their results lie in memory
-# is not tracked: the layout of a result is OTHER.
-_VIEWS = frozenset(
-    {
-        "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "select", "split", "split_with_sizes",
-        "chunk", "unbind", "unsqueeze", "squeeze", "expand", "flatten", "alias", "detach", "slice", "getitem",
-    }
-)  # fmt: skip
+# These, moves and products compute the same values for any strides. How their results lie in memory is not
+# tracked: the layout of a result is OTHER.
 _ANY_STRIDES = frozenset(
     {
         "mean", "sum", "amax", "amin", "max", "min", "var", "var_mean", "argmax", "argmin", "prod",
-        "_softmax", "softmax", "_log_softmax", "log_softmax", "mm", "addmm", "bmm", "baddbmm", "matmul",
-        "linear", "native_layer_norm", "layer_norm", "group_norm", "clone", "contiguous",
-        "_to_copy", "to", "convolution", "conv1d", "conv2d", "conv3d", "index_select", "index", "gather",
-        "roll", "flip", "cat", "stack", "pixel_shuffle", "pixel_unshuffle", "repeat", "topk", "cumsum",
-        "upsample_bicubic2d", "_linear_pointwise", "embedding",
+        "_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm", "layer_norm", "group_norm",
+        "_to_copy", "to", "topk", "cumsum", "upsample_bicubic2d", "_linear_pointwise",
     }
 )  # fmt: skip
 
@@ -169,7 +161,7 @@ class _Propagation:
             self._layout[node] = _Layout.OTHER
         elif name in _DENSE:
             self._visit_dense(node)
-        elif name in _VIEWS or name in _ANY_STRIDES or is_mutable(node):
+        elif name in _ANY_STRIDES or node.target in MOVES or node.target in PRODUCTS or is_mutable(node):
             self._layout[node] = _Layout.OTHER
         else:
             node.args = fx.map_arg(node.args, self._restore)
@@ -192,7 +184,7 @@ class _Propagation:
         if self._of(x) is not _Layout.CHANNELS_LAST:
             node.replace_input_with(x, self._restore(x))
             return
-        if _name(x) in _VIEWS:  # some channels of an image have gaps between the pixels
+        if x.target in VIEWS:  # some channels of an image have gaps between the pixels
             dense = insert_after(self._graph, x, aten.contiguous.default, (x,))
             dense.kwargs = {"memory_format": torch.channels_last}
             self._layout[dense] = _Layout.CHANNELS_LAST
@@ -224,7 +216,7 @@ class _Propagation:
         if self._of(node) is _Layout.ORIGINAL:
             return node
         if node not in self._restored:
-            if _name(node) in _VIEWS and not _makes_tensors(node):
+            if node.target in VIEWS and not _makes_tensors(node):
                 with self._graph.inserting_after(node):
                     copy = self._graph.node_copy(node, self._restore)
             else:
@@ -264,7 +256,7 @@ def _writes_contiguous(node: fx.Node) -> bool:
 
 def _makes_tensors(node: fx.Node) -> bool:
     """True for the projection of a call that makes new tensors, such as the values of a max pool."""
-    return _name(node) == "getitem" and _name(node.args[0]) not in _VIEWS  # type: ignore[arg-type]
+    return _name(node) == "getitem" and node.args[0].target not in VIEWS  # type: ignore[union-attr]
 
 
 def _outer_first(node: fx.Node) -> list[int]:

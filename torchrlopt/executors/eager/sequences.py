@@ -22,7 +22,6 @@ from torchrlopt.executors.eager.grouping import KERNELS, LEAST_KERNELS, SPLITS, 
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.lowering.fx_values import (
-    VIEWS,
     arguments,
     is_contiguous,
     is_mutable,
@@ -30,6 +29,7 @@ from torchrlopt.executors.lowering.fx_values import (
     tensor_of,
 )
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
+from torchrlopt.ops.traits import RESHAPES
 from torchrlopt.torch_private.modes import is_profiled
 
 aten = torch.ops.aten
@@ -186,7 +186,7 @@ def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | 
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if node.target in VIEWS and node.args[0] in found.made and _can_view(node, found):
+        if node.target in RESHAPES and node.args[0] in found.made and _can_view(node, found):
             found.add(node, None, found.rows if len(_sizes(node) or ()) in _RANKS_OF_ROWS else None)
             continue
         lying = found.lying_as(node.args[0]) if node.args else None
@@ -380,7 +380,7 @@ def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Point
     elif node.target is operator.getitem:
         widths, which = _widths(x), args[1]
         name, given = "slice", given._replace(first_channel=sum(widths[:which]), numbers=(widths[which],))
-    elif node.target in VIEWS:
+    elif node.target in RESHAPES:
         name, given = "view", given._replace(numbers=_sizes(node) or ())
     else:
         done = _Pointwise("activate", x, None, NONE) if node.target is indirect.fill else pointwise

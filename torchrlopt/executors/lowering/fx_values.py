@@ -23,12 +23,6 @@ ORIGIN = "rlopt_origin"
 """Key in a node's `meta`: names of the ONNX nodes whose work it does."""
 
 
-VIEWS = frozenset(
-    {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
-)
-"""Calls that give the same numbers other sizes."""
-
-
 def tensor_of(node: object) -> torch.Tensor | None:
     """The tensor that stands for the node's value (`meta["val"]`), None where it is no single tensor."""
     if not isinstance(node, fx.Node):

@@ -17,16 +17,11 @@ import onnx_ir
 
 from torchrlopt.executors.onnx_runtimes import stable_forms
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+from torchrlopt.ops.traits import ONNX_MOVES
 
 Condition = Callable[[onnx_ir.Node], bool]
 
-_MOVES = frozenset(
-    {
-        "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape",
-        "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
-    }
-)  # fmt: skip
-_KEEPS_SMALL = _MOVES | {
+_KEEPS_SMALL = ONNX_MOVES | {
     "Abs", "Cast", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum",
 }  # fmt: skip
@@ -64,7 +59,7 @@ def _is_magnified(node: onnx_ir.Node) -> bool:
     return False
 
 
-_KEEPS_INFINITE = _MOVES | {"Add", "Cast", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Sum"}
+_KEEPS_INFINITE = ONNX_MOVES | {"Add", "Cast", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Sum"}
 
 
 def _may_meet_infinity(node: onnx_ir.Node) -> bool:

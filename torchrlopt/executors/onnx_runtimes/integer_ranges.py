@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import onnx_ir
 
-_MOVES = frozenset(
-    {
-        "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "ReduceMax", "ReduceMin",
-        "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-    }
-)  # fmt: skip
+from torchrlopt.ops.traits import ONNX_VIEWS
+
+_MOVES = ONNX_VIEWS | {"Gather", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "Tile"}
 _BOOLEAN = frozenset(
     {"And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"}
 )

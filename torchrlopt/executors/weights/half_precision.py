@@ -28,7 +28,8 @@ from torchrlopt.executors.lowering.fx_values import (
 )
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
-from torchrlopt.executors.weights.widening import MOVEMENT, Widening, cast
+from torchrlopt.executors.weights.widening import Widening, cast
+from torchrlopt.ops.traits import MOVES
 from torchrlopt.torch_private.operators import overload_name, schema_of
 from torchrlopt.torch_private.pytree import tree_map_only
 
@@ -52,12 +53,10 @@ _FOLLOWING = frozenset(
         aten.mean.dim, aten.mean.default, aten.sum.dim_IntList, aten.amax.default, aten.amin.default,
         aten._softmax.default, aten._log_softmax.default, aten.native_layer_norm.default,
         aten.native_group_norm.default, aten._native_batch_norm_legit_no_training.default,
-        aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec, aten.contiguous.default,
+        aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec,
     }
 )  # fmt: skip
 """Computed in float32 where an operand is there already."""
-
-_VIEWS = frozenset({*MOVEMENT, aten.contiguous.default})
 
 _OF_THE_DTYPE = frozenset(
     {"nan_to_num", "nextafter", "frexp", "ldexp", "floor", "ceil", "round", "trunc", "frac", "sign", "sgn"}
@@ -133,12 +132,12 @@ class _Rewriting:
             return _is_half(node)
         if not _is_half(node):
             return False
-        if node in self._returned and node.target in _VIEWS:
+        if node in self._returned and node.target in MOVES:
             return False  # an output that shares memory with another one, or with a weight
         # A weight that is scaled down may be too small for float16.
         if node not in self._static and self._computed.isdisjoint(node.all_input_nodes):
             return False
-        return node.target in _FOLLOWING or node.target in MOVEMENT or _is_smooth(node.target)
+        return node.target in _FOLLOWING or node.target in MOVES or _is_smooth(node.target)
 
     def _widen(self, node: fx.Node) -> None:
         call = self._new.node_copy(node, self._widened)

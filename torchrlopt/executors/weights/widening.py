@@ -8,7 +8,6 @@ prologue runs once per set of weights, so the price does not show.
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Collection
 from typing import Any
 
@@ -17,33 +16,12 @@ from torch import fx
 
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import hoisted_calls
+from torchrlopt.ops.onnx_types import dim_of
+from torchrlopt.ops.traits import MOVES
 from torchrlopt.torch_private.pytree import tree_map_only
 from torchrlopt.torch_private.tensors import FakeTensor
-from torchrlopt.ops.onnx_types import dim_of
 
 aten = torch.ops.aten
-
-MOVEMENT = {
-    aten.cat.default,
-    aten.clone.default,
-    aten.constant_pad_nd.default,
-    aten.expand.default,
-    aten.index_select.default,
-    aten.permute.default,
-    aten.reshape.default,
-    aten.select.int,
-    aten.slice.Tensor,
-    aten.split_with_sizes.default,
-    aten.squeeze.dims,
-    aten.stack.default,
-    aten.t.default,
-    aten.transpose.int,
-    aten.unsqueeze.default,
-    aten.view.default,
-    aten._unsafe_view.default,
-    operator.getitem,
-}
-"""These move elements and round nothing: on their own they stay in the weights' dtype."""
 
 # Rounding arithmetic that has the same meaning in every floating dtype.
 _ARITHMETIC = {
@@ -84,7 +62,7 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
         if node not in narrow:
             # A cast lays elements side by side. A view that is returned has the gaps and the memory of its
             # base: that is cast, and viewed once more.
-            is_view = node in returned and node.target in MOVEMENT
+            is_view = node in returned and node.target in MOVES
             narrow[node] = (
                 graph.node_copy(node, narrowed) if is_view else cast(graph, wide[node], node.meta["val"])
             )
@@ -99,7 +77,7 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
 
     for node in module.graph.nodes:
         is_arithmetic = node.target in _ARITHMETIC and _is_floating(node)
-        moves_computed = node.target in MOVEMENT and not computed.isdisjoint(node.all_input_nodes)
+        moves_computed = node.target in MOVES and not computed.isdisjoint(node.all_input_nodes)
         if node in over_weights and (is_arithmetic or moves_computed):
             wide[node] = graph.node_copy(node, widened)
             if wide[node].kwargs.get("dtype") is not None:  # the call asks for the dtype of its operand

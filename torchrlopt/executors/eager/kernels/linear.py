@@ -27,6 +27,7 @@ from torchrlopt.executors.lowering.fx_values import (
     tensor_of,
 )
 from torchrlopt.ops.onnx_types import dim_of
+from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 # With so many rows or fewer our sums are as quick as oneDNN or quicker, whatever the weight (`python -m
@@ -46,7 +47,6 @@ _FEW_ROWS = 2
 # With fewer rows than this, such a weight was not timed in the matrix unit.
 _MANY_ROWS = 64
 
-_RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 _TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
 
 
@@ -152,7 +152,7 @@ def site_of(
 
 def _behind_expand(node: Any) -> fx.Node | None:
     """The matrix that a batch of matrices repeats, which is how ATen writes some products of 3-D inputs."""
-    while node.target in _RESHAPES and shape_key(node) == shape_key(node.args[0]):
+    while node.target in RESHAPES and shape_key(node) == shape_key(node.args[0]):
         node = node.args[0]
     if node.target is not aten.expand.default:
         return None
@@ -174,7 +174,7 @@ def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.N
     Returns:
         The outer reshapes (the results) and the unfolded input, or None.
     """
-    if x.target not in _RESHAPES or not product.users:
+    if x.target not in RESHAPES or not product.users:
         return None
     unfolded = x.args[0]
     inner, outer, result = shape_key(unfolded), shape_key(x), shape_key(product)
@@ -184,7 +184,7 @@ def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.N
         return None
     expected = (*inner[:-1], result[-1])
     for user in product.users:
-        if user.target not in _RESHAPES or shape_key(user) != expected:
+        if user.target not in RESHAPES or shape_key(user) != expected:
             return None
     return list(product.users), unfolded
 

@@ -8,7 +8,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.lowering.fx_values import VIEWS, arguments, shape_key, tensor_of
+from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
+from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 
@@ -36,13 +37,13 @@ def shuffle_at(node: fx.Node) -> Shuffle | None:
         node: of an ATen graph with `meta["val"]`, in which copies may have been dropped.
     """
     shape = shape_key(node)
-    if node.target not in VIEWS or shape is None or len(shape) != 4:
+    if node.target not in RESHAPES or shape is None or len(shape) != 4:
         return None
     turned = _copied(node.args[0])
     if not isinstance(turned, fx.Node) or not _swaps_groups(turned):
         return None
     grouped = turned.args[0]
-    if not isinstance(grouped, fx.Node) or grouped.target not in VIEWS:
+    if not isinstance(grouped, fx.Node) or grouped.target not in RESHAPES:
         return None
     image, sizes = _copied(grouped.args[0]), shape_key(grouped)
     if not isinstance(image, fx.Node) or shape_key(image) != shape or sizes is None:
