@@ -10,9 +10,9 @@ import torch
 from torch import fx
 
 from torchrlopt.ops.builder import GraphBuilder
-from torchrlopt.ops.emitter import Emitter, Entry, SymInt, aten
+from torchrlopt.ops.emitter import Emitter, Entry, aten
 from torchrlopt.ops.onnx_types import value_dims
-from torchrlopt.ops.to_aten import OpCall, Result, converts
+from torchrlopt.ops.to_aten import OpCall, converts
 from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 
@@ -50,57 +50,39 @@ def _sdpa(
     return [found, *[None] * (len(target.types) - 1)]
 
 
+# The others, and what a call of PyTorch's kernel does not give, are left to the standard's definition.
+_OF_THE_KERNEL = {"is_causal", "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode"}
+
+
 @converts("Attention")
-def _lower_attention(emitter: Emitter, call: OpCall) -> Result:
-    q, k, v = call.x(0), call.x(1), call.x(2)
+def _lower_attention(emitter: Emitter, call: OpCall) -> Entry:
+    q, k, v, mask = call.x(0), call.x(1), call.x(2), call.maybe_x(3)
+    causal = bool(call.attr("is_causal", 0))
+    if (
+        any(call.maybe(index) is not None for index in (4, 5, 6))
+        or any(call.wanted[1:])
+        or (causal and mask is not None)
+    ):
+        raise call.unsupported("a past, scores, or a mask and is_causal")
+    if call.attr("softcap", 0.0) or set(call.attributes) - _OF_THE_KERNEL:
+        raise call.unsupported(", ".join(sorted(set(call.attributes) - _OF_THE_KERNEL)) or "softcap")
     flat = emitter.rank(q) == 3
     if flat:
         q = _heads(emitter, q, call.required("q_num_heads"))
         k = _heads(emitter, k, call.required("kv_num_heads"))
         v = _heads(emitter, v, call.required("kv_num_heads"))
-    if call.maybe(6) is not None:
-        raise call.unsupported("padded lengths of keys and values")
-    if "left_window_size" in call.attributes or "right_window_size" in call.attributes:
-        raise call.unsupported("a local window")
-    new_k, new_v = k, v
-    past = call.maybe(4) is not None
-    if past:
-        new_k = emitter.op(aten.cat.default, [call.x(4), k], 2)
-        new_v = emitter.op(aten.cat.default, [call.x(5), v], 2)
-    y, scores = _attend(emitter, call, q, new_k, new_v, past)
-    if flat:
-        batch, _, length, _ = emitter.shape(q)
-        y = emitter.op(aten.permute.default, y, [0, 2, 1, 3])
-        y = emitter.op(aten.reshape.default, y, [batch, length, -1])
-    return (y, new_k, new_v, scores)[: call.num_outputs]
-
-
-def _attend(
-    emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, v: fx.Node, past: bool
-) -> tuple[fx.Node, fx.Node | None]:
-    """Attention over [B, heads, S, size] operands; the scores where the call asks for them."""
-    mask = call.maybe_x(3)
-    causal = bool(call.attr("is_causal", 0))
-    softcap = call.attr("softcap", 0.0)
-    scale = call.attr("scale", 0.0) or None
-    want_scores = call.num_outputs > 3 and call.wanted[3]
     groups = emitter.static_dim(q, 1) // emitter.static_dim(k, 1)
-    plain = not softcap and not want_scores and not past and not (causal and mask is not None)
-    if plain and call.attr("softmax_precision") is None:
-        if groups > 1:
-            k, v = _repeat(emitter, k, groups), _repeat(emitter, v, groups)
-        if mask is not None:
-            mask = _wide_mask(emitter, mask, k)
-        target = aten.scaled_dot_product_attention.default
-        return emitter.op(target, q, k, v, mask, 0.0, causal, scale=scale), None
-    return _by_parts(emitter, call, q, _repeat(emitter, k, groups), _repeat(emitter, v, groups), mask, past)
-
-
-def _repeat(emitter: Emitter, x: fx.Node, groups: int) -> fx.Node:
-    """Each head `groups` times in a row."""
-    if groups == 1:
-        return x
-    return emitter.op(aten.repeat_interleave.self_int, x, groups, 1)
+    if groups > 1:  # each head so many times in a row
+        k, v = (emitter.op(aten.repeat_interleave.self_int, x, groups, 1) for x in (k, v))
+    if mask is not None:
+        mask = _wide_mask(emitter, mask, k)
+    target = aten.scaled_dot_product_attention.default
+    y = emitter.op(target, q, k, v, mask, 0.0, causal, scale=call.attr("scale", 0.0) or None)
+    if not flat:
+        return y
+    batch, _, length, _ = emitter.shape(q)
+    y = emitter.op(aten.permute.default, y, [0, 2, 1, 3])
+    return emitter.op(aten.reshape.default, y, [batch, length, -1])
 
 
 def _wide_mask(emitter: Emitter, mask: fx.Node, k: fx.Node) -> fx.Node:
@@ -110,46 +92,6 @@ def _wide_mask(emitter: Emitter, mask: fx.Node, k: fx.Node) -> fx.Node:
         return mask
     fill = False if emitter.dtype(mask) == torch.bool else -math.inf
     return emitter.op(aten.constant_pad_nd.default, mask, [0, want - have], fill)
-
-
-def _by_parts(
-    emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, v: fx.Node, mask: fx.Node | None, past: bool
-) -> tuple[fx.Node, fx.Node | None]:
-    """The definition, step by step, for the forms without a kernel of their own."""
-    mode, softcap = call.attr("qk_matmul_output_mode", 0), call.attr("softcap", 0.0)
-    width = emitter.static_dim(q, 3)
-    root = math.sqrt(call.attr("scale", 0.0) or 1.0 / math.sqrt(width))
-    keys = emitter.op(aten.permute.default, emitter.op(aten.mul.Tensor, k, root), [0, 1, 3, 2])
-    scores = emitter.op(aten.matmul.default, emitter.op(aten.mul.Tensor, q, root), keys)
-    stages = [scores]
-    if softcap:
-        ratio = emitter.op(aten.tanh.default, emitter.op(aten.mul.Tensor, scores, 1.0 / softcap))
-        scores = emitter.op(aten.mul.Tensor, ratio, softcap)
-    capped = scores
-    for bias in (_causal(emitter, call, q, k, past), mask and _wide_mask(emitter, mask, k)):
-        if bias is None:
-            continue
-        if emitter.dtype(bias) == torch.bool:
-            lowest = emitter.scalar(-math.inf, emitter.dtype(scores))
-            scores = emitter.op(aten.where.self, bias, scores, lowest)
-        else:
-            scores = emitter.op(aten.add.Tensor, scores, bias)
-    weights = emitter.op(aten._softmax.default, scores, 3, False)
-    # A row without any key gives zeros, not NaN.
-    empty = emitter.op(aten.isnan.default, weights)
-    weights = emitter.op(aten.where.self, empty, emitter.scalar(0.0, emitter.dtype(scores)), weights)
-    stages += [capped, scores, weights]
-    return emitter.op(aten.matmul.default, weights, v), stages[mode]
-
-
-def _causal(emitter: Emitter, call: OpCall, q: fx.Node, k: fx.Node, past: bool) -> fx.Node | None:
-    """Query i sees keys up to i plus the length of the past."""
-    if not call.attr("is_causal", 0):
-        return None
-    rows, columns = emitter.dim(q, 2), emitter.dim(k, 2)
-    ahead: SymInt = emitter.dim(call.x(4), 2) if past else 0
-    ones = emitter.op(aten.ones.default, [rows, columns], dtype=torch.bool, device=emitter.device)
-    return emitter.op(aten.tril.default, ones, ahead)
 
 
 @converts("RotaryEmbedding")

@@ -12,6 +12,7 @@ from torchrlopt.errors import LoweringError
 from torchrlopt.generated_code import checked
 from torchrlopt.ops import sizes
 from torchrlopt.ops.emitter import Emitter, Entry, Ints
+from torchrlopt.ops.functions import body_of, output_name
 from torchrlopt.ops.to_aten import CONVERTERS, Converter, OpCall
 
 _MAX_ELEMENTS = 256
@@ -35,16 +36,42 @@ def convert(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]
     domain = "" if node.domain in ("", "ai.onnx") else node.domain
     converter = CONVERTERS.get((domain, node.op_type))
     call = OpCall(node, inputs, emitter)
-    if converter is None:
-        raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
-    results: tuple[Entry | None, ...] | None = None
-    if domain == "":
-        folded = sizes.fold(emitter, call)
-        results = (folded,) if folded is not None else _evaluated(emitter, node, inputs, converter)
-    if results is None:
-        result = converter(emitter, call)
-        results = result if isinstance(result, tuple) else (result,)
+    try:
+        if converter is None:
+            raise LoweringError("operator has no converter", where=call.name, got=f"{domain}:{node.op_type}")
+        results = _converted(emitter, call, node, converter)
+    except LoweringError:
+        body = None if domain else body_of(emitter, node, inputs)
+        if body is None:
+            raise
+        results = _run_body(emitter, body, inputs, len(node.outputs))
     return results + (None,) * (len(node.outputs) - len(results))
+
+
+def _converted(
+    emitter: Emitter, call: OpCall, node: onnx_ir.Node, converter: Converter
+) -> tuple[Entry | None, ...]:
+    if node.domain in ("", "ai.onnx"):
+        folded = sizes.fold(emitter, call)
+        known = (folded,) if folded is not None else _evaluated(emitter, node, call.inputs, converter)
+        if known is not None:
+            return known
+    result = converter(emitter, call)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _run_body(
+    emitter: Emitter, body: onnx_ir.Graph, inputs: Sequence[Entry | None], num_outputs: int
+) -> tuple[Entry | None, ...]:
+    """The results of the nodes of a body, which are in an order in which they can run."""
+    given = [entry for entry in inputs if entry is not None]
+    entries: dict[onnx_ir.Value | None, Entry | None] = dict(zip(body.inputs, given, strict=True))
+    entries[None] = None
+    for node in body:
+        results = convert(emitter, node, [entries[value] for value in node.inputs])
+        entries |= dict(zip(node.outputs, results, strict=True))
+    by_name = {str(value.name): entries[value] for value in body.outputs}
+    return tuple(by_name.get(output_name(index)) for index in range(num_outputs))
 
 
 def _evaluated(

@@ -142,20 +142,3 @@ def _lower_dropout(emitter: Emitter, call: OpCall) -> tuple[Entry | None, ...]:
     if call.num_outputs == 1:
         return (call.entry(0),)
     return call.entry(0), emitter.op(aten.ones_like.default, x, dtype=torch.bool)
-
-
-_WINDOWS = {
-    "HannWindow": (0.5, 0.5, 0.0),
-    "HammingWindow": (25 / 46, 21 / 46, 0.0),
-    "BlackmanWindow": (0.42, 0.5, 0.08),
-}
-
-
-@converts(*_WINDOWS)
-def _lower_window(emitter: Emitter, call: OpCall) -> Entry:
-    (size,) = emitter.const_ints(call.entry(0), "size")
-    dtype = torch_dtype(call.attr("output_datatype", ir.DataType.FLOAT))
-    length = size if call.attr("periodic", 1) else size - 1
-    a, b, c = _WINDOWS[call.op_type]
-    angle = 2 * torch.pi * torch.arange(size, dtype=torch.float64) / length
-    return (a - b * torch.cos(angle) + c * torch.cos(2 * angle)).to(dtype)

@@ -52,7 +52,6 @@ ROWS: dict[str, Row] = {
     "Atan": Row("atan"),
     "Atanh": Row("atanh"),
     "Ceil": Row("ceil"),
-    "Celu": Row("celu", {"alpha": 1.0}),
     "Cos": Row("cos"),
     "Cosh": Row("cosh"),
     "Det": Row("linalg_det", is_captured=False),
@@ -92,7 +91,9 @@ def _unary(op_type: str, names: Iterable[str] = ()) -> Translator:
             return g.identity(x)
         require(target.dtype in ORDINARY, f"{op_type} in {target.dtype}")
         attributes = dict(zip(names, numbers, strict=True))
-        exact = {name: each if isinstance(each, str) else float(each) for name, each in attributes.items()}
+        exact: dict[str, Any] = {
+            name: each if isinstance(each, str) else float(each) for name, each in attributes.items()
+        }
         return g.op(op_type, g.cast(x, target.dtype), **exact)
 
     return translate
@@ -110,6 +111,7 @@ for _name, _row in ROWS.items():
 
 # The way back of these differs.
 translation("sign.default", "sgn.default")(_unary("Sign"))
+translation("celu.default")(_unary("Celu", ["alpha"]))
 
 
 @translation("hardsigmoid.default")
@@ -209,6 +211,12 @@ def _elu(g: GraphBuilder, target: Target, x: ir.Value, alpha: Any, scale: Any, i
 def _lower_selu(emitter: Emitter, call: OpCall) -> Entry:
     alpha, gamma = call.attr("alpha", 1.6732631921768188), call.attr("gamma", 1.0507010221481323)
     return emitter.op(aten.elu.default, call.x(0), alpha, gamma)
+
+
+@converts("Celu")
+def _lower_celu(emitter: Emitter, call: OpCall) -> Entry:
+    alpha = call.attr("alpha", 1.0)
+    return emitter.op(aten.elu.default, call.x(0), alpha, 1.0, 1.0 / alpha)
 
 
 @translation("threshold.default")

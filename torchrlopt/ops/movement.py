@@ -345,21 +345,3 @@ def _lower_space_to_depth(emitter: Emitter, call: OpCall) -> Entry:
     order = [0, 3, 5, 1, 2, 4] if call.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     parts = emitter.op(aten.permute.default, parts, order)
     return emitter.op(aten.reshape.default, parts, [n, emitter.mul(c, block * block), rows, columns])
-
-
-@converts("CenterCropPad")
-def _lower_center_crop_pad(emitter: Emitter, call: OpCall) -> Entry:
-    x = call.x(0)
-    rank = emitter.rank(x)
-    axes = call.attr("axes") or range(rank)
-    for axis, target in zip(axes, emitter.const_ints(call.entry(1), "shape"), strict=True):
-        axis = normal_axis(axis, rank)
-        size = emitter.static_dim(x, axis)
-        if target < size:
-            start = (size - target) // 2
-            x = emitter.op(aten.slice.Tensor, x, axis, start, start + target)
-        elif target > size:
-            begin = (target - size) // 2
-            widths = [0] * (2 * (rank - 1 - axis)) + [begin, target - size - begin]
-            x = emitter.op(aten.constant_pad_nd.default, x, widths, 0)
-    return x

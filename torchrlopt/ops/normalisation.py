@@ -261,15 +261,6 @@ def _lower_lp_norm(emitter: Emitter, call: OpCall) -> Entry:
     return emitter.op(aten.where.self, emitter.op(aten.eq.Scalar, norm, 0), zero, quotient)
 
 
-@converts("MeanVarianceNormalization")
-def _lower_mean_variance(emitter: Emitter, call: OpCall) -> Entry:
-    x, axes = call.x(0), list(call.attr("axes") or (0, 2, 3))
-    centred = emitter.op(aten.sub.Tensor, x, emitter.op(aten.mean.dim, x, axes, True))
-    squares = emitter.op(aten.mean.dim, emitter.op(aten.mul.Tensor, centred, centred), axes, True)
-    spread = emitter.op(aten.add.Tensor, emitter.op(aten.sqrt.default, squares), 1e-9)
-    return emitter.op(aten.div.Tensor, centred, spread)
-
-
 @converts("Hardmax")
 def _lower_hardmax(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)

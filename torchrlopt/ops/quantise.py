@@ -7,7 +7,7 @@ from torch import fx
 
 from torchrlopt.ops.emitter import Emitter, Entry, aten, normal_axis
 from torchrlopt.ops.onnx_types import torch_dtype
-from torchrlopt.ops.to_aten import OpCall, Result, converts
+from torchrlopt.ops.to_aten import OpCall, converts
 
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16)
 
@@ -62,17 +62,6 @@ def _lower_dequantize_linear(emitter: Emitter, call: OpCall) -> Entry:
         zero = emitter.cast(_along(emitter, call, zero, x), torch.int32)
         wide = emitter.op(aten.sub.Tensor, wide, zero)
     return emitter.op(aten.mul.Tensor, emitter.cast(wide, dtype), _along(emitter, call, scale, x))
-
-
-@converts("DynamicQuantizeLinear")
-def _lower_dynamic_quantize(emitter: Emitter, call: OpCall) -> Result:
-    x = call.x(0)
-    high = emitter.op(aten.clamp.default, emitter.op(aten.amax.default, x), 0.0)
-    low = emitter.op(aten.clamp.default, emitter.op(aten.amin.default, x), None, 0.0)
-    scale = emitter.op(aten.div.Tensor, emitter.op(aten.sub.Tensor, high, low), 255.0)
-    zero = emitter.op(aten.neg.default, emitter.op(aten.div.Tensor, low, scale))
-    zero = emitter.op(aten.round.default, emitter.op(aten.clamp.default, zero, 0.0, 255.0))
-    return _quantise(emitter, x, scale, zero, torch.uint8), scale, emitter.cast(zero, torch.uint8)
 
 
 @converts("QLinearMatMul")
