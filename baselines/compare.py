@@ -1,33 +1,32 @@
-"""Times torchrlopt against its peers on the suite: `python baselines/compare.py --help`."""
+"""Times torchrlopt against its peers on the suite: `python -m baselines.compare --help`."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import sys
+import tempfile
 import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
+import torch
 import typer
 
-if __package__ in (None, ""):
-    # Run as a file: python has put baselines/ on the path, and the package's parent is what is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
 from baselines.models import EXTENDED, GROUPS, HELD_OUT, NAMES
-from baselines.peers.case import DTYPES, OURS, PEERS, Case
+from baselines.peers.case import DTYPES, OURS, PEERS, Case, is_ours
+from baselines.peers.cuda import CUDA_PEERS, installed_cuda_peers
+from baselines.peers.measured import Row, Settings, measure_models
 from baselines.peers.registry import installed_peers
-from baselines.shared import terminal
-from baselines.shared.arguments import CsvFile, PlotFile, Rounds, choose, one, searchers
-from baselines.shared.comparison import render
-from baselines.shared.comparison_plot import write_plot
-from baselines.shared.rounds import Settings
-from baselines.shared.suite import conclude, measure_suite
+from baselines.shared import plots, terminal
+from baselines.shared.arguments import CsvFile, PlotFile, Resume, Rounds, choose, numbers, one, searchers
+from baselines.shared.tables import Results, in_order, of, read, rich
 from torchrlopt import executor_table
 from torchrlopt.options import Weights
 
 WEIGHTS: tuple[str, ...] = typing.get_args(Weights)
+BASE = PEERS[0]
+_MAX_BATCH = 65_536
 
 
 def main(
@@ -39,11 +38,16 @@ def main(
     ] = "all",
     peers: Annotated[
         str,
-        typer.Option(help=f"Peers, separated by commas, or 'all' that are installed: {', '.join(PEERS)}."),
+        typer.Option(
+            help=f"Peers, separated by commas, or 'all' that are installed: {', '.join(PEERS)}; "
+            f"on CUDA: {', '.join(CUDA_PEERS)}."
+        ),
     ] = "all",
     rounds: Rounds = 7,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
-    dtype: Annotated[str, typer.Option(help=f"Type of weights and inputs: {', '.join(DTYPES)}.")] = "float32",
+    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1",
+    dtype: Annotated[
+        str, typer.Option(help=f"Types of weights and inputs: {', '.join(DTYPES)}.")
+    ] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each peer.")] = 2,
     executor: Annotated[
         str,
@@ -61,52 +65,227 @@ def main(
         str,
         typer.Option(help=f"torchrlopt's treatment of weights, separated by commas: {', '.join(WEIGHTS)}."),
     ] = "check",
+    device: Annotated[str, typer.Option(help="'cpu' or 'cuda'.")] = "cpu",
     csv: CsvFile = None,
+    resume: Resume = False,
     plot: PlotFile = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Peers that compile at the same time; calls are timed alone always.")
+    ] = 1,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Profile the kernels of calls on CUDA, too.")
+    ] = False,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
 
-    Eager always runs. Peers compile one after the other, then take turns, round by round. The speed-up is the
-    median of the rounds' ratios to eager PyTorch. The first call counts compilation, from caches that do not
-    know the model, but not imports. Errors are against float64; a result that is further from it
-    than eager's own rounding explains is reported as wrong and does not count. "kept" is the executor whose
-    graph was the fastest, with its searcher where that is not the agent, or the original.
+    Eager PyTorch always runs. Peers compile one after the other and then alternate, round by round. The
+    speed-up is the median of the rounds' ratios to eager PyTorch, with its quartiles. The first call counts
+    compilation, from caches that do not know the model, but not imports. Errors are against float64; a result
+    that is further from it than eager's own rounding explains is reported as wrong and does not count.
 
     torchrlopt has a row for each combination of executor, weights and searcher. Default options are
     "torchrlopt/default", or "torchrlopt/eager" where no runtime is installed, max-autotune is
-    "torchrlopt/auto"; with frozen weights they end in "/frozen".
+    "torchrlopt/auto"; with frozen weights they end in "/frozen". On CUDA peers are whole settings, calls are
+    timed by events of the device, and memory is the device's.
 
     One model takes about a minute, most of it inductor's compilations; all of them less than 40 minutes.
 
-    Example: python baselines/compare.py --executor eager,auto --weights check,frozen --csv out.csv
+    Example: python -m baselines.compare --executor eager,auto --weights check,frozen --csv out.csv
     """
-    dtype = one(dtype, DTYPES, "dtype")
-    chosen_peers = choose(peers, PEERS, "peer", installed_peers())
+    is_on_cuda = one(device, ("cpu", "cuda"), "device") == "cuda"
+    if is_on_cuda and not torch.cuda.is_available():
+        raise typer.BadParameter("there is no CUDA device here")
+    known, installed = (CUDA_PEERS, installed_cuda_peers()) if is_on_cuda else (PEERS, installed_peers())
     settings_of_ours = itertools.product(
         choose(executor, executor_table.choices(), "executor"),
         choose(weights, WEIGHTS, "treatment of weights"),
         choose(searcher, searchers(), "searcher"),
     )
-    own: dict[str, list[tuple[Any, ...]]] = {OURS: list(settings_of_ours)}
+    own: dict[str, list[tuple[Any, ...]]] = {} if is_on_cuda else {OURS: list(settings_of_ours)}
+    chosen = dict.fromkeys([BASE, *choose(peers, known, "peer", installed)])
+    sizes = numbers(batch, int, "batch sizes", 1, _MAX_BATCH)
     groups = [
-        [
-            Case(model, peer, batch, dtype, threads, *each)
-            for peer in dict.fromkeys([PEERS[0], *chosen_peers])
-            for each in own.get(peer, [()])
-        ]
+        [Case(model, peer, size, kind, threads, *each, device=device)
+         for peer in chosen for each in own.get(peer, [()])]
+        for size, kind in itertools.product(sizes, choose(dtype, DTYPES, "dtype"))
         for model in GROUPS.get(models) or choose(models, (*NAMES, *EXTENDED, *HELD_OUT), "model", NAMES)
-    ]
+    ]  # fmt: skip
     console = terminal.console()
-    console.print(f"{terminal.machine()}; batch {batch}, {dtype}, {threads} threads", highlight=False)
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        console.print(f"The machine is busy (load {load:.1f}): expect wide quartiles.", style="yellow")
-    rows = measure_suite(groups, Settings(rounds=rounds, timeout_s=timeout), console, csv)
-    console.print(render(rows))
+    terminal.announce(console, torch.cuda.get_device_name() if is_on_cuda else f"{threads} threads")
+    results = Results("compare", csv, **({"machine": torch.cuda.get_device_name()} if is_on_cuda else {}))
+    if resume and csv is not None and csv.is_file():
+        done = read(csv)
+        results.keep(done)
+        there = set(zip(done.model, done.batch, done.dtype, strict=True))
+        groups = [cases for cases in groups if (cases[0].model, cases[0].batch, cases[0].dtype) not in there]
+    how = Settings(rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels)
+    total = sum(len(cases) + rounds for cases in groups)
+    reasons: list[str] = []
+    # The caches are new: a first call counts the compilation.
+    with tempfile.TemporaryDirectory() as caches, terminal.progress(console) as progress:
+        task = progress.add_task("starting", total=total)
+
+        def announce(phase: str) -> None:
+            progress.update(task, description=phase, advance=1)
+
+        for rows in measure_models(groups, how, Path(caches), announce):
+            reasons += [f"{row.case.model}, {row.case.label}: {row.reason}" for row in rows if row.reason]
+            for row in rows:
+                note(results, row)
+            results.save()
+    for title, table in tables(results.frame, with_spread=True).items():
+        console.print(rich(title, table))
+    for line in reasons:
+        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
     if plot is not None:
-        write_plot(rows, plot)
-    conclude(rows, console)
+        plots.bars(speed_ups(results.frame), f"speed-up over {BASE}", plot)
+    if of(results.frame, metric="call").empty:
+        raise typer.Exit(1)
+
+
+def note(results: Results, row: Row) -> None:
+    """Add a case to the table; a peer that failed has its reason and no numbers."""
+    case = row.case
+    common = {"batch": case.batch, "dtype": case.dtype, "threads": case.threads}
+
+    def add(metric: str, value: float | None, unit: str, **other: Any) -> None:
+        results.add(case.model, case.label, metric, value, unit, **common, **other)
+
+    if row.reason:
+        add("failure", None, "", note=row.reason)
+        return
+    for number, times_ms in enumerate(row.rounds_ms):
+        q1, median, q3 = pd.Series(times_ms).quantile([0.25, 0.5, 0.75])
+        for metric, ms in (("call", median), ("call, first quartile", q1), ("call, third quartile", q3)):
+            add(metric, ms, "ms", round=number)
+    add("peak memory", row.peak_mb, "MB")
+    add("first call", row.first_call_s, "s", note=row.kept)
+    if row.max_error is not None:
+        add("error", row.max_error, "")
+    for name, launches, us, busy_us in row.kernels:
+        for metric, value, unit in (
+            ("launches", launches, ""),
+            ("kernel", us, "us"),
+            ("busy", busy_us, "us"),
+        ):
+            add(metric, value, unit, setting=name)
+
+
+# ---- tables
+
+
+def calls(frame: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds of a call of each peer (columns) by model and round, of models that eager PyTorch ran."""
+    own = of(frame, metric="call")
+    own = own.assign(round=own["round"].fillna(-1))
+    wide = own.pivot_table(index=["model", "round"], columns="peer", values="value", sort=False)
+    wide = wide[in_order(own.peer)].reindex(in_order(own.model), level="model")
+    return wide[wide[BASE].notna()]
+
+
+def speed_ups(frame: pd.DataFrame, quantile: float = 0.5) -> pd.DataFrame:
+    """How many times faster than eager PyTorch each peer is, by model: the median over the rounds."""
+    wide = calls(frame)
+    return _of_rounds(wide.rdiv(wide[BASE], axis=0), quantile)
+
+
+def over_best(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same of torchrlopt, over the fastest of the other peers on each model."""
+    wide = calls(frame)
+    others = wide[[peer for peer in wide if not is_ours(peer)]]
+    best = _of_rounds(others, 0.5).idxmin(axis=1)
+    base = pd.Series([others.at[key, best[key[0]]] for key in wide.index], index=wide.index)
+    return _of_rounds(wide[[peer for peer in wide if is_ours(peer)]].rdiv(base, axis=0), 0.5)
+
+
+def gains_of_plans(ratios: pd.DataFrame) -> pd.DataFrame:
+    """What the plan brings in each executor that ran with and without one."""
+    pairs = [peer for peer in ratios if f"{peer}/none" in ratios]
+    return pd.DataFrame({f"{peer} / without a plan": ratios[peer] / ratios[f"{peer}/none"] for peer in pairs})
+
+
+def _of_rounds(wide: pd.DataFrame, quantile: float) -> pd.DataFrame:
+    return wide.groupby(level="model", sort=False).quantile(quantile)
+
+
+def geometric_mean(values: pd.Series) -> float:
+    """Of the models that have a value."""
+    known = values.dropna()
+    return float(known.prod() ** (1 / len(known))) if len(known) else float("nan")
+
+
+def table(frame: pd.DataFrame, with_costs: bool = True, with_spread: bool = False) -> pd.DataFrame:
+    """A row for each model and one for the geometric means, as texts; of one batch size and type.
+
+    Args:
+        frame: rows of the long table.
+        with_costs: whether memory and first calls are shown, of eager PyTorch, inductor and torchrlopt.
+        with_spread: whether the quartiles over the rounds are.
+    """
+    ratios = speed_ups(frame)
+    gains = gains_of_plans(ratios)
+    best = pd.DataFrame() if len(gains.columns) else over_best(frame).add_suffix(" / best peer")
+    everything = pd.concat([ratios.drop(columns=BASE), best, gains], axis=1)
+    eager_ms = _of_rounds(calls(frame)[[BASE]], 0.5)[BASE]
+    shown = everything.map(_times)
+    if with_spread and frame["round"].nunique() > 2:
+        low, high = (speed_ups(frame, quantile) for quantile in (0.25, 0.75))
+        for peer in ratios.columns.drop(BASE):
+            shown[peer] += (
+                " (" + low[peer].map("{:.2f}".format) + " to " + high[peer].map("{:.2f}".format) + ")"
+            )
+    shown.insert(0, "eager ms", eager_ms.map("{:.1f}".format))
+    if with_costs and not len(gains.columns):
+        labels = [peer for peer in ratios if peer in PEERS[:2] or is_ours(peer)]
+        for metric, name, spec in (("peak memory", "peak MB", ".0f"), ("first call", "first call s", ".1f")):
+            shown[name] = _costs(frame, metric, labels, spec).reindex(shown.index)
+    means = everything.apply(geometric_mean).map(_times)
+    shown.loc["**geomean**"] = pd.Series({name: f"**{text}**" for name, text in means.items()})
+    if "peak MB" in shown:
+        shown.loc["**geomean**", ["peak MB", "first call s"]] = [f"({' / '.join(labels)})", "(the same)"]
+    return shown.fillna("").rename_axis("model").reset_index()
+
+
+def _costs(frame: pd.DataFrame, metric: str, labels: Sequence[str], spec: str) -> pd.Series:
+    wide = of(frame, metric=metric).pivot_table(index="model", columns="peer", values="value", sort=False)
+    texts = wide.reindex(columns=list(labels)).map(
+        lambda value: "-" if pd.isna(value) else format(value, spec)
+    )
+    return texts.agg(" / ".join, axis=1)
+
+
+def _times(ratio: float) -> str:
+    return "-" if pd.isna(ratio) else f"{ratio:.2f}x"
+
+
+def tables(frame: pd.DataFrame, **how: bool) -> dict[str, pd.DataFrame]:
+    """The table of each batch size and type, by title."""
+    found = {}
+    for (batch, dtype), own in frame.groupby(["batch", "dtype"], sort=False):
+        if not of(own, metric="call", peer=BASE).empty:
+            found[f"Speed-up over {BASE}, batch {batch:.0f}, {dtype}"] = table(own, **how)
+    return found
+
+
+def summary(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
+    """Geometric means with the smallest and the largest speed-up, a row for each run.
+
+    Args:
+        frames: rows of the long table by what the run is called.
+        columns: labels of peers by the titles of their columns.
+    """
+    rows = []
+    for name, frame in frames.items():
+        ratios = speed_ups(frame)
+        cells = {"": name}
+        for title, peer in columns.items():
+            own = ratios[peer] if peer in ratios else pd.Series(dtype=float)
+            cells[title] = (
+                f"{geometric_mean(own):.2f}x ({own.min():.2f} to {own.max():.2f})" if len(own) else "-"
+            )
+        rows.append(cells)
+    return pd.DataFrame(rows)
 
 
 if __name__ == "__main__":

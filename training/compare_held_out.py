@@ -3,7 +3,7 @@
     python -m training.compare_held_out --graphs 40 --csv held_out.csv --plot held_out.png
 
 The graphs are of families and block structures that are held out, or with `--split test` of twelve more
-families beside these; tables, limits and files are those of `baselines.agent_gap`.
+families beside these; tables, limits and files are those of `baselines.search`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
-from baselines import agent_gap
-from baselines.shared import agent_tables
+from baselines import search
+from baselines.shared import plots, terminal
 from baselines.shared.arguments import one
+from baselines.shared.tables import Results, rich
 from torchrlopt import _C
 from training.scores.evaluate import held_out_graph, unseen_graph
 
@@ -27,12 +28,12 @@ def _graph(split: str, number: int, seed: int) -> _C.Graph:
     return _GRAPHS[split](number, seed).graph
 
 
-def _kind(split: str, number: int, seed: int) -> agent_tables.Kind:
+def _kind(split: str, number: int, seed: int) -> search.Kind:
     sample = _GRAPHS[split](number, seed)
-    return agent_tables.Kind(" ".join(sample.structures), frozenset(sample.families))
+    return search.Kind(" ".join(sample.structures), frozenset(sample.families))
 
 
-def kinds_of(split: str, graphs: int, seed: int = 0) -> dict[str, agent_tables.Kind]:
+def kinds_of(split: str, graphs: int, seed: int = 0) -> dict[str, search.Kind]:
     """What the graphs of a split are made of, by name."""
     return {f"{split}_{number}": _kind(split, number, seed) for number in range(graphs)}
 
@@ -54,15 +55,20 @@ def compare(
 ) -> None:
     """Compare the agents with every searcher on graphs that training never saw, in predicted cost."""
     one(split, list(_GRAPHS), "split")
-    settings = agent_tables.Settings(
+    settings = search.Settings(
         primitives_only=primitives_only,
-        seconds=agent_gap.wall_times(seconds),
-        steps=agent_gap.limits_of_steps(steps),
+        seconds=search.wall_times(seconds),
+        steps=search.limits_of_steps(steps),
         best_known_seconds=best_known_s,
         seeds=seeds,
     )
     made = {f"{split}_{number}": functools.partial(_graph, split, number, seed) for number in range(graphs)}
-    agent_gap.run(made, settings, csv, plot, kinds_of(split, graphs, seed))
+    results = Results("search", csv, batch=1, threads=1)
+    search.run(made, settings, results, kinds_of(split, graphs, seed))
+    for title, table in search.tables(results.frame).items():
+        terminal.console().print(rich(title, table))
+    if plot is not None:
+        plots.lines(search.curves(results.frame), "cost above best known, %", plot)
 
 
 if __name__ == "__main__":

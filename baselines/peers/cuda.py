@@ -45,7 +45,7 @@ class CudaPeer(TorchPeer):
         ValueError: there is no such peer, or no device.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, folder: str = "") -> None:
         if case.peer not in _COMPILE:
             raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(CUDA_PEERS)}")
         if not torch.cuda.is_available():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from baselines.models import build
 from baselines.peers.case import Case
-from baselines.peers.peer import wall_ms
+from baselines.peers.peer import Peer
 
 
 def build_case(case: Case) -> tuple[Any, tuple[Any, ...]]:
@@ -27,10 +26,10 @@ def to_arrays(outputs: Any) -> list[np.ndarray]:
     return [(t.float() if t.dtype == torch.bfloat16 else t).cpu().numpy() for t in tensors]
 
 
-class TorchPeer:
+class TorchPeer(Peer):
     """Eager PyTorch, or inductor by torch.compile."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, folder: str) -> None:
         self._case = case
         self._model, self._inputs = build_case(case)
         self._callable = self._model
@@ -49,24 +48,10 @@ class TorchPeer:
         torch.compile(torch.sin)(torch.ones(8))
         self._callable = torch.compile(self._model)
 
-    def first_call(self) -> float:
-        """Compiles and runs once; returns the seconds that took."""
-        start = time.perf_counter()
-        self.call()
-        return time.perf_counter() - start
-
-    def kept(self) -> str:
-        """Nothing: there is no choice."""
-        return ""
-
     def call(self) -> Any:
         """Runs the model once."""
         with torch.no_grad():
             return self._callable(*self._inputs)
-
-    def call_ms(self) -> float:
-        """Runs the model once; returns the milliseconds that took."""
-        return wall_ms(self.call)
 
     def outputs(self) -> list[np.ndarray]:
         """Runs once and returns the outputs, flat."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 from baselines.peers.case import OURS, PEERS, Case
@@ -14,6 +15,15 @@ _OPTIONAL = {
     "tensorflow_plain": "tensorflow",
     "tvm": "tvm",
 }
+_CLASSES = {
+    "onnxruntime": "runtimes:OnnxRuntimePeer",
+    "openvino": "runtimes:OpenVinoPeer",
+    "tensorflow": "tensorflow:TensorFlowPeer",
+    "tensorflow_plain": "tensorflow:TensorFlowPeer",
+    "tvm": "tvm:TvmPeer",
+    OURS: "rlopt:RlOptPeer",
+}
+"""Modules of this package and their classes; the other peers are PyTorch's."""
 
 
 def make_peer(case: Case, folder: str) -> Peer:
@@ -26,31 +36,12 @@ def make_peer(case: Case, folder: str) -> Peer:
     Raises:
         ValueError: There is no such peer.
     """
-    if case.device == "cuda":
-        from baselines.peers.cuda import CudaPeer
-
-        return CudaPeer(case)
-    if case.peer not in PEERS:
+    if case.device == "cpu" and case.peer not in PEERS:
         raise ValueError(f"no peer named {case.peer!r}; choose one of: {', '.join(PEERS)}")
-    if case.peer in ("onnxruntime", "openvino"):
-        from baselines.peers.runtimes import OnnxRuntimePeer, OpenVinoPeer
-
-        return OnnxRuntimePeer(case, folder) if case.peer == "onnxruntime" else OpenVinoPeer(case, folder)
-    if case.peer.startswith("tensorflow"):
-        from baselines.peers.tensorflow import TensorFlowPeer
-
-        return TensorFlowPeer(case, folder)
-    if case.peer == "tvm":
-        from baselines.peers.tvm import TvmPeer
-
-        return TvmPeer(case, folder)
-    if case.peer == OURS:
-        from baselines.peers.rlopt import RlOptPeer
-
-        return RlOptPeer(case)
-    from baselines.peers.pytorch import TorchPeer
-
-    return TorchPeer(case)
+    on_cpu = _CLASSES.get(case.peer, "pytorch:TorchPeer")
+    module, name = ("cuda:CudaPeer" if case.device == "cuda" else on_cpu).split(":")
+    made: Peer = getattr(importlib.import_module(f"baselines.peers.{module}"), name)(case, folder)
+    return made
 
 
 def installed_peers() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from baselines.peers.case import Case
-from baselines.peers.peer import wall_ms
+from baselines.peers.peer import Peer
 
 
 def _export(case: Case, folder: str) -> float:
@@ -36,7 +36,7 @@ def _export(case: Case, folder: str) -> float:
     return seconds
 
 
-class ExportedPeer(abc.ABC):
+class ExportedPeer(Peer):
     """A runtime on PyTorch's own export, which runs in a child: this process needs no torch.
 
     Attributes:
@@ -69,25 +69,13 @@ class ExportedPeer(abc.ABC):
         self.call()
         return export_s + time.perf_counter() - start
 
-    def kept(self) -> str:
-        """Nothing: there is no choice."""
-        return ""
-
     def call(self) -> Any:
         """Runs the model once."""
         return self._run(self._feed)
 
-    def call_ms(self) -> float:
-        """Runs the model once; returns the milliseconds that took."""
-        return wall_ms(self.call)
-
     def outputs(self) -> list[np.ndarray]:
         """Runs once and returns the outputs, flat."""
         return list(self.call())
-
-    def reference_outputs(self) -> list[np.ndarray]:
-        """Refuses: the reference is eager PyTorch's."""
-        raise NotImplementedError("the float64 reference is eager PyTorch's: ask the peer 'eager'")
 
 
 class OnnxRuntimePeer(ExportedPeer):

@@ -1,29 +1,18 @@
-"""The process of one peer on one model: obeys commands on its standard input until that closes.
-
-Between commands it waits in a blocking read and uses no processor, so that peers can take turns. Commands and
-replies are JSON, one a line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`, `{"do": "peak"}`,
-`{"do": "kernels"}`, `{"do": "reference"}`. Started by `baselines.peers.process`, as
-`python -m baselines.peers.worker CASE FOLDER`.
-"""
+"""What a comparison asks of a peer, in the process of the peer; see `baselines.shared.worker`."""
 
 from __future__ import annotations
 
 import gc
-import json
-import os
-import sys
 import time
-import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from baselines.errors import one_line
 from baselines.peers.case import Case
 from baselines.peers.kernel_times import kernel_times
 from baselines.peers.memory import peak_mb
-from baselines.peers.peer import Peer
 from baselines.peers.registry import make_peer
 
 #: Rest before a round: the previous peer's threads may spin for some 20 ms before they sleep.
@@ -34,78 +23,60 @@ _NUM_WARM_UP = 2
 _MIN_CALLS, _MAX_CALLS = 3, 200
 
 
-def device_peak_mb() -> float:
-    """Most memory of the CUDA device that torch has held since the start, in MB of 10^6 bytes."""
-    import torch
-
-    return float(torch.cuda.max_memory_reserved() / 1e6)
-
-
-def time_round(peer: Peer, seconds: float) -> list[float]:
+def time_round(call_ms: Callable[[], float], seconds: float) -> list[float]:
     """Times calls one by one until `seconds` have passed; returns milliseconds of each."""
     time.sleep(_REST_S)
     for _ in range(_NUM_WARM_UP):
-        peer.call()
+        call_ms()
     gc.collect()
     gc.disable()
     times_ms: list[float] = []
     start = time.perf_counter()
     now = start
     while len(times_ms) < _MIN_CALLS or (now - start < seconds and len(times_ms) < _MAX_CALLS):
-        times_ms.append(peer.call_ms())
+        times_ms.append(call_ms())
         now = time.perf_counter()
     gc.enable()
     return times_ms
 
 
-class Worker:
-    """Carries out commands for one case."""
+class Subject:
+    """One peer on one model.
 
-    def __init__(self, case: Case, folder: Path) -> None:
-        self._case = case
-        self._folder = folder
-        self._peer = make_peer(case, str(folder))
+    Args:
+        folder: for its outputs, which are too large for a reply.
+        **case: the fields of a `Case`.
+    """
 
-    def obey(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Carries out one command and returns the reply."""
-        match command["do"]:
-            case "prepare":
-                first_call_s = self._peer.first_call()
-                np.savez(self._folder / "outputs.npz", *self._peer.outputs())
-                return {"first_call_s": first_call_s, "kept": self._peer.kept()}
-            case "time":
-                return {"times_ms": time_round(self._peer, command["seconds"])}
-            case "peak":
-                return {"peak_mb": peak_mb() if self._case.device == "cpu" else device_peak_mb()}
-            case "kernels":
-                return {"kernels": kernel_times(self._peer.call)}
-            case "reference":
-                np.savez(self._folder / "reference.npz", *self._peer.reference_outputs())
-                return {}
-            case unknown:
-                raise ValueError(f"no command {unknown!r}")
+    def __init__(self, folder: str, **case: Any) -> None:
+        self._case, self._folder = Case(**case), Path(folder)
+        self._peer = make_peer(self._case, folder)
 
+    def prepare(self) -> dict[str, Any]:
+        """Compile and run once; the outputs are in `outputs.npz`."""
+        first_call_s = self._peer.first_call()
+        np.savez(self._folder / "outputs.npz", *self._peer.outputs())
+        return {"first_call_s": first_call_s, "kept": self._peer.kept()}
 
-def main() -> None:
-    """Reads the case from the command line, then serves commands."""
-    # Replies get the real standard output for themselves; what libraries print joins the log.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    def time(self, seconds: float) -> list[float]:
+        """Milliseconds of each call of a round."""
+        return time_round(self._peer.call_ms, seconds)
 
-    def reply(message: dict[str, Any]) -> None:
-        replies.write(json.dumps(message) + "\n")
-        replies.flush()
+    def peak(self) -> float:
+        """Most memory of the process, or of the CUDA device, in MB of 10^6 bytes."""
+        if self._case.device == "cpu":
+            return peak_mb()
+        import torch
 
-    worker: Worker | None = None
-    for line in sys.stdin:
+        return float(torch.cuda.max_memory_reserved() / 1e6)
+
+    def kernels(self) -> list[tuple[str, int, float, float]]:
+        """The kernels of a call on a CUDA device; none where calls differ."""
         try:
-            if worker is None:
-                worker = Worker(Case(**json.loads(sys.argv[1])), Path(sys.argv[2]))
-            reply(worker.obey(json.loads(line)))
-        except Exception as error:  # noqa: BLE001  # whatever a peer raises is its result: the rest goes on
-            traceback.print_exc()
-            reply({"error": one_line(error, 500)})
+            return kernel_times(self._peer.call)
+        except ValueError:
+            return []
 
-
-if __name__ == "__main__":
-    main()
+    def reference(self) -> None:
+        """What float64 gives is in `reference.npz`; nothing else may be asked afterwards."""
+        np.savez(self._folder / "reference.npz", *self._peer.reference_outputs())

@@ -87,6 +87,9 @@ Models = Annotated[str, typer.Option(help="Models of the suite, separated by com
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds of each peer, in turn.")]
 PricesOf = Annotated[str, typer.Option(help=f"Whose prices are used: {', '.join(executor_table.names())}.")]
 PrimitivesOnly = Annotated[bool, typer.Option(help="Without the library's composites.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Keep the rows of the CSV file, and measure what it lacks.")
+]
 CsvFile = Annotated[
     Path | None, typer.Option(help="CSV file to write, anew after each model.", callback=writable)
 ]

@@ -1,12 +1,10 @@
-"""One first call in its process: `python -m baselines.shared.cold_call MODEL WAY THREADS BATCH` prints JSON.
+"""A first call in a process that has only built the model; see `baselines.calls`.
 
 What is imported here, or by the model, is not part of the first call, so that is next to nothing.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,57 +14,63 @@ import torch
 from baselines.models import build
 from baselines.peers.memory import peak_mb, reset_peak
 
+BASE, STORED = "aot_eager", "stored"
 #: Options of `optimise` for the ways that call it.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
-    "stored": {},
+    STORED: {},
     "frozen": {"weights": "frozen"},
     "released": {"weights": "frozen", "release_weights": True},
     "max-autotune": {"executor": "auto"},
 }
+#: How the model is called for the first time.
+WAYS = ("eager", BASE, *OPTIONS)
 #: Calls of the model before the first call, so that the memory of both begins alike; and after it.
 _CALLS = 2
 
 
-def main() -> None:
-    """The cost of the first call of the model that the command line names, in the way that it names."""
-    name, way, threads, batch = sys.argv[1:]
-    torch.set_num_threads(int(threads))
-    model, inputs = build(name, int(batch))
-    with torch.no_grad():
+class ColdCall:
+    """A model whose first call is to come.
+
+    Args:
+        folder: not used.
+        model: of the suite.
+        way: one of `WAYS`.
+        threads: of PyTorch.
+        batch: of the inputs.
+    """
+
+    def __init__(self, folder: str, model: str, way: str, threads: int, batch: int) -> None:
+        torch.set_num_threads(threads)
+        self._model, self._inputs = build(model, batch)
+        self._way = way
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, Any]:
+        """What the first call costs, what our report says of it, and the memory of the calls after it."""
         for _ in range(_CALLS):
-            model(*inputs)
+            self._model(*self._inputs)
         is_reset = reset_peak()
         wall_s, cpu_s = time.perf_counter(), time.process_time()
-        call = _called(model, inputs, way)
+        call = self._called()
         wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-        answer = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_mb": peak_mb()} | _told(call)
+        found = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_mb": peak_mb(), "kept": "", "phases_ms": {}}
+        report = getattr(call, "report", None)
+        if report is not None:
+            found["kept"] = report.executor if report.kept == "rewritten" else report.kept
+            found["phases_ms"] = dict(report.phases_ms)
         is_reset = reset_peak() and is_reset
         for _ in range(_CALLS):
-            call(*inputs)
-        answer["calls_peak_mb"] = peak_mb() if is_reset else None
-    print(json.dumps(answer))
+            call(*self._inputs)
+        found["later_peak_mb"] = peak_mb() if is_reset else None
+        return found
 
+    def _called(self) -> Callable[..., Any]:
+        """What is called from now on, after the first call."""
+        if self._way in OPTIONS:
+            import torchrlopt
 
-def _called(model: torch.nn.Module, inputs: tuple[Any, ...], way: str) -> Callable[..., Any]:
-    """What is called from now on, after the first call."""
-    if way in OPTIONS:
-        import torchrlopt
-
-        return torchrlopt.optimise(model, inputs, on_error="raise", **OPTIONS[way])
-    call = model if way == "eager" else torch.compile(model, backend=way)
-    call(*inputs)
-    return call
-
-
-def _told(call: Callable[..., Any]) -> dict[str, Any]:
-    """What the report says, of ours."""
-    report = getattr(call, "report", None)
-    if report is None:
-        return {"kept": "", "phases_ms": {}}
-    kept = report.executor if report.kept == "rewritten" else report.kept
-    return {"kept": kept, "phases_ms": report.phases_ms}
-
-
-if __name__ == "__main__":
-    main()
+            return torchrlopt.optimise(self._model, self._inputs, on_error="raise", **OPTIONS[self._way])
+        call = self._model if self._way == "eager" else torch.compile(self._model, backend=self._way)
+        call(*self._inputs)
+        return call

@@ -16,6 +16,8 @@ from rich.table import Table
 
 # Characters that the widest table needs, for output that has no width of its own.
 _PLAIN_WIDTH = 200
+# Processes that ran or waited for a core in the last minute, on average; an idle machine has 0.0 to 0.2.
+_QUIET_LOAD = 0.5
 
 
 def console() -> Console:
@@ -27,6 +29,14 @@ def progress(to: Console) -> Progress:
     """A bar that says what is being done, how much of it is done, and since when; gone when all is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=to, transient=True)
+
+
+def announce(to: Console, *settings: object) -> None:
+    """Say on which machine something is measured, and whether it has other work."""
+    to.print("; ".join(map(str, (machine(), *settings))), highlight=False)
+    load = os.getloadavg()[0]
+    if load > _QUIET_LOAD:
+        to.print(f"The machine is busy (load {load:.1f}): expect wide quartiles.", style="yellow")
 
 
 def table(title: str | None, names: Iterable[str], figures: Iterable[str]) -> Table:

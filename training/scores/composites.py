@@ -2,7 +2,7 @@
 
     python -m training.scores.composites without.csv with.csv
 
-reads two files of `training.compare_held_out` or `baselines.agent_gap`, of the same graphs, of which the
+reads two files of `training.compare_held_out` or `baselines.search`, of the same graphs, of which the
 first was made with `--primitives-only`.
 """
 
@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from baselines.shared import agent_tables, csv_files
+from baselines.shared.tables import of, read
 
 #: Costs that differ by less than this share are the same plan, added up in another order.
 SAME = 1e-6
@@ -46,13 +46,11 @@ def costs(file: Path, searcher: str, limit: str) -> dict[str, float]:
     Raises:
         typer.BadParameter: the file has nothing of it.
     """
-    found: dict[str, list[float]] = {}
-    for row in csv_files.read(file, agent_tables.CSV_COLUMNS):
-        if (row["searcher"], row["limit"]) == (searcher, limit):
-            found.setdefault(row["model"], []).append(float(row["cost_ms"]))
-    if not found:
+    own = of(read(file), metric="cost", peer=searcher, setting=limit)
+    if own.empty:
         raise typer.BadParameter(f"{file} has nothing of {searcher} within {limit}")
-    return {graph: math.exp(statistics.fmean(map(math.log, costs))) for graph, costs in found.items()}
+    found = own.groupby("model", sort=False).value
+    return {str(graph): math.exp(statistics.fmean(map(math.log, costs))) for graph, costs in found}
 
 
 def summary(ratios: Mapping[str, float], searcher: str, rival: str) -> str:

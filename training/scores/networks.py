@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from baselines.agent_gap import limits_of_steps
+from baselines.search import limits_of_steps
 from baselines.shared.controls import CostGuide
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint

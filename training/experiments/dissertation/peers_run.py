@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from baselines.peers.case import OURS, Case
+from baselines.peers.measured import Settings, measure_model
 from baselines.peers.registry import installed_peers
 from baselines.peers.tvm import TRIALS
-from baselines.shared.rounds import Settings, measure_model
 from torchrlopt.agent import catalogue
 from torchrlopt.options import Options
 from torchrlopt.substitutions import load_library
@@ -100,8 +100,7 @@ class PeersRun(Run[PeersOutcome]):
         tell()
         found = []
         for row in rows:
-            ratios = (row.ratio, row.ratio_q1, row.ratio_q3)
-            known = None if row.reason or None in ratios else ratios
+            known = row.ratios and (row.ratios[1], row.ratios[0], row.ratios[2])
             found.append(PeerTime(row.case.peer, None if row.reason else row.median_ms, known, row.reason))
         return PeersOutcome(found)
 

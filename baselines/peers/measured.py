@@ -1,0 +1,206 @@
+"""The peers of a model against each other: calls, first calls, memory, and how true results are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from baselines.peers.case import PEERS, Case
+from baselines.peers.kernel_times import KernelTime
+from baselines.shared.rounds import Contestant, Runner, alternated, started
+from torchrlopt.judge.tolerances import TOLERANCES
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure.
+
+    Attributes:
+        rounds: Rounds of each peer, in turn.
+        round_s: Seconds of timed calls in a round.
+        timeout_s: Longest wait for any one answer of a peer, its compilation included.
+        jobs: Peers that compile at the same time, of several models where they are so many. Calls are timed
+            one after the other always; seconds of first calls can be compared with 1 only.
+        with_kernels: Whether the kernels of each peer's calls are profiled after the rounds; on CUDA.
+    """
+
+    rounds: int = 7
+    round_s: float = 0.2
+    timeout_s: float = 600.0
+    jobs: int = 1
+    with_kernels: bool = False
+
+
+@dataclass
+class Row:
+    """What came of one case.
+
+    Attributes:
+        case: What was measured.
+        reason: Why it does not count; empty where it does.
+        rounds_ms: Milliseconds of each call, round by round.
+        eager_ms: The same of eager PyTorch.
+        peak_mb: Largest resident size of the peer's process, MB.
+        first_call_s: Seconds from the model in hand to its first result; it was in no cache.
+        max_error: Largest error against float64, in units of the largest output.
+        kept: What torchrlopt has kept; empty for the others.
+        kernels: Of one call.
+    """
+
+    case: Case
+    reason: str = ""
+    rounds_ms: list[list[float]] = field(default_factory=list)
+    eager_ms: list[list[float]] = field(default_factory=list)
+    peak_mb: float | None = None
+    first_call_s: float | None = None
+    max_error: float | None = None
+    kept: str = ""
+    kernels: Sequence[KernelTime] = ()
+
+    @property
+    def median_ms(self) -> float | None:
+        """Of all calls."""
+        return float(np.median(np.concatenate(self.rounds_ms))) if self.rounds_ms else None
+
+    @property
+    def ratios(self) -> tuple[float, float, float] | None:
+        """Quartiles over the rounds of how many times faster than eager PyTorch it is, the median second."""
+        if self.reason or not self.eager_ms:
+            return None
+        each = [
+            np.median(eager) / np.median(own)
+            for eager, own in zip(self.eager_ms, self.rounds_ms, strict=True)
+        ]
+        q1, median, q3 = np.percentile(each, [25, 50, 75])
+        return float(q1), float(median), float(q3)
+
+
+def measure_model(
+    cases: Sequence[Case], settings: Settings, caches: Path, on_progress: Callable[[str], None]
+) -> list[Row]:
+    """Measures the peers of one model against each other; see `measure_models`."""
+    return next(measure_models([cases], settings, caches, on_progress))
+
+
+def measure_models(
+    groups: Sequence[Sequence[Case]], settings: Settings, caches: Path, on_progress: Callable[[str], None]
+) -> Iterator[list[Row]]:
+    """Measures the peers of each model against each other.
+
+    Peers are compiled one after the other, or as many at a time as the settings say. Then the models come one
+    after the other, and every round times each peer of a model once, in turn.
+
+    Args:
+        groups: For each model one case for each peer, all of one setting; eager among them, as the base of
+            ratios.
+        settings: How long to measure.
+        caches: A folder for the compilers' caches; give one that has never seen these models.
+        on_progress: Called with what is being done, once for each case's compilation and once for each round.
+
+    Returns:
+        For each model a row for each case, in order.
+
+    Raises:
+        ValueError: Eager is not among the cases.
+    """
+    if any(PEERS[0] not in [case.peer for case in cases] for cases in groups):
+        raise ValueError(f"the ratios need the peer {PEERS[0]!r} among the cases")
+
+    def prepare(runner: Runner, row: Row) -> None:
+        on_progress(f"{row.case.model}: {row.case.label} compiles")
+        reply = runner.ask("prepare") or {}
+        row.first_call_s, row.kept = reply.get("first_call_s"), reply.get("kept", "")
+
+    for some in together(groups, settings.jobs):
+        rows = [Row(case) for group in some for case in group]
+        contestants = [
+            Contestant(row.case.label, "baselines.peers.worker:Subject", asdict(row.case), row.case.threads)
+            for row in rows
+        ]
+        with started(contestants, caches, settings.timeout_s) as runners:
+            with ThreadPoolExecutor(settings.jobs) as pool:
+                list(pool.map(prepare, runners, rows))
+            for group in some:
+                count = len(group)
+                yield _measured(runners[:count], rows[:count], settings, on_progress)
+                runners, rows = runners[count:], rows[count:]
+
+
+def together(groups: Sequence[Sequence[Case]], jobs: int) -> Iterator[Sequence[Sequence[Case]]]:
+    """Models in order, as many at a time as have so many cases, but one at least."""
+    start = 0
+    while start < len(groups):
+        end = start + 1
+        while end < len(groups) and sum(map(len, groups[start : end + 1])) <= jobs:
+            end += 1
+        yield groups[start:end]
+        start = end
+
+
+def _measured(
+    runners: Sequence[Runner], rows: list[Row], settings: Settings, on_progress: Callable[[str], None]
+) -> list[Row]:
+    """The rows of one model, whose peers are compiled; their processes end."""
+    by_name = {runner.contestant.name: row for runner, row in zip(runners, rows, strict=True)}
+    for number in range(settings.rounds):
+        on_progress(f"{rows[0].case.model}: round {number + 1} of {settings.rounds}")
+        for _, runner, times_ms in alternated(runners, 1, "time", seconds=settings.round_s):
+            by_name[runner.contestant.name].rounds_ms.append(times_ms)
+    for runner, row in zip(runners, rows, strict=True):
+        row.peak_mb = runner.ask("peak")
+        if settings.with_kernels:
+            row.kernels = runner.ask("kernels") or ()
+    eager = next(runner for runner in runners if by_name[runner.contestant.name].case.peer == PEERS[0])
+    base = by_name[eager.contestant.name]
+    eager.ask("reference")
+    if not eager.reason:
+        base.max_error = _error(eager, eager)
+    for runner, row in zip(runners, rows, strict=True):
+        if not runner.reason and base.max_error is not None:
+            row.max_error = _error(runner, eager)
+            limit = error_limit(base.max_error, row.case.dtype)
+            if not row.max_error <= limit:
+                error = f"error {row.max_error:.1e} of the largest output, limit {limit:.1e}"
+                runner.reason = f"wrong result: {error}"
+        row.reason = runner.reason
+        row.eager_ms = [] if eager.reason else base.rounds_ms
+        runner.close()
+    return rows
+
+
+def _error(runner: Runner, eager: Runner) -> float:
+    return relative_error(_load(runner.folder / "outputs.npz"), _load(eager.folder / "reference.npz"))
+
+
+def _load(path: Path) -> list[np.ndarray]:
+    with np.load(path) as arrays:
+        return [array.astype(np.float64) for array in arrays.values()]
+
+
+def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
+    """Largest error of any output, in units of that output's largest magnitude in the reference.
+
+    Returns:
+        The error; infinite where number, shapes or the positions of non-finite values differ.
+    """
+    if len(outputs) != len(reference):
+        return float("inf")
+    worst = 0.0
+    for actual, expected in zip(outputs, reference, strict=True):
+        if actual.shape != expected.shape or not np.array_equal(np.isfinite(actual), np.isfinite(expected)):
+            return float("inf")
+        difference = np.abs(np.where(np.isfinite(expected), actual - expected, 0.0)).max(initial=0.0)
+        scale = np.abs(np.where(np.isfinite(expected), expected, 0.0)).max(initial=0.0)
+        worst = max(worst, float(difference / scale) if scale > 0 else float(difference))
+    return worst
+
+
+def error_limit(eager_error: float, dtype: str) -> float:
+    """The largest error that counts as the same function, given eager's own, both against float64."""
+    tolerance = TOLERANCES[getattr(torch, dtype)]
+    return max(tolerance.max_factor * eager_error, tolerance.max_floor)

@@ -1,0 +1,68 @@
+"""Plots of the benchmarks; the ending of a path chooses the format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from baselines.shared import terminal
+
+
+def bars(ratios: pd.DataFrame, label: str, path: Path) -> None:
+    """A bar for each column of each row, from 1 on, and below them the geometric means.
+
+    Args:
+        ratios: how many times faster than the base, by model (rows) and peer (columns).
+        label: of the axis.
+        path: where to.
+    """
+    ratios = ratios.loc[:, (ratios != 1).any()]
+    shown = pd.concat([ratios, ratios.prod().pow(1 / ratios.count()).rename("geomean").to_frame().T])
+    figure = Figure(figsize=(8, 1.6 + 0.42 * len(shown)), layout="constrained")
+    axes = figure.add_subplot()
+    # Bars begin at 1: to the right is faster than the base, to the left slower.
+    (shown - 1).plot.barh(ax=axes, left=1, width=0.8, legend=False)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    axes.set_xlabel(label)
+    _save(figure, path)
+
+
+def lines(curves: pd.DataFrame, label: str, path: Path) -> None:
+    """A line for each column over the index, which is on a logarithmic scale."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    curves.plot(ax=axes, marker="o", markersize=3, logx=True)
+    axes.set_ylabel(label)
+    axes.legend(fontsize=7)
+    _save(figure, path)
+
+
+def scatter(points: pd.DataFrame, path: Path) -> None:
+    """The column `predicted` over `measured`, both in ms, a colour for each `model`, and the diagonal."""
+    figure = Figure(figsize=(7, 6.5), layout="constrained")
+    axes = figure.add_subplot()
+    for index, (model, own) in enumerate(points.groupby("model", sort=False)):
+        axes.scatter(
+            own.measured, own.predicted, s=12, marker="os^Dv"[index // 10 % 5], label=model, alpha=0.7
+        )
+    ends = [
+        points[["measured", "predicted"]].min().min() * 0.9,
+        points[["measured", "predicted"]].max().max() * 1.1,
+    ]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("measured, ms")
+    axes.set_ylabel("predicted, ms")
+    axes.legend(fontsize=7, ncols=2)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.suptitle(terminal.machine(), fontsize=7)
+    figure.savefig(path, dpi=150)

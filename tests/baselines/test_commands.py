@@ -1,0 +1,207 @@
+"""The five benchmarks from their command lines, with tiny settings, and what they write."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("typer", reason="the command lines need typer")
+pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
+
+import typer
+from typer.testing import CliRunner
+
+from baselines import kernels, search
+from baselines.shared.tables import COLUMNS, of, read
+from torchrlopt import _C
+from torchrlopt.executors.eager.kernels import indirect
+
+COMMANDS = ("compare", "calls", "kernels", "search", "prices", "figures", "architectures", "demo")
+
+
+def run(name: str, *arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(importlib.import_module(f"baselines.{name}").main)
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, f"{result.output}{result.exception!r}"
+    return result.output
+
+
+def rows(path: Path, benchmark: str) -> pd.DataFrame:
+    """Those that a command wrote, which say where they are from."""
+    frame = read(path)
+    assert list(frame) == list(COLUMNS)
+    assert set(frame.benchmark) == {benchmark}
+    assert (frame.machine != "").all()
+    assert of(frame, metric="failure").note.tolist() == []
+    return frame
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_an_example_that_it_can_read(name: str) -> None:
+    app = typer.Typer()
+    app.command()(importlib.import_module(f"baselines.{name}").main)
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=200)
+    assert shown.exit_code == 0, shown.output
+    example = re.search(rf"Example: python -m baselines\.{name} (.+)", shown.output)
+    assert example, shown.output
+    options = [word for word in example[1].split() if word.startswith("--")]
+    assert set(options) <= set(re.findall(r"--[a-z-]+", shown.output.replace(example[0], "")))
+
+
+@pytest.mark.slow
+def test_compare(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the peer onnxruntime needs it")
+    file = tmp_path / "compare.csv"
+    arguments = ("--peers", "onnxruntime,torchrlopt", "--weights", "check,frozen", "--rounds", "2")
+    arguments += ("--threads", "1", "--csv", str(file), "--resume")
+    shown = run("compare", "--models", "ensemble_mlp", "--plot", str(tmp_path / "plot.png"), *arguments)
+    assert "torchrlopt/eager/frozen" in shown
+    frame = rows(file, "compare")
+    peers = ["eager", "onnxruntime", "torchrlopt/eager", "torchrlopt/eager/frozen"]
+    assert list(dict.fromkeys(frame.peer)) == peers
+    calls = of(frame, metric="call")
+    assert calls["round"].tolist() == [0, 1] * len(peers)
+    assert (calls.value > 0).all()
+    assert (of(frame, metric="error").value < 1e-5).all()
+    assert (of(frame, metric="peak memory").value > 10).all()
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    run("compare", "--models", "ensemble_mlp", *arguments)  # nothing is left to measure
+    pd.testing.assert_frame_equal(rows(file, "compare"), frame)
+
+
+@pytest.mark.slow
+def test_calls(tmp_path: Path) -> None:
+    file = tmp_path / "calls.csv"
+    run(
+        "calls", "--models", "ensemble_mlp", "--ways", "aot_eager,default", "--subjects", "10",
+        "--calls", "40", "--texts", "llama_2m", "--tokens", "4", "--rounds", "1", "--csv", str(file),
+    )  # fmt: skip
+    frame = rows(file, "calls")
+    assert of(frame, metric="first call, processor").peer.tolist() == ["aot_eager", "default"]
+    assert (of(frame, metric="first call").value > 0).all()
+    calls, beyond = (
+        of(frame, metric=f"{name}, least").set_index("peer").value for name in ("call", "beyond the executor")
+    )
+    assert list(calls.index) == ["check", "frozen", "compile_check", "compile_frozen", "aot_eager", "eager"]
+    assert list(beyond.index) == list(calls.index)[:4]
+    assert all(0 < beyond[way] < calls[way] for way in beyond.index)
+    assert of(frame, metric="token").peer.tolist() == ["eager", "inductor", "torchrlopt", "torchrlopt_frozen"]
+
+
+needs_kernels = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
+
+
+@needs_kernels
+@pytest.mark.parametrize("what", ["kernels", "methods"])
+def test_kernels(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "kernels.csv"
+    threads = str(torch.get_num_threads())
+    run("kernels", "--what", what, "--rounds", "1", "--threads", threads, "--csv", str(file))
+    frame = rows(file, "kernels")
+    assert {"oneDNN", "ours" if what == "kernels" else "sums"} <= set(frame.peer)
+    assert (of(frame, metric="call").value > 0).all()
+    assert set(of(frame, metric="chosen").note) <= {*kernels.METHODS, "oneDNN"}
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_all_ways_compute_the_same(dtype: torch.dtype) -> None:
+    if dtype is torch.bfloat16 and not _C.kernel_has_bfloat16():
+        pytest.skip("no kernels for bfloat16 on this processor")
+    close = 1e-4 if dtype is torch.float32 else 3e-2
+    with torch.no_grad(), kernels.defaults(dtype):
+        for cases in (kernels.cases, kernels.method_cases):
+            for what, ways in cases():
+                first, *others = [way() for way in ways.values()]
+                assert others, what
+                assert first.dtype is dtype
+                for other in others:
+                    torch.testing.assert_close(other, first, rtol=close, atol=close, msg=what)
+
+
+def test_ways_to_call_pytorchs_kernels_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "CONVOLUTIONS", {"small": (8, 8, 5, 1, 1, 1)})
+    monkeypatch.setattr(kernels, "PRODUCTS", {"small": (2, 8, 8)})
+    monkeypatch.setattr(kernels, "SINGLE_PIXELS", ((8, 4),))
+    monkeypatch.setattr(kernels, "HEADS", {"small": (2, 8, 9)})
+    monkeypatch.setattr(kernels, "IMAGES", {"small": (1, 8, 7)})
+    found: set[str] = set()
+    with torch.no_grad():
+        for what, ways in kernels.call_cases():
+            found |= ways.keys()
+            # Layouts have operands of their own; on a CPU the one call for GELU is not its tanh form.
+            if not what.endswith(("relu", "gelu (tanh)")):
+                first, *others = [way() for way in ways.values()]
+                for other in others:
+                    torch.testing.assert_close(other.flatten(), first.flatten())
+    assert found == {"ATen", "channels_last", "product", "one call", "longer, cut", "volume"}
+
+
+@pytest.mark.slow
+def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "CHAINS", (100, 200))
+    file = tmp_path / "search.csv"
+    shown = run(
+        "search", "--parts", "all", "--models", "ensemble_mlp", "--seconds", "0.05", "--steps", "20",
+        "--seeds", "2", "--best-known-s", "0.2", "--csv", str(file), "--plot", str(tmp_path / "plot.png"),
+    )  # fmt: skip
+    assert "The agent against each rival at 0.05 s" in shown
+    frame = rows(file, "search")
+    costs = of(frame, metric="cost")
+    assert {*search.CORE, "agent", "no_network", "best_known"} <= set(costs.peer)
+    seeds = of(costs, peer="restarts", setting="20 steps")["round"].tolist()
+    assert seeds == [0, 1]
+    predicted = of(frame, metric="predicted").set_index("peer").value
+    assert predicted["all"] <= predicted["hand-written"] < predicted["none"]
+    steps = of(frame, metric="step").set_index("model").value
+    assert {"ensemble_mlp", "chain_100", "chain_200"} == set(steps.index)
+    assert (steps > 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["variants", "regions", "plans"])
+def test_prices(part: str, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    model = "squeezenet1_1" if part == "regions" else "ensemble_mlp"
+    run(
+        "prices", part, "--models", model, "--variants", "2", "--profile-s", "1", "--seconds", "0.1",
+        "--rounds", "2", "--threads", "1", "--csv", str(file),
+    )  # fmt: skip
+    frame = rows(file, "prices")
+    first = {"variants": "measured", "regions": "ours, with", "plans": "gain"}[part]
+    assert len(of(frame, metric=first)) == (3 if part == "variants" else 1)
+
+
+def test_predictions_are_compared_with_what_was_measured() -> None:
+    results = Path(__file__).resolve().parents[2] / "baselines" / "results"
+    shown = run("prices", "runtimes", str(results / "cpu_batch1_float16.csv"), "--executors", "auto")
+    assert "Kendall's tau" in shown
+    assert "squeezenet1_1" in shown
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_says_so() -> None:
+    for name in ("compare", "kernels"):
+        app = typer.Typer()
+        app.command()(importlib.import_module(f"baselines.{name}").main)
+        result = CliRunner().invoke(app, ["--device", "cuda"])
+        assert result.exit_code == 2
+        assert "no CUDA device" in result.output
+
+
+@pytest.mark.gpu
+def test_peers_on_a_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.csv"
+    peers = "inductor_cudagraphs,torchrlopt_cudagraphs"
+    arguments = ("--models", "ensemble_mlp", "--peers", peers, "--dtype", "bfloat16", "--rounds", "2")
+    run("compare", "--device", "cuda", *arguments, "--kernels", "--csv", str(file))
+    frame = rows(file, "compare")
+    kernels_us, busy_us = (of(frame, metric=name).value.to_numpy() for name in ("kernel", "busy"))
+    assert len(kernels_us) > 0
+    assert (busy_us <= kernels_us).all()
