@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n auto --dist worksteal
 DEPS := $(VENV)/.installed
 
-.PHONY: venv build demo test docs fuzz zoo lint sanitize fuzz-core soak format clean
+.PHONY: venv build demo test docs figures fuzz zoo lint sanitize fuzz-core soak format clean
 
 venv: $(DEPS)
 
@@ -46,6 +46,10 @@ fuzz: build
 # All architectures of baselines/collection/ with the default options.
 zoo: build
 	$(PY) -m baselines.architectures all
+
+# The tables of README.md and docs/ anew, from baselines/results/.
+figures: build
+	$(PY) -m baselines.figures
 
 # A file is cut by subject, not by length: a long one gets a note, and no more.
 LONG ?= 500

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -14,7 +14,7 @@ import torchrlopt
 from baselines.models import build
 from baselines.shared.rounds import alternated_us
 from torchrlopt.capture.trace import isolated
-from torchrlopt.compile.memory import MEMORY
+from torchrlopt.compile.compiled import Compiled
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.onnx_runtimes.session_call import SessionCallable
 
@@ -83,46 +83,40 @@ class Overhead:
         args = self._args
         if way == "eager":
             return lambda: self._model(*args), None
-        with _compiled() as found:
-            if way == "aot_eager":
-                fast: Callable[..., Any] = torch.compile(isolated(self._model), backend=way)
-            elif way in MODEL_WAYS:
-                fast = torchrlopt.optimise(self._model, executor=self._executor, weights=way, **_OPTIONS)
-            else:
-                options = {**_OPTIONS, "executor": self._executor, "weights": way.removeprefix("compile_")}
-                fast = torch.compile(isolated(self._model), backend="rlopt", options=options)
-            for _ in range(2):
-                fast(*args)
-        clock = None if way == "aot_eager" else _Clock(found)
+        if way == "aot_eager":
+            fast: Callable[..., Any] = torch.compile(isolated(self._model), backend=way)
+        elif way in MODEL_WAYS:
+            fast = torchrlopt.optimise(self._model, executor=self._executor, weights=way, **_OPTIONS)
+        else:
+            options = {**_OPTIONS, "executor": self._executor, "weights": way.removeprefix("compile_")}
+            fast = torch.compile(isolated(self._model), backend="rlopt", options=options)
+        fast(*args)  # compiles
+        clock = None if way == "aot_eager" else _Clock(lambda: fast(*args))
         for _ in range(_WARM_UP):
             fast(*args)
         return lambda: fast(*args), clock
-
-
-@contextlib.contextmanager
-def _compiled() -> Iterator[list[Any]]:
-    """The rewritten graphs that are compiled inside of the block; none is shared with what came before."""
-    MEMORY.clear()
-    found: list[Any] = []
-    yield found
-    found += [each.lowered for each in MEMORY.compiled.values()]
 
 
 class _Clock:
     """Times the executor inside of calls.
 
     Args:
-        found: the rewritten graphs: one.
+        call: of one compiled graph.
 
     Attributes:
         spent_us: in the last call.
     """
 
-    def __init__(self, found: list[Any]) -> None:
+    def __init__(self, call: Callable[[], Any]) -> None:
         self.spent_us = 0.0
-        (lowered,) = found
+        ran: list[Compiled] = []
+        run = Compiled.run
+        with mock.patch.object(Compiled, "run", lambda graph, args: ran.append(graph) or run(graph, args)):
+            call()
+        (compiled,) = ran
+        lowered = compiled.lowered
         if isinstance(lowered, EagerCallable):
-            lowered._run = self._timed(lowered._run)  # before later calls are bound to it
+            lowered._run = self._timed(lowered._run)
             return
         assert isinstance(lowered, SessionCallable)
         open_session = lowered._runtime.open

@@ -126,8 +126,3 @@ def links(page: Path) -> Iterator[str]:
 def code_words(page: Path) -> Iterator[str]:
     """What stands between backticks outside code blocks."""
     yield from re.findall(r"`([^`]+)`", prose(page))
-
-
-def section_of(page: Path, heading: str) -> Section:
-    """The section of a page under this heading."""
-    return next(section for section in sections(page) if section.heading == heading)
