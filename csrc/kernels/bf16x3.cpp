@@ -15,7 +15,7 @@ namespace {
 
 /// Multiplications of sums that take as long as one of the unit, as splitting a number, as writing a result,
 /// and as reading one number of a weight, of 6 bytes, from memory. Fitted by hand to times of one thread of
-/// an Intel Xeon (family 6, model 207), such as `python -m baselines.cpu_kernels --methods --threads 1`
+/// an Intel Xeon (family 6, model 207), such as `python -m baselines.kernels --what methods --threads 1`
 /// takes. The first is 0.5 there, and 1.2 where the other thread of the core is busy with something else.
 constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 30, kRead = 1.5 * kReadOfWeight;
 

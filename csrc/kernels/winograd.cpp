@@ -34,7 +34,7 @@ void combine(const Row& of, const double* x, const double* y, const double* z, i
 }
 
 /// Multiplications that take as long as transforming a number. Fitted by hand to times of one thread of an
-/// Intel Xeon with AVX-512, such as `python -m baselines.cpu_kernels --methods --threads 1` takes; with AVX2
+/// Intel Xeon with AVX-512, such as `python -m baselines.kernels --what methods --threads 1` takes; with AVX2
 /// it is less, and so is kReadOfWeight.
 constexpr double kTransform = 14;
 

@@ -93,7 +93,7 @@ def _text_of(library: _C.Library, names: Sequence[str]) -> str:
 
 
 def fires() -> Mapping[str, tuple[str, ...]]:
-    """Models of the suite on which each substitution fires; `python -m baselines.library_gain` finds them."""
+    """Models of the suite on which each substitution fires, found by `baselines.search --parts library`."""
     found = json.loads(FIRES.read_text(encoding="utf-8"))
     return {name: tuple(models) for name, models in found.items()}
 

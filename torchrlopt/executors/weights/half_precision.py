@@ -1,7 +1,7 @@
 """Computes what is in float16 in float32, on CPUs that have no kernels for float16.
 
 There ATen's products and convolutions of float16 take 3 to 44 times as long as those of float32, conversions
-counted (one thread of an AMD EPYC; `python -m baselines.kernels --device cpu --dtype float16`). Those are
+counted (one thread of an AMD EPYC; `python -m baselines.kernels --what calls --dtype float16`). Those are
 computed in float32, and so is what lies between them, where it has the same meaning in both; every value
 that another call reads, and every output, is rounded to float16 as before. Nothing overflows in between that
 did not before.

@@ -1,7 +1,7 @@
 """Calls on float32 and bfloat16 on the CPU by the kernels of `csrc/kernels`: convolutions, products, pools.
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
-cost less than 4 (`python -m baselines.cpu_kernels`, baselines/results/cpu_kernels.csv). Where a convolution
+cost less than 4 (`python -m baselines.kernels`, baselines/results/cpu_kernels.csv). Where a convolution
 is large, both come near what vectors can do; ours may be computed in the processor's matrix unit, or by tiles
 if they are of 3 x 3. Ours apply bias, a summand and an activation before they write, also for operands that
 are not finite, read images whose pixels lie apart, such as some channels of a larger one, and write into

@@ -31,7 +31,7 @@ from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 # With so many rows or fewer our sums are as quick as oneDNN or quicker, whatever the weight (`python -m
-# baselines.cpu_kernels`, an AMD EPYC of Zen 5, two threads, weights in turns: 32 x 768 x 3072 take 0.67 times
+# baselines.kernels`, an AMD EPYC of Zen 5, two threads, alternating weights: 32 x 768 x 3072 take 0.67 times
 # as long, 128 x 768 x 3072 0.96, and 197 x 384 x 1536 1.02).
 _MANY_SUMMED_ROWS = 192
 # With more of them oneDNN's linear is as quick beyond this.
@@ -228,7 +228,7 @@ def quickest(
         dtype: float32 or bfloat16.
     """
     if dtype is torch.bfloat16:
-        # oneDNN was not quicker with up to 197 rows (`python -m baselines.cpu_kernels --dtype bfloat16`).
+        # oneDNN was not quicker with up to 197 rows (`python -m baselines.kernels --dtype bfloat16`).
         # With 2048 it took 0.92 to 1.03 times as long (a script of its own).
         return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
     # Where there are more outputs, as of a vocabulary, a copy that is half as large again was not measured.

@@ -2,7 +2,7 @@
 
 ATen's kernels for this layout have too few blocks at small batches. The same memory is a contiguous volume
 whose innermost size is not pooled, and a mean is a product with ones. On an H200, bfloat16, microseconds
-(`python -m baselines.kernels` times such calls):
+(`python -m baselines.kernels --device cuda` times such calls):
 
     max pool, 3 x 3, stride 2                     mean
      1 x  64 x 111 x 111    18.0 ->  6.8           1 x 120 x 28 x 28    7.3 -> 4.0

@@ -1,7 +1,7 @@
 """Convolutions whose result is one pixel become products, as in squeeze-and-excitation blocks.
 
 ATen's choice for them is slow in half precision. On 2 cores of an AMD EPYC, one image, microseconds
-(`python -m baselines.kernels --device cpu`):
+(`python -m baselines.kernels --what calls`):
 
     channels         float32                       bfloat16
                      convolution   product         convolution   product
