@@ -33,7 +33,7 @@ from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import measure
 from torchrlopt.machine.cost import ProfileStore, machine_profile
 from torchrlopt.machine.profiling import profile, run_times, trace, variant
-from torchrlopt.plan.foreseen import RUNTIMES, cheap, price_ratio, price_shares
+from torchrlopt.plan.runtime_prediction import RUNTIMES, cheap, price_ratio, price_shares
 from torchrlopt.substitutions import load_library
 
 MEASURED, PREDICTED = ("variants", "regions", "plans"), ("inductor", "runtimes")
@@ -312,7 +312,7 @@ def inductor_table(frame: pd.DataFrame) -> pd.DataFrame:
         times = of(run, metric="call").pivot_table(index="model", columns="peer", values="value", sort=False)
         for model, own in times.iterrows():
             others = own[[name for name in own.dropna().index if _SLOW not in name]]
-            runtimes = [name for name in registry.row(_SLOW).foretold_by if name in others]
+            runtimes = [name for name in registry.row(_SLOW).predicted_from if name in others]
             if not runtimes or pd.isna(own.get(_SLOW_PEER)):
                 continue
             graph = graph_of(str(model), int(batch))

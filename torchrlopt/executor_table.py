@@ -34,8 +34,8 @@ class ExecutorRow:
             lowering looks at no value of a weight, and another set means no other compilation.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
             others rest in between.
-        foretold_by: executors that build in a fraction of its time, and whose measured times, with the prices
-            of both, foretell what it takes: "auto" leaves it out where that is not clearly the best.
+        predicted_from: executors that build in a fraction of its time, and whose measured times, with the
+            prices of both, predict its own: "auto" leaves it out where that is not clearly the best.
         crossing_us: what one call of its runtime costs beside the operators, in microseconds: of importance
             where it runs parts of a graph.
         prices: how its `DeviceModel` differs from that of eager PyTorch. The times are those of the CPU: a
@@ -52,7 +52,7 @@ class ExecutorRow:
     is_slow_with_new_sizes: bool = False
     holds_for_all_weights: bool = False
     needs_settling: bool = True
-    foretold_by: tuple[str, ...] = ()
+    predicted_from: tuple[str, ...] = ()
     crossing_us: float = 0.0
     prices: Mapping[str, float | bool] = dataclasses.field(default_factory=dict)
 
@@ -129,7 +129,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "inductor",
         f"{_FOLDER}.inductor",
         "the compiler of PyTorch; options: settings of `torch._inductor.config`",
-        foretold_by=("onnxruntime", "openvino"),
+        predicted_from=("onnxruntime", "openvino"),
         # It compiles chains of elementwise operators into one kernel.
         prices={
             "launch_us": 0.5,

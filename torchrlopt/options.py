@@ -37,7 +37,7 @@ class Options:
             and the devices that each needs ("onnxruntime", "openvino" and "tensorrt" are extras of this
             package). "auto" plans for each of them that can run here, times all on the example inputs and
             keeps the fastest. "default" is eager PyTorch on the CPU, but where ONNX Runtime or OpenVINO is
-            installed and foreseen to win clearly (many small operators), it is tried first; on CUDA it is
+            installed and predicted to win clearly (many small operators), it is tried first; on CUDA it is
             TensorRT where that is installed and takes the graph, else eager. Files are planned for eager.
         autotune_s: where several executors are tried, none but eager is begun after so many seconds.
         executor_options: settings of the executor by name; its row in `executor_table` says what they are.

@@ -1,4 +1,4 @@
-"""Runtimes that are installed are tried by default where they are foreseen to win clearly.
+"""Runtimes that are installed are tried by default where they are predicted to win clearly.
 
 Which one wins is the clock's to say; here it is the one that is tried first.
 """

@@ -41,7 +41,7 @@ NO_CACHE = Options(cache=False)
 
 
 def by_default(attempt: Any, duel: Any, options: Options, runtimes: Any = ("onnxruntime",)) -> Attempt:
-    """What `executor="default"` makes of them where these runtimes are foreseen to win."""
+    """What `executor="default"` makes of them where these runtimes are predicted to win."""
     contest = contest_of(attempt, duel, options, enough=1.3)
     variants = [dataclasses.replace(options, executor=name) for name in (*runtimes, "eager")]
     return choice.fastest(contest, options, variants, "key")

@@ -34,8 +34,8 @@ from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import measure
 from torchrlopt.machine import device
 from torchrlopt.options import Options
-from torchrlopt.plan.foreseen import foreseen, price_ratio
 from torchrlopt.plan.planning import given_plan, plan_store, versions
+from torchrlopt.plan.runtime_prediction import predicted_winners, price_ratio
 from torchrlopt.plan.store import make_key
 from torchrlopt.report import Choice, Journal
 from torchrlopt.substitutions import load_library
@@ -74,7 +74,9 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
         variants = all_variants(single, where)
         policy = dataclasses.replace(policy, good_enough_speedup=math.inf)
     else:
-        runtimes = foreseen(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
+        runtimes = (
+            predicted_winners(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
+        )
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, journal)
         variants = [dataclasses.replace(single, executor=name) for name in runtimes]
@@ -251,7 +253,7 @@ class Contest:
     def _ratio_to(self, variant: Options, other: str) -> float | None:
         """The price of a variant as a multiple of another entrant's; None if it says nothing."""
         has_parts = any(each.name == other and each.journal.report().parts for each in self._attempts)
-        if other not in registry.row(variant.executor).foretold_by or has_parts:
+        if other not in registry.row(variant.executor).predicted_from or has_parts:
             return None
         return self._price_ratio(variant.executor, other)
 

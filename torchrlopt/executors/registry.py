@@ -93,7 +93,7 @@ def available(device_type: str) -> tuple[str, ...]:
 
 
 def defaults(device_type: str) -> tuple[str, ...]:
-    """What `executor="default"` tries, in order, where `plan.foreseen` names no runtime.
+    """What `executor="default"` tries, in order, where `plan.runtime_prediction` names no runtime.
 
     Args:
         device_type: as in `available`.

@@ -221,9 +221,9 @@ class WorldModel(nn.Module, abc.ABC):
             taken: [B], what the actions save, squashed, where that is known (real actions); where it is None,
                 what the state says of their substitutions is used.
         """
-        # No graph costs less than nothing, however much is foretold to be saved.
-        foretold = torch.minimum(state.legal.saving_of(actions), squashed(state.costs[..., 0].clamp(min=0)))
-        saved = foretold if taken is None else taken
+        # No graph costs less than nothing, however much is predicted to be saved.
+        predicted = torch.minimum(state.legal.saving_of(actions), squashed(state.costs[..., 0].clamp(min=0)))
+        saved = predicted if taken is None else taken
         inputs = self.inputs(state.z, state.situation, actions, saved)
         z, hidden, memory, doubt = self.advance(state, inputs, generator, temperature)
         logits, log_counts, savings = self.predict_legal(hidden, state.legal, actions)

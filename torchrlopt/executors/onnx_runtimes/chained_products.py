@@ -27,7 +27,7 @@ _ELEMENTWISE = frozenset(
 def may_crash(model: onnx_ir.Model, fixed: frozenset[str]) -> bool:
     """Whether a chain of at least two products reads the result of an operator outside of it.
 
-    How many registers are left is not foretold: more graphs are named than crash.
+    How many registers are left is not predicted: more graphs are named than crash.
 
     Args:
         model: its nodes in an order in which they can run.

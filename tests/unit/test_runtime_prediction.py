@@ -1,4 +1,4 @@
-"""Runtimes that `executor="default"` tries before eager PyTorch: torchrlopt/plan/foreseen.py."""
+"""Runtimes that `executor="default"` tries before eager PyTorch: torchrlopt/plan/runtime_prediction.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from torchrlopt import _C
 from torchrlopt.executors import registry
-from torchrlopt.plan.foreseen import foreseen, price_ratio
+from torchrlopt.plan.runtime_prediction import predicted_winners, price_ratio
 
 RUNTIMES = ("onnxruntime", "openvino")
 
@@ -29,45 +29,45 @@ def layers(count: int, width: int, rows: int | str = 8) -> _C.Graph:
 
 
 def test_many_small_operators_go_to_a_runtime() -> None:
-    assert set(foreseen(layers(200, 64), {}, "cpu")) == set(RUNTIMES)
+    assert set(predicted_winners(layers(200, 64), {}, "cpu")) == set(RUNTIMES)
 
 
 def test_the_cheapest_comes_first() -> None:
     """OpenVINO starts an operator for less, and a crossing costs it less, too."""
-    assert foreseen(layers(200, 64), {}, "cpu")[0] == "openvino"
+    assert predicted_winners(layers(200, 64), {}, "cpu")[0] == "openvino"
 
 
 def test_few_large_operators_stay() -> None:
-    assert foreseen(layers(12, 2048), {}, "cpu") == ()
+    assert predicted_winners(layers(12, 2048), {}, "cpu") == ()
 
 
 def test_what_takes_less_than_a_millisecond_stays() -> None:
-    assert foreseen(layers(20, 64), {}, "cpu") == ()
+    assert predicted_winners(layers(20, 64), {}, "cpu") == ()
 
 
 def test_graphs_on_a_gpu_stay() -> None:
-    assert foreseen(layers(200, 64), {}, "cuda") == ()
+    assert predicted_winners(layers(200, 64), {}, "cuda") == ()
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: 64)
-    assert foreseen(layers(12, 2048), {}, "cpu") == ()
+    assert predicted_winners(layers(12, 2048), {}, "cpu") == ()
 
 
 def test_without_a_runtime_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "inductor"))
-    assert foreseen(layers(200, 64), {}, "cpu") == ()
+    assert predicted_winners(layers(200, 64), {}, "cpu") == ()
 
 
 def test_a_symbol_counts_as_its_example_size() -> None:
     graph = layers(200, 64, "n")
-    assert foreseen(graph, {"n": 8}, "cpu") == ("onnxruntime",)
-    assert foreseen(graph, {"n": 65536}, "cpu") == ()
+    assert predicted_winners(graph, {"n": 8}, "cpu") == ("onnxruntime",)
+    assert predicted_winners(graph, {"n": 65536}, "cpu") == ()
 
 
 def test_what_prepares_itself_for_each_size_is_not_foreseen_where_sizes_vary() -> None:
-    assert "openvino" in foreseen(layers(200, 64, 8), {}, "cpu")
-    assert "openvino" not in foreseen(layers(200, 64, "n"), {"n": 8}, "cpu")
+    assert "openvino" in predicted_winners(layers(200, 64, 8), {}, "cpu")
+    assert "openvino" not in predicted_winners(layers(200, 64, "n"), {"n": 8}, "cpu")
 
 
 def test_where_operators_are_small_the_one_that_starts_them_for_less_is_cheaper() -> None:

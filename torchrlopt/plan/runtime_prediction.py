@@ -1,7 +1,7 @@
-"""Which executors are foreseen to run a graph clearly faster than eager PyTorch, by their typical prices.
+"""Which executors are predicted to run a graph clearly faster than eager PyTorch, by their typical prices.
 
 A runtime gains where operators are small: there most of the time goes into starting them. Price lists know
-how long a start takes and what a runtime fuses, not how good its kernels are. How well they foretell what
+how long a start takes and what a runtime fuses, not how good its kernels are. How well they predict what
 wins is in docs/measuring.md, "Installed runtimes by default".
 """
 
@@ -14,7 +14,7 @@ from torchrlopt.executors import registry
 from torchrlopt.machine.cost import cost_model
 
 LEAST_US = 1000.0
-"""Graphs that eager PyTorch is foreseen to run in less stay there: nothing so small was measured."""
+"""Graphs that eager PyTorch is predicted to run in less stay there: nothing so small was measured."""
 
 
 _THREADS = 1
@@ -23,10 +23,10 @@ arithmetic costs less and starting an operator does not, so that nearly every ne
 of small operators; what wins there was not measured."""
 
 RUNTIMES = tuple(row.name for row in executor_table.ROWS if row.clearly_below)
-"""Those of which it may be foreseen."""
+"""Those of which it may be predicted."""
 
 
-def foreseen(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tuple[str, ...]:
+def predicted_winners(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tuple[str, ...]:
     """The installed executors that `executor="default"` tries before eager PyTorch, the cheapest first.
 
     Args:
