@@ -1,187 +1,170 @@
-"""The thesis's experiments by one command: training/reproduce.py and training/experiments/."""
+"""The papers' experiments by one command: training/reproduce.py and training/papers/."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import json
 import math
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from training.experiments import runs, sampling
-from training.experiments.command import main
-from training.experiments.cores_run import cores
-from training.experiments.experiment import write_csv
-from training.experiments.intervals import half_width
-from training.experiments.runs import Run, Scale, Workplace, make_all, path_of, this_machine
+from torchrlopt import _C
+from torchrlopt.substitutions import load_library
+from training.papers import rows
+from training.papers.graphs import TINY, graph_of
+from training.papers.policies import (
+    DRAWN,
+    UniformCandidates,
+    best_prefix,
+    costs_along,
+    env_step_ms,
+    gain_of,
+    played,
+)
+from training.papers.reproduction import EXPERIMENTS, OF_ROWS, main
+from training.papers.rows import config_of
+from training.papers.runner import Scale, Workplace, make_all, path_of, read
+from training.papers.searches import prices, properties_of
 
-THESIS = ("table6.1", "table6.2", "table6.3", "fig6.3")
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "training" / "results"
 APP = typer.Typer(add_completion=False)
 APP.command()(main)
+SCALE = Scale(0.001, 1)
 
 
 def reproduce(out: Path, *arguments: str) -> str:
-    options = ["--share", "0.001", "--seeds", "1", "--collector", "threads", "--out", str(out)]
-    result = CliRunner().invoke(APP, [*arguments, *options])
+    usual = [] if "--data" in arguments else ["--share", "0.001", "--seeds", "1", "--collector", "threads"]
+    result = CliRunner().invoke(APP, [*arguments, *usual, "--out", str(out)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return (out / "REPORT.md").read_text(encoding="utf-8")
 
 
-def test_everything_is_reproduced_and_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    first = reproduce(tmp_path, "fig6.3", "table6.2")
-    assert "## fig6.3" in first
-    assert "## table6.1" not in first
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.json")}
-    report = reproduce(tmp_path, *THESIS)
-    again = "--share 0.001 --seeds 1 --collector threads` on"
-    assert all(again in each for each in report.split("\n## ")[1:])
-    assert all(path.stat().st_mtime_ns == when for path, when in made.items()), "no run is made twice"
-    for name in THESIS:
-        assert f"## {name}" in report
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        rows = list(csv.DictReader((tmp_path / f"{name}.csv").open(encoding="utf-8")))
-        assert len(rows) > 3
-    assert "DIFFER" not in report
-    assert "| NO |" not in report
-    curves = list(csv.DictReader((tmp_path / "fig6.3.csv").open(encoding="utf-8")))
-    assert all(row["sequential"] == row["distributed"] for row in curves)
-    hashes = list(csv.DictReader((tmp_path / "table6.1.csv").open(encoding="utf-8")))
-    for function in ("sphere", "ackley", "rosenbrock"):
-        assert len({row["data_sha256"] for row in hashes if row["function"] == function}) == 1
-    assert re.search(r"\| 4 \| .* \| yes \| 8259 \| 3.67 \| 3.64 \|", report), (
-        "the thesis's values beside ours"
+def check_section(name: str, out: Path, report: str) -> None:
+    """It says what it is and how it was made, has a table, and its CSV and pictures are there and sound."""
+    (section,) = [part for part in report.split("\n## ") if part.startswith(f"{name}: ")]
+    assert section.startswith(f"{name}: {EXPERIMENTS[name].title}\n")
+    assert f"Made by `python training/reproduce.py {name} --share " in section
+    assert "| --- |" in section
+    pictures = re.findall(r"\]\((.*?\.png)\)", section)
+    assert f"{name}.png" in pictures
+    for picture in pictures:
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def runs_in(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*.json")}
+
+
+@pytest.mark.slow
+def test_all_figures_and_tables_are_drawn_from_the_committed_results(tmp_path: Path) -> None:
+    report = reproduce(tmp_path, "all", "--data", str(RESULTS))
+    for name in EXPERIMENTS:
+        check_section(name, tmp_path, report)
+    pictures = {path.name for path in tmp_path.glob("*.png")}
+    assert pictures == {path.name for path in RESULTS.glob("*.png")}
+    assert report == (RESULTS / "REPORT.md").read_text(encoding="utf-8"), (
+        "the committed report is that of them"
     )
 
 
-def test_a_difference_would_be_told(tmp_path: Path) -> None:
-    reproduce(tmp_path, "fig6.3")
-    path = next(each for each in (tmp_path / "runs").iterdir() if "threads3" in each.name)
+@pytest.mark.slow
+def test_runs_are_kept_after_a_kill_and_other_sections_stay(tmp_path: Path) -> None:
+    (tmp_path / "REPORT.md").write_text("# Old\n\n## fig4.1: Latencies\n\nOld.\n", encoding="utf-8")
+    told = [sys.executable, str(ROOT / "training" / "reproduce.py"), "table6.2", "fig6.3", "--share", "0.001"]
+    process = subprocess.Popen([*told, "--out", str(tmp_path)], start_new_session=True)
+    while process.poll() is None and len(runs_in(tmp_path)) < 3:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)  # its workers too, as at the end of a session
+    process.wait()
+    kept = runs_in(tmp_path)
+    report = reproduce(tmp_path, "table6.2", "fig6.3")
+    now = runs_in(tmp_path)
+    assert {path: now[path] for path in kept} == kept, "what was made before the kill is not made again"
+    assert (
+        report.index("## fig4.1: Latencies\n\nOld.")
+        < report.index("## table6.2:")
+        < report.index("## fig6.3:")
+    )
+    for name in ("table6.2", "fig6.3"):
+        check_section(name, tmp_path, report)
+    curves = pd.read_csv(tmp_path / "fig6.3.csv")
+    assert (curves["sequential"] == curves["distributed"]).all()
+    path = next(each for each in now if "threads" in each.name)
     found = json.loads(path.read_text(encoding="utf-8"))
-    found["outcome"]["errors"][-1] += 1e-12
-    path.write_text(json.dumps(found), encoding="utf-8")
-    assert "THE CURVES DIFFER" in reproduce(tmp_path, "fig6.3")
-
-
-def test_a_kept_run_names_the_machine_that_made_it(tmp_path: Path) -> None:
-    reproduce(tmp_path, "fig6.3")
-    path = next(each for each in (tmp_path / "runs").iterdir() if "threads3" in each.name)
-    found = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**found, "machine": "8 cores of another"}), encoding="utf-8")
+    found["data"] = "other"
+    path.write_text(json.dumps({**found, "made": {**found["made"], "machine": "8 cores of another"}}))
     report = reproduce(tmp_path, "fig6.3")
+    assert "| NO |" in report, "a difference would be told"
     assert "8 cores of another" in report
-    assert this_machine() in report, "the other runs were made here"
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings(Run[Scale]):
-    """A run whose name leaves out what its results depend on."""
-
-    alpha: float
-    jobs: int = dataclasses.field(default=1, compare=False)
-
-    @property
-    def name(self) -> str:
-        return "settings"
-
-    def make(self, tell: Callable[[], None]) -> Scale:
-        tell()
-        return Scale(math.nan, 1)
-
-    def read(self, kept: Mapping[str, Any]) -> Scale:
-        return Scale(**kept)
+@pytest.mark.slow
+def test_searches_and_properties(tmp_path: Path) -> None:
+    report = reproduce(tmp_path, "table4.1", "fig4.2")
+    for name in ("table4.1", "fig4.2"):
+        check_section(name, tmp_path, report)
+    assert pd.read_csv(tmp_path / "table4.1.csv")["layers"].tolist() == [48]
+    gains = pd.read_csv(tmp_path / "fig4.2.csv").groupby(["searcher", "alpha", "rules"])["gain"]
+    assert len(gains) == 6
+    assert (gains.diff().dropna() > -1e-12).all(), "of undisturbed prices none is lost again"
 
 
-@dataclasses.dataclass(frozen=True)
-class Failing(Run[Scale]):
-    """The first one fails, and the others wait for it; all say that they were begun."""
-
-    out: Path
-    number: int
-
-    @property
-    def name(self) -> str:
-        return f"failing{self.number}"
-
-    def make(self, tell: Callable[[], None]) -> Scale:
-        (self.out / f"begun{self.number}").touch()
-        if self.number == 0:
-            raise OSError("on purpose")
-        while not (self.out / "begun0").exists():
-            time.sleep(0.01)
-        time.sleep(0.5)
-        return Scale(1.0, 1)
-
-    def read(self, kept: Mapping[str, Any]) -> Scale:
-        return Scale(**kept)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names", [["table4.2"], ["fig4.5"], ["measurements"], ["efficiency"], ["scaling"], ["samplers"]]
+)
+def test_what_is_measured_is_reported(names: list[str], tmp_path: Path) -> None:
+    report = reproduce(tmp_path, *names)
+    for name in names:
+        check_section(name, tmp_path, report)
+    assert "| NO |" not in report
 
 
-def test_files_of_runs_differ_by_all_that_they_depend_on(tmp_path: Path) -> None:
-    one = path_of(Settings(1.0), tmp_path)
-    assert path_of(Settings(1.5), tmp_path) != one
-    assert path_of(Settings(1.0, jobs=2), tmp_path) == one, "results do not depend on it"
+@pytest.mark.slow
+def test_figures_of_rows(tmp_path: Path) -> None:
+    report = reproduce(tmp_path, *OF_ROWS)
+    for name in OF_ROWS:
+        check_section(name, tmp_path, report)
+    made = runs_in(tmp_path)
+    assert reproduce(tmp_path, "fig4.3", "table4.3") == report, "the report of the same runs is the same"
+    assert runs_in(tmp_path) == made
+    runs = rows.latencies(SCALE, Workplace(tmp_path))
+    kept = read(runs["row", "wm", TINY, 0], tmp_path)
+    np.testing.assert_allclose(kept["real"], kept["played"]["gains"], atol=1e-5)
+    latencies = pd.read_csv(tmp_path / "fig4.3.csv")
+    assert (latencies["ratio"] > 0.1).all()
+    assert latencies[latencies["plan"] == "mf"]["predicted_gain"].iloc[0] == pytest.approx(
+        read(runs["row", "mf", TINY, 0], tmp_path)["played"]["best"], abs=1e-5
+    )
+    on_gpu = pd.read_csv(tmp_path / "toy_bert.csv").set_index("device").loc["cuda"]
+    assert on_gpu["eager"].isna().all(), "nothing ran on one"
 
 
-def test_what_is_kept_is_json_as_others_read_it(tmp_path: Path) -> None:
-    make_all([Settings(1.0)], Workplace(tmp_path))
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    text = path_of(Settings(1.0), tmp_path).read_text(encoding="utf-8")
-    assert json.loads(text, parse_constant=refuse)["outcome"] == {
-        "share": None,
-        "seeds": 1,
-        "graphs": [],
-        "minutes": 30.0,
-    }
-
-
-@pytest.mark.parametrize("wrong", [["table9.9"], ["all", "--collector", "cluster"]])
-def test_what_is_not_there_is_refused_with_what_is(wrong: list[str]) -> None:
-    result = CliRunner().invoke(APP, wrong)
-    assert result.exit_code == 2
-    assert "there are:" in result.output
-
-
-def test_scales_are_shares_of_the_papers_steps() -> None:
-    assert Scale(1.0, 3).steps(5000) == 5000
-    assert Scale(0.01, 3).steps(5000) == 50
-    assert Scale(0.0001, 3).steps(5000) == 10
-
-
-def test_intervals_are_students() -> None:
-    values = np.array([1.0, 2.0, 3.0])
-    assert half_width(values) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
-
-
-def test_pairs_that_differ_by_more_than_chance() -> None:
-    values = np.array([1.0, 2.0, 3.0])
-    sure, unsure = values + np.array([1.0, 1.1, 0.9]), values + np.array([1.0, -1.1, 0.9])
-    assert sampling.differing({"a": values, "b": sure}) == {frozenset("ab")}
-    assert not sampling.differing({"a": values, "b": unsure, "c": values})
-    assert not sampling.differing({"a": values[:1], "b": values[:1] + 1}), "one run tells nothing"
-    close = values + np.array([1.0, 1.3, 0.7])  # p = 0.029, and of six pairs that is no evidence
-    others = {name: values + np.array([n, -n, 2.0 * n]) for n, name in enumerate("cd", start=1)}
-    assert sampling.differing({"a": values, "b": close}) == {frozenset("ab")}
-    assert not sampling.differing({"a": values, "b": close, **others})
-
-
-def test_texts_with_commas_are_one_field(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    write_csv(path, ("what", "value"), [("a step, imagined", 1 / 3), ("plain", 2)])
-    assert path.read_text(encoding="utf-8") == 'what,value\n"a step, imagined",0.333333\nplain,2\n'
+@pytest.mark.slow
+def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    run = rows.training_of("mf", TINY, 3, SCALE, updates=3)
+    make_all([run], Workplace(straight))
+    folder = broken / "runs" / path_of(run, broken).stem
+    trainer = rows.trainer_in(folder, **dict(run.given))
+    next(iter(trainer.updates()))
+    trainer.save()
+    make_all([run], Workplace(broken))
+    one, other = read(run, straight), read(run, broken)
+    assert one["played"]["steps"] == other["played"]["steps"]
+    assert one["log"]["mean_return"] == other["log"]["mean_return"]
 
 
 @pytest.mark.parametrize(
@@ -208,54 +191,44 @@ def test_what_would_be_ignored_or_cannot_be_is_refused(
     assert not list(tmp_path.iterdir()), "nothing was begun"
 
 
-def test_two_commands_share_a_folder(tmp_path: Path) -> None:
-    """What one command makes the other one takes, and the report has the sections of both."""
-    both = ["--share", "0.001", "--seeds", "1", "--out", str(tmp_path)]
-    commands = [
-        subprocess.Popen([sys.executable, "training/reproduce.py", *names, *both], stderr=subprocess.PIPE)
-        for names in (["fig6.3", "table6.2"], ["fig6.3", "table6.3"])
-    ]
-    for command in commands:
-        _, told = command.communicate(timeout=300)
-        assert command.returncode == 0, told.decode()
-    report = (tmp_path / "REPORT.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## ([\w.]+):", report, flags=re.MULTILINE) == ["table6.2", "table6.3", "fig6.3"]
-
-
-def test_only_one_measures_at_a_time(tmp_path: Path) -> None:
-    run = next(iter(cores(Scale(0.001, 1))))
-    assert run.is_measurement
-    with ThreadPoolExecutor(1) as other:
-        with runs.lock(tmp_path, runs.MEASURING):
-            made = other.submit(runs.make, run, tmp_path)
-            with pytest.raises(TimeoutError):
-                made.result(timeout=0.5)
-            assert not path_of(run, tmp_path).exists()
-        made.result(timeout=120)
-    assert path_of(run, tmp_path).exists()
-
-
-def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "runs").touch()
-    result = CliRunner().invoke(APP, ["table4.1", "--out", str(tmp_path)])
+def test_data_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    shutil.copy(RESULTS / "table4.1.csv", tmp_path)
+    result = CliRunner().invoke(APP, ["fig4.2", "--data", str(tmp_path), "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "there can be no folder" in result.output
+    assert "fig4.2" in result.output
 
 
-def test_what_waits_is_not_begun_after_a_failure(tmp_path: Path) -> None:
-    several = [Failing(tmp_path, number) for number in range(24)]
-    with pytest.raises(OSError, match="on purpose"):
-        make_all(several, Workplace(tmp_path, jobs=2))
-    assert len(list(tmp_path.glob("begun*"))) < len(several) / 2
+def test_prices_of_other_seeds_are_disturbed() -> None:
+    graph = _C.parse_graph("graph (x: f32[8,8]) {\n  y = Relu(x)\n  return y\n}")
+    costs = [prices("eager", seed).total(graph)["time_us"] for seed in (0, 1, 2, 1)]
+    assert len(set(costs)) == 3
+    assert costs[1] == costs[3]
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    reproduce(tmp_path, "fig6.3")
-    path = next((tmp_path / "runs").glob("*.json"))
-    for text in ('{"outcome": ', "{}", "5", '{"outcome": {"other": 1}, "cpu_share": 1.0}'):
-        path.write_text(text, encoding="utf-8")
-        result = CliRunner().invoke(
-            APP, ["fig6.3", "--share", "0.001", "--collector", "threads", "--out", str(tmp_path)]
-        )
-        assert result.exit_code == 2
-        assert path.stem[-8:] in result.output
+def test_properties_of_a_small_graph() -> None:
+    graph = _C.parse_graph(
+        "graph (x: f32[4,8], %v: f32[8,8], %w: f32[8,8]) {\n"
+        "  a = MatMul(x, %v)\n  b = MatMul(x, %w)\n  y = Add(a, b)\n  return y\n}"
+    )
+    found = properties_of(graph)
+    expected = {"operators": 3, "edges": 2, "layers": 2, "unique_layers": 1, "depth": 2}
+    assert found | expected == found
+    assert found["places"] > 0
+
+
+def test_a_policy_is_judged_by_the_best_graph_that_it_passed() -> None:
+    cost, library, graph = _C.CostModel(), load_library(), graph_of(TINY)
+    steps = _C.search(graph, library, cost, searcher="greedy")["steps"]
+    along = costs_along(graph, cost, steps)
+    lowest = min(range(len(along)), key=along.__getitem__)
+    assert best_prefix(graph, cost, [[], steps]) == steps[:lowest]
+    assert gain_of(graph, cost, []) == 0
+    assert math.isnan(env_step_ms(graph, cost, []))
+    config = config_of("mf", TINY)
+    told, rollout = played(graph, cost, [UniformCandidates(True)] * 2, config)
+    assert played(graph, cost, [UniformCandidates(True)] * 2, config)[0]["steps"] == told["steps"], (
+        "drawn by key"
+    )
+    assert told["best"] >= max([*told["gains"], told["likeliest"]]) - 1e-9
+    assert len(told["gains"]) == DRAWN
+    assert sum(told["lengths"]) == rollout.num_steps

@@ -11,10 +11,9 @@ from tests.unit.collector_cases import DEADLY, Numbers, OfTaskError
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
-from training.config import ROWS, Config
-from training.experiments.graph_run import GraphRun
-from training.learn_to_optimise.episodes import DriverTask
-from training.learn_to_optimise.training_run import Spec, Workers, train
+from training.config import ROWS
+from training.papers.collecting import on_graphs
+from training.papers.learn import DriverTask, train
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -82,22 +81,21 @@ def test_an_actor_that_is_killed_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_episodes_of_actors_are_those_of_one_process(row: str) -> None:
-    found = [
-        GraphRun(
-            Config.of_row(
-                row, groups=3, rollouts=2, max_steps=3, updates=3, model_epochs=1, epochs=1,
-                dream_updates=1, dream_batch=8, dream_horizon=2, workers=workers, collector=kind,
-            )
-        ).make(lambda: None)
-        for kind, workers in (("in_process", 1), ("ray", 2))
-    ]  # fmt: skip
-    assert found[0].data == found[1].data
-    assert found[0].weights == found[1].weights
+    small = {
+        "groups": 3, "rollouts": 2, "max_steps": 3, "updates": 3, "model_epochs": 1, "epochs": 1,
+        "dream_updates": 1, "dream_batch": 8, "dream_horizon": 2,
+    }  # fmt: skip
+    found = []
+    for kind, workers in (("in_process", 1), ("ray", 2)):
+        settings = tuple({**small, "workers": workers, "collector": kind}.items())
+        found.append(on_graphs.function(None, row=row, settings=settings, test_graphs=0))
+    assert found[0]["data"] == found[1]["data"]
+    assert found[0]["weights"] == found[1]["weights"]
 
 
 def test_a_run_does_not_depend_on_ray() -> None:
-    spec = Spec(DriverTask("ackley", "uncertainty"), 0, 10)
-    alone, apart = train(spec), train(spec, Workers("ray", 2))
+    task = DriverTask("ackley", "uncertainty")
+    alone, apart = train(task, 0, 10), train(task, 0, 10, "ray", 2)
     assert (alone.data, alone.weights, alone.errors) == (apart.data, apart.weights, apart.errors)
 
 

@@ -1,0 +1,274 @@
+"""Spaces of graphs, orders in which they are measured, and answers: training/papers/measuring/."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from torchrlopt import _C
+from torchrlopt.agent.observation import observe
+from torchrlopt.env import OUTCOMES, REWARDS
+from torchrlopt.errors import EnvError, SearchError
+from torchrlopt.substitutions import load_library
+from training.device.prices import cost_of, typical_prices
+from training.episodes.answers import Answers, MeasuredEnv
+from training.graphs.curriculum import USUAL, sample_graph
+from training.graphs.fingerprint import fingerprint
+from training.papers.measuring.asking import FREE, ORDERS, Belief, Row, Space, ask, by_belief, of_space, ratio
+from training.papers.measuring.spaces import fastest_of, regret, told_of
+from training.papers.measuring.subjects import QUICK, SUBJECTS
+
+COST = cost_of(typical_prices("eager"))
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    """That of two branches that become one convolution, or do not."""
+    graph = sample_graph(75, split="test", progress=0.1, sizes=USUAL).graph
+    return Space.whole(graph, load_library(), COST, 1_000)
+
+
+def order_of(row: Row, space: Space, times: Sequence[float]) -> list[int]:
+    """Positions in the order in which a row measures all graphs."""
+    places = {key: place for place, key in enumerate(map(fingerprint, space.graphs))}
+    machine = Answers(dict(zip(places, times, strict=True)), load_library().names)
+    ask(row, machine, len(places))
+    return [places[key] for key in machine.asked]
+
+
+def test_a_machine_that_changes_its_speed_is_asked_again() -> None:
+    speeds = iter([1, 1, 2.2, 2.2, 1, 1, 1])  # of the first, the graph, the first, ...
+    assert ratio(lambda: 0.8 / next(speeds), lambda: 1 / next(speeds)) == pytest.approx(0.8)
+    assert list(speeds) == []
+    firsts = iter([1.0, 1.5, 1.2, 1.8, 1.7, 2.6, 4.0])  # never agree: those count that differ least
+    assert ratio(lambda: 1.0, lambda: next(firsts)) == pytest.approx(2 / (1.8 + 1.7))
+
+
+def test_a_space_is_closed_whatever_the_way_and_the_kind_of_step(space: Space) -> None:
+    keys = list(map(fingerprint, space.graphs))
+    assert len(set(keys)) == len(keys) > 50
+    for place, steps in enumerate(space.steps):
+        assert fingerprint(_C.replay(space.graphs[0], load_library(), steps)) == keys[place]
+    answers = Answers(dict.fromkeys(keys, 1.0), load_library().names)
+    # Read from text, nodes may have other numbers, and merges put what they join in another order.
+    graph = _C.parse_graph(space.graphs[0].text())
+    rng = random.Random(0)
+    for has_macros in (False, True):
+        env = MeasuredEnv(graph, load_library(), COST, answers, max_steps=25, has_macros=has_macros)
+        for _ in range(100):
+            env.reset([0], [{}])
+            while count := len(env.hashes_after(0)):
+                env.step([rng.randrange(count)])
+    assert len(answers.asked) > len(keys) / 2
+
+
+def test_more_graphs_than_allowed_are_an_error(space: Space) -> None:
+    with pytest.raises(SearchError, match="at most 20"):
+        Space.whole(space.graphs[0], load_library(), COST, 20)
+
+
+def test_a_fingerprint_sees_operators_weights_and_wiring_but_no_order() -> None:
+    def graph(joined: str, op: str = "Relu") -> _C.Graph:
+        builder = _C.GraphBuilder()
+        leaves = {name: (builder.add_input(name, ("f32", [2, 3])), 0) for name in "ab"}
+        both = builder.add_node("Concat", [leaves[name] for name in joined], {"axis": 1})
+        builder.set_outputs([(builder.add_node(op, [(both, 0)], {}), 0)], ["y"])
+        return builder.finish()
+
+    assert fingerprint(graph("ab")) == fingerprint(graph("ba"))
+    assert graph("ab").hash() != graph("ba").hash()
+    assert fingerprint(graph("ab")) != fingerprint(graph("aa"))
+    assert fingerprint(graph("ab")) != fingerprint(graph("ab", op="Sigmoid"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Transpose(x; perm=[1,2,0])", "Transpose(x; perm=[2,0,1])"),
+        ("Sub(x, %w)", "Sub(%w, x)"),
+        ("MatMul(x, %w)", "MatMul(%w, x)"),
+    ],
+)
+def test_a_fingerprint_sees_axes_and_the_order_of_operands_that_do_not_commute(one: str, other: str) -> None:
+    def graph(value: str) -> _C.Graph:
+        return _C.parse_graph(
+            f"graph (x: f32[4,4,4], %w: f32[4,4,4]) {{\n  y = {value}\n  z = Add(y, %w)\n  return z\n}}"
+        )
+
+    assert fingerprint(graph(one)) != fingerprint(graph(other))
+    assert fingerprint(graph("Mul(x, %w)")) == fingerprint(graph("Mul(%w, x)"))
+
+
+def test_a_graph_that_was_read_from_its_text_has_the_same_fingerprint() -> None:
+    graph = sample_graph(20, split="test", progress=0.1, sizes=USUAL).graph
+    folded = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=99)[
+        "graph"
+    ]
+    assert any(folded.node(node)["op"] == "Constant" for node in folded.topological_order())
+    assert fingerprint(_C.parse_graph(folded.text())) == fingerprint(folded)
+
+
+def test_episodes_earn_what_was_measured_and_each_graph_counts_once(space: Space) -> None:
+    keys = list(map(fingerprint, space.graphs))
+    times = {key: 1.0 + 0.01 * place for place, key in enumerate(keys)}
+    answers = Answers(times, load_library().names)
+    env = MeasuredEnv(space.graphs[0], load_library(), COST, answers, num_envs=2, has_macros=False)
+    env.reset([0, 1], [{}, {}])
+    assert list(answers.asked) == keys[:1]
+    first = env.outcomes()
+    assert first[:, OUTCOMES["cost_after_us"]].tolist() == [1.0, 1.0]
+    after = env.step([0, 0])
+    reached = fingerprint(env.graph(0))
+    assert reached != keys[0]
+    assert after[0, OUTCOMES["cost_before_us"]] == 1.0
+    assert after[0, OUTCOMES["cost_after_us"]] == times[reached]
+    assert after[0, OUTCOMES["best_us"]] == min(1.0, times[reached])
+    assert after[0, OUTCOMES["initial_us"]] == 1.0
+    assert list(answers.asked) == [keys[0], reached], "both episodes went the same way: one measurement"
+    seen = observe(env)
+    assert seen.column("global", "cost").tolist() == pytest.approx([times[reached]] * 2)
+    assert seen.column("global", "best_cost").tolist() == pytest.approx([1.0] * 2)
+    stop = len(env.hashes_after(0))
+    env.step([stop, stop])
+    before = len(answers.asked)
+    assert env.step([0, 0])[:, OUTCOMES["cost_after_us"]].tolist() == [times[reached]] * 2
+    assert len(answers.asked) == before, "an episode that is over asks for nothing"
+
+
+def test_a_graph_that_was_not_measured_is_an_error(space: Space) -> None:
+    env = MeasuredEnv(space.graphs[0], load_library(), COST, Answers({}, load_library().names))
+    with pytest.raises(EnvError, match="not among those"):
+        env.reset([0], [{}])
+
+
+@pytest.mark.parametrize("row", [*ORDERS, "best_first", "foretold"])
+def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
+    times = np.random.default_rng(0).uniform(0.5, 2, len(space.graphs)).tolist()
+    rng = np.random.default_rng(1)
+    if row in FREE:
+        asked = FREE[row](space.graphs[0], load_library(), COST, rng)
+    else:
+        given = {"before": times} if row == "foretold" else {}
+        asked = of_space((by_belief if row == "foretold" else ORDERS[row])(space, COST, rng, **given), space)
+    order = order_of(asked, space, times)
+    assert sorted(order) == list(range(len(space.graphs)))
+    if row == "best_first":
+        steps = [len(space.steps[place]) for place in order]
+        assert steps[1 : 1 + steps.count(1)] == [1] * steps.count(1), "all that is one step from the first"
+    if row == "price":
+        costs = [COST.metrics(space.graphs[place])["time_us"] for place in order]
+        assert costs == pytest.approx(sorted(costs))
+    if row == "foretold":
+        assert order[0] == int(np.argmin(times))
+
+
+@pytest.mark.parametrize("row", ["random_play", "random_macros"])
+def test_seeds_play_differently_and_one_seed_alike(row: str) -> None:
+    graph = SUBJECTS["darts_asymmetric_separable"].source().program.graph
+
+    def first_graphs(seed: int) -> list[str]:
+        asking = FREE[row](graph, load_library(), COST, np.random.default_rng(seed))
+        return [fingerprint(next(asking)), *(fingerprint(asking.send(1.0)) for _ in range(3))]
+
+    assert first_graphs(0) == first_graphs(0)
+    assert first_graphs(0) != first_graphs(1)
+
+
+def test_a_pool_is_of_distinct_graphs_around_the_cheapest() -> None:
+    graph = SUBJECTS["darts_asymmetric_separable"].source().program.graph
+    pool = Space.pool(graph, load_library(), COST, 60)
+    keys = list(map(fingerprint, pool.graphs))
+    assert len(set(keys)) == len(keys) == 60
+    assert keys[0] == fingerprint(graph)
+    costs = [float(COST.metrics(each)["time_us"]) for each in pool.graphs]
+    found = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=1_000)
+    assert min(costs) <= float(COST.metrics(found["graph"])["time_us"]) < costs[0]
+    few = Space.pool(graph, load_library(), COST, 3)
+    assert min(float(COST.metrics(each)["time_us"]) for each in few.graphs) == min(costs), "ends come first"
+    for each, steps in zip(pool.graphs, pool.steps, strict=True):
+        assert fingerprint(_C.replay(graph, load_library(), steps)) == fingerprint(each)
+
+
+def test_a_machine_unlike_its_prices_is_learnt_from_few_measurements(space: Space) -> None:
+    # Depthwise convolutions are four times as dear here as prices say, and nothing else is.
+    def time(graph: _C.Graph) -> float:
+        nodes = graph.topological_order()
+        us = {node: COST.node(graph, node)["time_us"] for node in nodes}
+        dear = [each for each in nodes if graph.node(each)["attrs"].get("group", 1) > 1]
+        return sum(us.values()) + 3 * sum(us[node] for node in dear)
+
+    times = np.array([time(graph) for graph in space.graphs])
+    times /= times[0]
+    belief = Belief.of(space.graphs, COST)
+    asked = np.random.default_rng(0).permutation(len(times))[:15].tolist()
+    mean, doubt = belief.after(asked, times[asked].tolist())
+    others = np.setdiff1d(np.arange(len(times)), asked)
+    error = np.abs(mean - times)[others].mean()
+    assert error < 0.2 * np.abs(belief.before - times)[others].mean()
+    assert doubt[asked].max() < doubt[others].max()
+    asked_all = of_space(by_belief(space, COST, np.random.default_rng(0)), space)
+    order = order_of(asked_all, space, times.tolist())
+    assert times[order[:15]].min() <= np.sort(times)[1]
+
+
+def test_of_equal_graphs_none_is_slower_than_the_fastest() -> None:
+    rng = np.random.default_rng(0)
+    regrets = []
+    for seed in range(20):
+        found = {"ratios": np.exp(0.02 * rng.standard_normal((50, 2, 20))).tolist()}
+        regrets.append(regret(rng.permutation(50).tolist(), found, seed).mean())
+    assert abs(np.mean(regrets)) < 0.004, "the luckiest of many is no reference"
+
+
+def test_the_regret_is_that_of_the_choice_by_other_calls() -> None:
+    # The second graph is told to be fastest, and is not; the third is, which nobody is told.
+    ratios = [[[2.0] * 4, [2.0] * 4] for _ in range(9)]
+    ratios[1] = [[0.5] * 4, [1.5] * 4]
+    ratios[2] = [[0.8] * 4, [0.9] * 4]
+    found = {"ratios": ratios}
+    assert fastest_of(found) == 1
+    slower = regret([0, 2, 1], found, 0)
+    assert slower[:3] == pytest.approx([2.0 / 1.5 - 1, 0.9 / 1.5 - 1, 0.0])
+    assert slower.tolist() == pytest.approx([*slower[:3], *[slower[2]] * 6])
+    ratios[3] = []
+    assert told_of(found, 0)[3] > 5, "what an executor does not run is no choice"
+
+
+class Told(Answers):
+    """Answers from a rule in place of a machine: 1 for the first graph, then less and less."""
+
+    def __init__(self) -> None:
+        super().__init__({}, load_library().names, is_at_end=True)
+
+    def time(self, graph: _C.Graph) -> float:
+        self.asked.setdefault(fingerprint(graph))
+        return 1 / (1 + list(self.asked).index(fingerprint(graph)))
+
+
+def test_only_what_an_episode_ends_with_is_asked_for_and_rewards_add_up_to_it() -> None:
+    graph, answers = SUBJECTS[QUICK].source().program.graph, Told()
+    env = MeasuredEnv(graph, load_library(), COST, answers, num_envs=1, max_steps=4, has_macros=False)
+    env.reset([0], [{}])
+    first = before = env.outcomes()
+    saved = 0.0
+    promises = []
+    for _ in range(4):
+        assert len(answers.asked) == 1, "on the way nothing is measured"
+        after = env.step([0])
+        saved += float(REWARDS["R5"](before, after, first)[0])
+        promises.append(float(after[0, OUTCOMES["cost_after_us"]]))
+        before = after
+    assert after[0, OUTCOMES["truncated"]] > 0
+    assert len(answers.asked) == 2
+    assert promises[-1] == 0.5, "the last one is measured"
+    plain = _C.VecRewriteEnv([graph], load_library(), COST, num_envs=1, max_steps=9, has_macros=False)
+    plain.reset([0], [{}])
+    for promised in promises[:-1]:
+        priced = plain.step([0])
+        assert promised == pytest.approx(
+            priced[0, OUTCOMES["cost_after_us"]] / priced[0, OUTCOMES["initial_us"]]
+        )
+    assert saved == pytest.approx(0.5)

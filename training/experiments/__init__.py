@@ -1,1 +1,0 @@
-"""The papers' experiments: what runs they need, and what is drawn and said of the results."""

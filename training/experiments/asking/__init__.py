@@ -1,1 +1,0 @@
-"""What the experiments share in which rows ask a machine for measured times."""

@@ -1,1 +1,0 @@
-"""The experiments of the dissertation on optimising tensor graphs by model-based learning (Parker 2021)."""

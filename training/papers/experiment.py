@@ -1,0 +1,161 @@
+"""What an experiment is: runs, the data that are kept of them, and what is drawn from these data alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from torchrlopt.storage.files import write_whole
+from training.papers.runner import Result, Run, Scale, Workplace
+from training.papers.stats import interval
+
+HERE = Path(__file__).parent
+#: Values of the papers, beside which ours stand.
+THEIRS: Mapping[str, Any] = json.loads((HERE / "theirs.json").read_text(encoding="utf-8"))
+
+Runs = Mapping[Any, Run]
+Results = Mapping[Any, Result]
+Shown = tuple[Mapping[str, Figure], Mapping[str, Any]]
+"""Pictures, each by its name without the experiment's, and what the template is given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What is kept of an experiment: all that its pictures and its section are made of.
+
+    Attributes:
+        frames: tables by the end of the file's name; the main one, which has none, by "".
+        facts: single values by name.
+    """
+
+    frames: Mapping[str, pd.DataFrame]
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def main(self) -> pd.DataFrame:
+        """The table that has the experiment's name."""
+        return self.frames[""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper.
+
+    Attributes:
+        title: of its section in the report.
+        source: where in which paper.
+        runs: that it needs, by any keys.
+        collect: the data, of results by these keys.
+        show: draws the data.
+        template: the text of its section around tables, in `templates/`.
+        is_of_rows: whether it is made of trainings of rows.
+        is_of_bert: whether the paper's values beside it are those of its BERT.
+    """
+
+    title: str
+    source: str
+    runs: Callable[[Scale, Workplace], Runs]
+    collect: Callable[[Results, Scale], Data]
+    show: Callable[[Data], Shown]
+    template: str
+    is_of_rows: bool = False
+    is_of_bert: bool = False
+
+
+def write(data: Data, name: str, folder: Path) -> None:
+    """Tables as CSV with six digits, facts as JSON."""
+    for part, table in data.frames.items():
+        path = folder / (f"{name}_{part}.csv" if part else f"{name}.csv")
+        table.to_csv(path, index=False, float_format="%.6g", na_rep="nan")
+    if data.facts:
+        write_whole(folder / f"{name}.json", (json.dumps(data.facts, indent=1) + "\n").encode())
+
+
+def load(name: str, folder: Path) -> Data:
+    """What `write` has written.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+    """
+    frames = {
+        path.stem.removeprefix(name).removeprefix("_"): pd.read_csv(
+            path, na_values=["nan"], keep_default_na=False
+        )
+        for path in [folder / f"{name}.csv", *sorted(folder.glob(f"{name}_*.csv"))]
+    }
+    facts = folder / f"{name}.json"
+    return Data(frames, json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {})
+
+
+def section(name: str, experiment: Experiment, data: Data, made: str, folder: Path) -> str:
+    """Its section of the report; pictures go into the folder."""
+    figures, context = experiment.show(data)
+    for part, figure in figures.items():
+        figure.savefig(folder / f"{name}{part}.png", dpi=80)
+    plt.close("all")  # seaborn's pictures are pyplot's, which keeps them
+    loader = jinja2.FileSystemLoader(HERE / "templates")
+    templates = jinja2.Environment(
+        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.filters |= {
+        "table": markdown,
+        "number": number,
+        "percent": lambda share: f"{100 * share:.0f} %",
+    }
+    pictures = [f"{name}{part}.png" for part in figures]
+    text = templates.get_template(f"{experiment.template}.md").render(
+        facts=data.facts, pictures=pictures, **context
+    )
+    return f"## {name}: {experiment.title}\n\n{experiment.source}.\n\n{made}\n\n{text.strip()}\n"
+
+
+def number(cell: Any) -> str:
+    """Three digits that count; nothing for what is not a number."""
+    if isinstance(cell, float):
+        return "" if cell != cell else f"{cell:.3g}"
+    return str(cell)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table of Markdown."""
+    rows = [[number(cell) for cell in row] for row in table.astype(object).itertuples(index=False)]
+    lines = [[str(name) for name in table.columns], ["---"] * len(table.columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def frame(rows: Sequence[Sequence[Any]], *columns: str) -> pd.DataFrame:
+    """Rows as a table."""
+    return pd.DataFrame(list(rows), columns=list(columns))
+
+
+def lines(data: pd.DataFrame, x: str, y: str, **given: Any) -> sns.FacetGrid:
+    """Means of seeds with their intervals; `col` gives each value a panel of its own, as seaborn has it."""
+    usual = {"errorbar": interval, "height": 3, "facet_kws": {"sharex": False, "sharey": False}}
+    return sns.relplot(data, kind="line", x=x, y=y, linewidth=1, **{**usual, **given})
+
+
+def bars(data: pd.DataFrame, x: str, y: str, **given: Any) -> sns.FacetGrid:
+    """Bars side by side; labels of the axis stand upright where they would overlap."""
+    grid = sns.catplot(
+        data, kind="bar", x=x, y=y, **{"errorbar": None, "height": 3.5, "aspect": 1.6, **given}
+    )
+    if given.get("orient") != "h":
+        grid.tick_params(axis="x", rotation=30, labelsize=8)
+    return grid
+
+
+def levels(panel: Axes, values: Mapping[str, float]) -> None:
+    """Lines across a panel, each with its name."""
+    for place, (label, value) in enumerate(values.items()):
+        panel.axhline(value, color=f"C{7 + place}", linestyle=(":", "--", "-.")[place % 3], label=label)
+    panel.legend(fontsize=6)

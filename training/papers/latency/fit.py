@@ -1,0 +1,136 @@
+"""Fits an ensemble of latency networks to measured graphs.
+
+Each member sees bases drawn with replacement. Within a base and executor the forecast has to tell the graphs
+apart, which is what a search asks; that the level is right matters less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import huber_loss, softplus
+
+from torchrlopt import _C
+from torchrlopt.agent.observation import Schema
+from torchrlopt.machine.cost import cost_model
+from training.papers.latency.network import LatencyNetwork, PricedGraphs
+from training.progress import progress_bar
+
+_GROUPS = 12  # bases of one batch
+_LEVEL = 0.3  # weight of the level beside the differences within a base
+_RANK = 0.1
+_HUBER = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The graphs of one base on one executor, as the networks take them.
+
+    Attributes:
+        base: what they were made of.
+        executor: its name.
+        graphs: V graphs with the typical prices of that executor.
+        log_us: [V], measured.
+        noise: [V], shares.
+    """
+
+    base: str
+    executor: str
+    graphs: PricedGraphs
+    log_us: Tensor
+    noise: Tensor
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> Measured:
+        """Rows of one base and executor, measured by as many threads as the prices are for."""
+        first = rows.iloc[0]
+        cost = cost_model(first["executor"], threads=int(first["threads"]))
+        priced = [PricedGraphs.of(_C.parse_graph(text), cost) for text in rows["text"]]
+        us, noise = (torch.tensor(rows[name].to_numpy(dtype="float32")) for name in ("us", "noise"))
+        return cls(first["base"], first["executor"], PricedGraphs.joined(priced), us.log(), noise)
+
+
+def loss_of(forecast: Tensor, target: Tensor, noise: Tensor, group: Tensor, count: int) -> Tensor:
+    """What is made small, a number.
+
+    Args:
+        forecast: [V], logarithms of microseconds.
+        target: [V], measured.
+        noise: [V].
+        group: [V], number of the base.
+        count: of the bases.
+    """
+    residual = forecast - target
+    sums = residual.new_zeros(count).index_add(0, group, residual)
+    centred = residual - (sums / torch.bincount(group, minlength=count))[group]
+    same = (group[:, None] == group[None, :]).triu(1)
+    distance = target[:, None] - target[None, :]
+    pairs = same & (distance.abs() > 3 * torch.maximum(noise[:, None], noise[None, :]))
+    between = forecast[:, None] - forecast[None, :]
+    rank = softplus(-20 * torch.sign(distance) * between)[pairs]
+    level, within = (
+        huber_loss(each, torch.zeros_like(each), delta=_HUBER) / _HUBER for each in (residual, centred)
+    )
+    return within + _LEVEL * level + (_RANK * rank.mean() if len(rank) else 0.0)
+
+
+def fit(
+    data: Sequence[Measured], executors: Sequence[str], members: int, epochs: int, seed: int
+) -> list[LatencyNetwork]:
+    """Train the members of an ensemble.
+
+    Args:
+        data: of training bases.
+        executors: names.
+        members: networks.
+        epochs: passes over the data.
+        seed: of weights, order and which bases a member sees.
+    """
+    found: list[LatencyNetwork] = []
+    with progress_bar() as progress:
+        bar = progress.add_task("", total=members * epochs)
+        for member in range(members):
+            rng = torch.Generator().manual_seed(1000 * seed + member)
+            with torch.random.fork_rng(devices=()):
+                torch.manual_seed(1000 * seed + member)
+                network = LatencyNetwork(Schema.current(), executors)
+            chosen = torch.randint(len(data), (len(data),), generator=rng).tolist()
+            own = [data[i] for i in chosen] if members > 1 else list(data)
+            optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=1e-3)
+            steps = epochs * -(-len(own) // _GROUPS)
+            schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps, pct_start=0.1)
+            for epoch in range(epochs):
+                for places in torch.randperm(len(own), generator=rng).split(_GROUPS):
+                    batch = [own[int(i)] for i in places]
+                    forecasts, group = _forward(network, batch)
+                    target, noise = (
+                        torch.cat([getattr(each, name) for each in batch]) for name in ("log_us", "noise")
+                    )
+                    loss = loss_of(forecasts, target, noise, group, len(batch))
+                    optimiser.zero_grad()
+                    loss.backward()
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                    optimiser.step()
+                    schedule.step()
+                progress.update(bar, advance=1, description=f"member {member}, epoch {epoch}")
+            found.append(network.eval())
+    return found
+
+
+def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor, Tensor]:
+    """Forecasts of all graphs of a batch, [V], and the number of the base of each."""
+    counts = torch.tensor([len(each.log_us) for each in batch])
+    group = torch.repeat_interleave(counts)
+    executor = torch.tensor([network.executors.index(each.executor) for each in batch])[group]
+    forecasts: Tensor = network(PricedGraphs.joined([each.graphs for each in batch]), executor)
+    return forecasts, group
+
+
+@torch.no_grad()
+def forecast(networks: Sequence[LatencyNetwork], each: Measured) -> Tensor:
+    """Mean over the ensemble of the logarithms of microseconds, [V]."""
+    return torch.stack([_forward(network, [each])[0] for network in networks]).mean(0)

@@ -1,0 +1,1 @@
+"""Rows that measure graphs: how many measurements each needs."""

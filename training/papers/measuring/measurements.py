@@ -1,0 +1,351 @@
+"""The dissertation's question where a reward is a measured latency: how many measurements does a row need?
+
+It is asked of spaces of which every graph was measured once, so that all rows are told the same times and the
+fastest is known; `efficiency` asks it of others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from torchrlopt import _C
+from training.config import Config
+from training.device.prices import cost_of, typical_prices
+from training.dream_trainer import RANDOM_UPDATES
+from training.episodes.answers import Answers
+from training.papers.experiment import Data, Experiment, Results, Runs, Shown, frame, lines
+from training.papers.latency import fit as fitting
+from training.papers.latency.dataset import DATA, read
+from training.papers.latency.network import PricedGraphs
+from training.papers.measuring.asking import (
+    FREE,
+    ORDERS,
+    Floats,
+    ask,
+    by_belief,
+    of_space,
+)
+from training.papers.measuring.spaces import (
+    FAILED,
+    fastest_of,
+    rebuilt,
+    regret,
+    space,
+    told_of,
+    true_of,
+)
+from training.papers.measuring.subjects import BLOCKS, QUICK
+from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind, priced
+from training.papers.stats import compared, percent_text
+from training.train import trainer_of
+
+#: Rows that are trained on measured times: arguments beside those of every run on one graph; of 16 episodes
+#: an update.
+LEARNERS: Mapping[str, Mapping[str, Any]] = {
+    "mf": {},
+    "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
+    "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
+}
+LEAST_UPDATES = RANDOM_UPDATES + 2  # the random ones of a world model, and two in which it learns
+FORETOLD = "foretold"  # `belief`, which begins with what networks foretell in place of prices
+TITLES: Mapping[str, str] = {
+    "random": "any order",
+    "random_play": "random play, single steps",
+    "random_macros": "random play, MF's steps",
+    "best_first": "best first, measured",
+    "price": "top k by price",
+    "belief": "model of prices",
+    FORETOLD: "the same, pre-trained",
+    "mf": "MF",
+    "wm": "WM",
+    "wm_plus": "WM+",
+}
+ROWS = ("random", "price", "best_first", "belief", FORETOLD, *LEARNERS)
+BUDGETS = (1, 3, 10, 30, 100, 300)
+COMPARED_AT, CLOSE = (30, 100), 0.02
+PAIRS = (("wm", "mf"), ("wm_plus", "mf"), ("belief", "price"), (FORETOLD, "belief"))
+#: Updates of a training, in full; an update of "wm" and "wm_plus" takes longer.
+UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
+
+Key = ["row", "graph", "executor", "seed"]
+
+
+def _of_data(executors: Sequence[str], **others: Any) -> list[str]:
+    return [hashlib.sha256((DATA / f"{each}.jsonl.xz").read_bytes()).hexdigest() for each in executors]
+
+
+@kind(_of_data)
+def forecast(
+    work: Work, executors: Sequence[str], spaces: Sequence[str], members: int, epochs: int, bases: int
+) -> Result:
+    """Fits latency networks to graphs measured before; foretells the times of a space's graphs, as shares.
+
+    Args:
+        work: needs the spaces, one after the other.
+        executors: that ran them, in the same order as spaces.
+        spaces: names of their graphs.
+        members: networks, whose mean is taken.
+        epochs: passes over the data.
+        bases: most graphs of the curriculum, with their variants, that are learnt from on each executor.
+    """
+    known = sorted(set(executors))
+    data: list[fitting.Measured] = []
+    for executor in known:
+        rows = read([DATA / f"{executor}.jsonl.xz"])
+        together = [own for _, own in rows[rows["base"].str.startswith("train ")].groupby("base", sort=False)]
+        data += map(fitting.Measured.of, [own for own in together if len(own) > 1][:bases])
+    networks = fitting.fit(data, known, members, epochs, seed=0)
+    shares = []
+    for executor, found in zip(executors, work.needed, strict=True):
+        cost, graphs, logs = cost_of(typical_prices(executor)), rebuilt(found).graphs, []
+        for begin in range(0, len(graphs), 50):
+            batch = [PricedGraphs.of(graph, cost) for graph in graphs[begin : begin + 50]]
+            unknown = torch.zeros(len(batch))
+            asked = fitting.Measured("", executor, PricedGraphs.joined(batch), unknown, unknown)
+            logs += fitting.forecast(networks, asked).tolist()
+        shares.append(np.exp(np.array(logs) - logs[0]).tolist())
+    return {"shares": shares}
+
+
+def learner_config(row: str, subject: str, seed: int, **given: Any) -> Config:
+    """Arguments of a training on one graph by measured times."""
+    return Config.of_row(row, graph=subject, seed=seed, **given, **LEARNERS[row])
+
+
+def train_by(
+    config: Config, executor: str, graph: _C.Graph, machine: Answers, most: int | None = None
+) -> int:
+    """Train a row by what a machine answers, until it has measured enough; the steps that it made."""
+    with tempfile.TemporaryDirectory() as folder:
+        given: dict[str, Any] = {"prices": typical_prices(executor), "graph": graph, "answers": machine}
+        trainer = trainer_of(config, Path(folder), **given)
+        for _ in trainer.updates():
+            if most is not None and len(machine.asked) >= most:
+                break
+    return trainer.real_steps
+
+
+@kind(lambda executor, **others: priced(executor=executor))
+def asking(work: Work, row: str, subject: str, executor: str, seed: int, updates: int, place: int) -> Result:
+    """One row measures the graphs of a space, as many as it likes: their positions, each once, in order.
+
+    Args:
+        work: needs the space, and for row `FORETOLD` the forecast.
+        row: one of `ROWS`.
+        subject: whose space it is.
+        executor: that ran the graphs.
+        seed: of the row, and of which calls a measurement is made of.
+        updates: of a row that is trained.
+        place: of the space in the forecast.
+    """
+    found = work.needed[0]
+    machine = Answers(dict(zip(found["keys"], told_of(found, seed).tolist(), strict=True)), found["names"])
+    real_steps = 0
+    if row in LEARNERS:
+        config = learner_config(row, subject, seed, updates=updates, max_steps=25)
+        real_steps = train_by(config, executor, _C.parse_graph(found["first"]), machine)
+    else:
+        known, cost = rebuilt(found), cost_of(typical_prices(executor))
+        rng = np.random.default_rng(seed)
+        if row in FREE:
+            asked = FREE[row](known.graphs[0], machine.library(), cost, rng)
+        elif row == FORETOLD:
+            asked = of_space(by_belief(known, cost, rng, work.needed[1]["shares"][place]), known)
+        else:
+            asked = of_space(ORDERS[row](known, cost, rng), known)
+        ask(asked, machine, len(known.graphs))
+    places = {key: place for place, key in enumerate(found["keys"])}
+    return {"order": [places[key] for key in machine.asked], "real_steps": real_steps}
+
+
+def _space_runs(scale: Scale) -> dict[tuple[str, str], Run]:
+    is_small = scale.share < 0.05
+    return {
+        (subject, executor): space(subject=subject, executor=executor, blocks=2 if is_small else 8)
+        for subject in ([QUICK] if is_small else BLOCKS)
+        for executor in EXECUTORS
+    }
+
+
+def _asking_runs(scale: Scale, place: Workplace) -> Runs:
+    """By ("space", subject, executor), and by row, subject, executor and seed."""
+    spaces = _space_runs(scale)
+    is_small = scale.share < 0.05
+    of_all = forecast(  # one run for all
+        *spaces.values(),
+        executors=tuple(executor for _, executor in spaces),
+        spaces=tuple(subject for subject, _ in spaces),
+        members=1 if is_small else 4,
+        epochs=max(1, round(min(1.0, 5 * scale.share) * 60)),
+        bases=10 if is_small else 1_000,
+    )
+    found: dict[Any, Run] = {("space", *key): run for key, run in spaces.items()}
+    for row in ROWS:
+        updates = scale.steps(UPDATES[row], LEAST_UPDATES) if row in LEARNERS else 0
+        for number, ((subject, executor), run) in enumerate(spaces.items()):
+            needs = (run, of_all) if row == FORETOLD else (run,)
+            for seed in range(scale.seeds):
+                given = {"subject": subject, "executor": executor, "seed": seed, "updates": updates}
+                at = number if row == FORETOLD else 0
+                found[row, subject, executor, seed] = asking(*needs, row=row, place=at, **given)
+    return found
+
+
+def _asking_data(results: Results, scale: Scale) -> Data:
+    spaces = {key[1:]: each for key, each in results.items() if key[0] == "space"}
+    asked = {key: each for key, each in results.items() if key[0] != "space"}
+    rows, every = [], []
+    for key, each in asked.items():
+        slower = regret(each["order"], spaces[key[1:3]], key[3])
+        rows += [(*key, n, float(slower[n - 1]), each["real_steps"]) for n in BUDGETS if n <= len(slower)]
+        every += [(*key, n, float(slower[min(n, len(slower)) - 1])) for n in BUDGETS]
+        far = np.nonzero(slower > CLOSE)[0]
+        # A row cannot know that it has come so far: where it leaves again, it had not.
+        needed = int(far[-1]) + 2 if len(far) else 1
+        asked[key]["needed"] = needed if needed <= len(slower) else np.inf
+    means = frame(every, *Key, "measurements", "slower").groupby(
+        ["row", "executor", "measurements", "graph"], sort=False
+    )
+    told = means["slower"].mean().groupby(["row", "executor", "measurements"], sort=False).agg(list)
+    reached = []
+    for row in ROWS:
+        for executor in EXECUTORS:
+            needed = [each["needed"] for key, each in asked.items() if (key[0], key[2]) == (row, executor)]
+            reached.append(
+                (row, executor, float(np.median(needed)), int(np.isfinite(needed).sum()), len(needed))
+            )
+    about = []
+    for key, found in spaces.items():
+        true, told_once = true_of(found), told_of(found, 0)
+        fastest = true[fastest_of(found)]
+        last = true[int(np.argmin(told_once))] / fastest - 1
+        noise = float(np.median(np.abs(told_once / true - 1)))
+        sizes = (len(true), len(found["names"]), found["first_us"] / 1e3)
+        about.append((*key, *sizes, fastest, true.max(), noise, last, len(found["reasons"])))
+    graphs = {
+        row: float(np.mean([len(each["order"]) for key, each in asked.items() if key[0] == row]))
+        for row in LEARNERS
+    }
+    main = frame(rows, *Key, "measurements", "slower_than_fastest", "real_steps")
+    texts = frame(
+        [(*key, percent_text(each)) for key, each in told.items()],
+        "row",
+        "executor",
+        "measurements",
+        "slower",
+    )
+    columns = (
+        "graph", "executor", "graphs", "substitutions", "first_ms", "fastest", "slowest", "noise",
+        "all_measured",
+        "failed",
+    )  # fmt: skip
+    return Data(
+        {
+            "": main,
+            "means": texts,
+            "reached": frame(reached, "row", "executor", "needed", "reached", "of"),
+            "spaces": frame(about, *columns),
+        },
+        {"graphs": graphs, "of_space": float(np.mean([len(each["keys"]) for each in spaces.values()]))},
+    )
+
+
+def percents(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """With some columns in percent."""
+    return table.assign(**{name: table[name].map("{:.1%}".format) for name in columns})
+
+
+def drawn(data: pd.DataFrame, value: str, than: str) -> Figure:
+    """A panel for each executor, a line for each row; those that are trained are drawn through."""
+    keys = ["row", "executor", "graph", "measurements"]
+    means = (100 * data.groupby(keys, sort=False)[value].mean()).reset_index()
+    means["trained"] = means["row"].isin(LEARNERS)
+    means["row"] = means["row"].map(TITLES)
+    grid = lines(
+        means, "measurements", value, hue="row", style="trained", style_order=[True, False], col="executor",
+        errorbar=None, marker="o", aspect=1.3,
+    )  # fmt: skip
+    for panel in grid.axes.flat:
+        panel.set_xscale("log")
+        panel.set_yscale("symlog", linthresh=1)
+    grid.set_axis_labels("measured graphs", f"% slower than the {than}")
+    return grid.figure
+
+
+def tests_of(
+    data: pd.DataFrame, value: str, pairs: Sequence[tuple[str, str]], at: Sequence[int]
+) -> pd.DataFrame:
+    """Paired t tests over the graphs, of percent, after some numbers of measurements; corrected together."""
+    columns: dict[str, Floats] = {}
+    named: list[tuple[str, str]] = []
+    for executor in dict.fromkeys(data["executor"]):
+        for n in at:
+            own = data[(data["executor"] == executor) & (data["measurements"] <= n)]
+            last = own.sort_values("measurements", kind="stable").groupby(Key, sort=False)[value].last()
+            means = 100 * last.groupby(["row", "graph"]).mean()
+            label = f"{executor}, after {n}: " if len(at) > 1 else f"{executor}: "
+            columns |= {
+                label + TITLES[row]: means[row].to_numpy()
+                for row in {each for pair in pairs for each in pair}
+            }
+            named += [(label + TITLES[one], label + TITLES[other]) for one, other in pairs]
+    found = compared(columns, named)
+    wins = [int((columns[one] < columns[other]).sum()) for one, other in named]
+    count = [len(columns[one]) for one, _ in named]
+    found.insert(5, "less on", [f"{won} of {every}" for won, every in zip(wins, count, strict=True)])
+    return found.assign(other=[other.partition(": ")[2] for other in found["other"]])
+
+
+def _steps(data: pd.DataFrame, column: str) -> pd.Series[float]:
+    """Of trained rows, real steps in the mean."""
+    once = data.drop_duplicates(Key)
+    return once[once["row"].isin(LEARNERS)].groupby("row", sort=False)[column].mean()
+
+
+def _asking_shown(data: Data) -> Shown:
+    frames = data.frames
+    reached = frames["reached"].set_index(["row", "executor"])
+    tables = {}
+    for executor, own in frames["means"].groupby("executor", sort=False):
+        table = own.pivot(index="row", columns="measurements", values="slower").reindex(ROWS)
+        table = table.rename(columns=lambda n: f"after {n}")
+        of_row = [reached.loc[(row, executor)] for row in ROWS]
+        table[f"stays within {CLOSE:.0%} from"] = [
+            f"{each['needed']:.0f}" if np.isfinite(each["needed"]) else "not" for each in of_row
+        ]
+        table["at the end"] = [f"{each['reached']:.0f} of {each['of']:.0f}" for each in of_row]
+        tables[executor] = table.rename(index=TITLES).reset_index()
+    spaces = percents(frames["spaces"], "noise", "all_measured")
+    spaces["fastest"] = spaces["fastest"].map("{:.3f}".format)
+    spaces["slowest"] = spaces["slowest"].map("{:.2f}".format)
+    names = {"first_ms": "ms of the first", "all_measured": "all measured", "failed": "not run"}
+    steps = _steps(data.main, "real_steps")
+    trained = [(TITLES[row], f"{steps[row]:,.0f}", f"{data.facts['graphs'][row]:.0f}") for row in LEARNERS]
+    config = learner_config("wm", QUICK, 0)
+    return {"": drawn(data.main, "slower_than_fastest", "fastest")}, {
+        "spaces": spaces.rename(columns=names),
+        "tables": tables,
+        "tests": tests_of(data.main, "slower_than_fastest", PAIRS, COMPARED_AT),
+        "trained": frame(trained, "row", "real steps", "graphs measured"),
+        "random_episodes": RANDOM_UPDATES * config.groups * config.rollouts,
+        "failed": FAILED,
+    }
+
+
+MEASUREMENTS = Experiment(
+    "Measurements that each row needs",
+    "Parker 2021, section 5 (sample efficiency), with measured latencies as rewards",
+    _asking_runs,
+    _asking_data,
+    _asking_shown,
+    "measurements",
+)

@@ -1,0 +1,206 @@
+"""Plays policies on one graph from its beginning: what they gain, and the best plan that they found."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrlopt import _C
+from torchrlopt.agent.networks.candidate_controller import Decision, Draw
+from torchrlopt.agent.observation import Observation
+from torchrlopt.agent.rollout import Rollout
+from torchrlopt.env import OUTCOMES
+from torchrlopt.substitutions import load_library
+from training.config import Config
+from training.device.prices import cost_of
+from training.dream_trainer import DreamTrainer
+from training.episodes.play import CandidateChooser, Key, play
+from training.episodes.random_keys import Purpose, torch_seed
+from training.learning.world_data import sequences
+from training.papers.graphs import graph_of
+from training.papers.runner import (
+    Result,
+)
+from training.real_trainer import RealTrainer
+from training.scores.world_model_scores import episode_gains
+from training.trainer import read_log
+
+Steps = list[tuple[str, int]]
+
+#: Episodes of a policy that are drawn; one more plays what is likeliest, or is drawn as well where nothing
+#: is. The number is fixed beforehand, and rivals that draw have as many.
+DRAWN = 16
+
+
+class UniformCandidates:
+    """Takes any candidate of the core, each alike; it stops where there is none.
+
+    Args:
+        has_macros: whether classes of locations are candidates too.
+    """
+
+    has_likeliest = False  # all are alike: without noise it would always take the first
+
+    def __init__(self, has_macros: bool) -> None:
+        self.has_macros = has_macros
+
+    def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
+        """See `training.episodes.play.CandidateChooser`."""
+        counts = seen.counts.tolist()
+        noise = draw(counts).split(counts)
+        actions = torch.tensor([int(each.argmax()) if len(each) else 0 for each in noise])
+        zero = torch.zeros(len(counts))
+        return seen, actions, actions, Decision(zero, zero, zero, zero.unsqueeze(1))
+
+
+def played(
+    graph: _C.Graph, cost: _C.CostModel, choosers: Sequence[Any], config: Config
+) -> tuple[Result, Rollout]:
+    """What a policy does from the beginning of a graph, and the rollout of its drawn episodes.
+
+    Gains are shares of the first predicted time, of the best graph met; the plan of a policy is the best
+    prefix of all episodes.
+
+    Args:
+        graph: where all episodes begin.
+        cost: prices.
+        choosers: two of the same policy, see `training.episodes.play.CandidateChooser`: the first plays the
+            likeliest episode, or one more drawn one, the second those that are drawn.
+        config: seed, max_steps, reward.
+    """
+    envs = []
+    for count, chooser in zip((1, DRAWN), choosers, strict=True):
+        given = {"max_steps": config.max_steps, "has_macros": chooser.has_macros}
+        envs.append(_C.VecRewriteEnv([graph], load_library(), cost, num_envs=count, **given))
+        envs[-1].reset(list(range(count)), [{}] * count)
+    key = Key(config.seed, torch_seed(Purpose.EVALUATION), 0)
+    if getattr(choosers[0], "has_likeliest", True):
+        of_first = dataclasses.replace(key, temperature=0.0)
+    else:
+        of_first = dataclasses.replace(key, group=1)
+    first = play(envs[0], choosers[0], of_first, config)
+    began = time.process_time()
+    rollout = play(envs[1], choosers[1], key, config)
+    spent_ms = 1e3 * (time.process_time() - began)
+    if first is None or rollout is None:
+        raise ValueError("nothing can be done in the graph")
+    steps = best_prefix(graph, cost, [*map(envs[1].steps, range(DRAWN)), envs[0].steps(0)])
+    told = {
+        "likeliest": 1.0 - float(first.info["best"]),
+        "gains": [1.0 - each for each in rollout.info["best"].tolist()],
+        "best": gain_of(graph, cost, steps),
+        "steps": steps,
+        "lengths": [int(each) for each in rollout.info["lengths"].tolist()],
+        "step_ms": spent_ms / max(1, rollout.num_steps),
+    }
+    return told, rollout
+
+
+def costs_along(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> list[float]:
+    """Predicted microseconds before the first step and after each."""
+    library = load_library()
+    state = _C.RewriteState(graph, library, cost)
+    found = [state.metrics["time_us"]]
+    for name, location in steps:
+        if not state.step(library.find(name), location):
+            raise ValueError(f"a step of a plan cannot be taken: {name} at {location}")
+        found.append(state.metrics["time_us"])
+    return found
+
+
+def gain_of(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
+    """Share of the first predicted time that a plan saves."""
+    along = costs_along(graph, cost, steps)
+    return 1.0 - along[-1] / along[0]
+
+
+def best_prefix(graph: _C.Graph, cost: _C.CostModel, episodes: Sequence[Steps]) -> Steps:
+    """The cheapest graph that any of the episodes passed, as the steps to it."""
+    best, least = [], float("inf")
+    for steps in episodes:
+        along = costs_along(graph, cost, steps)
+        where = min(range(len(along)), key=along.__getitem__)
+        if along[where] < least:
+            best, least = steps[:where], along[where]
+    return best
+
+
+def env_step_ms(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
+    """Processor time of a step of the environment alone, without observing it or asking a network.
+
+    Not a number for a plan without steps.
+    """
+    library = load_library()
+    env = _C.VecRewriteEnv([graph], library, cost, has_macros=False, max_steps=len(steps) + 1)
+    env.reset([0], [{}])
+    spent, count = 0.0, 0
+    for name, location in steps:
+        row = env.find(0, library.find(name), location)
+        began = time.process_time()
+        outcomes = env.step([row])
+        spent += time.process_time() - began
+        count += 1
+        if outcomes[0, OUTCOMES["terminated"]] or outcomes[0, OUTCOMES["truncated"]]:
+            break
+    return 1e3 * spent / count if count else math.nan
+
+
+def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator, batch: int) -> float:
+    """Processor time of one imagined step, of so many episodes together."""
+    config = trainer.config
+    trainer.config = dataclasses.replace(config, dream_batch=batch)
+    try:
+        trainer.dream(generator)  # the first does more than the others
+        began = time.process_time()
+        steps = trainer.dream(generator).num_steps
+        return 1e3 * (time.process_time() - began) / steps
+    finally:
+        trainer.config = config
+
+
+def _aligned(series: Mapping[str, list[tuple[int, float]]]) -> dict[str, list[float]]:
+    """Values by name, one for each update; not a number where an update did not log one."""
+    updates = sorted({update for line in series.values() for update, _ in line})
+    known = {name: dict(line) for name, line in series.items()}
+    told = {name: [line.get(update, math.nan) for update in updates] for name, line in known.items()}
+    return {"update": [float(update) for update in updates], **told}
+
+
+def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> Result:
+    """Play the policy of a training that has ended.
+
+    Of a world model, "foretold" is what it says that each drawn episode gains, from its beginning and actions
+    alone, and "real" what the same episodes gained by the reward of the training.
+    """
+    graph, cost = graph_of(name), cost_of(trainer.prices)
+    trainer.controller.eval()
+    foretold: list[float] = []
+    imagined_ms = alike_ms = 0.0
+    if isinstance(trainer, DreamTrainer):
+        latent = [trainer.controller.chooser() for _ in range(2)]
+        told, rollout = played(graph, cost, latent, trainer.config)
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.EVALUATION, trainer.config.seed))
+        gains = episode_gains(trainer.model, sequences(latent[1], rollout), generator)
+        foretold, real = (each.tolist() for each in gains)
+        imagined_ms, alike_ms = (
+            imagined_step_ms(trainer, generator, batch) for batch in (trainer.config.dream_batch, DRAWN)
+        )
+    else:
+        told, rollout = played(graph, cost, [CandidateChooser(trainer.controller)] * 2, trainer.config)
+        real = rollout.returns.tolist()
+    return {
+        "log": _aligned(read_log(trainer.folder)),
+        "played": told,
+        "foretold": foretold,
+        "real": real,
+        "real_steps": trainer.real_steps,
+        "env_step_ms": env_step_ms(graph, cost, told["steps"]),
+        "imagined_step_ms": imagined_ms,
+        "imagined_alike_ms": alike_ms,
+    }

@@ -1,0 +1,233 @@
+"""The table of everything that can be reproduced, the command, and the report of what was made.
+
+A section of the report is made of the data in the folder alone, `NAME*.csv` and `NAME.json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from torchrlopt.errors import RlOptError
+from torchrlopt.storage.files import write_whole
+from training.collectors.collector import KINDS
+from training.papers import agents, collecting, latencies, searches, thesis
+from training.papers.components.experiment import COMPONENTS
+from training.papers.experiment import Experiment, load, section, write
+from training.papers.graphs import BERT, TINY, TRAINABLE
+from training.papers.measuring.efficiency import EFFICIENCY
+from training.papers.measuring.measurements import MEASUREMENTS
+from training.papers.runner import (
+    MINUTES,
+    RUNS,
+    Scale,
+    Workplace,
+    lock,
+    make_all,
+    minutes_of,
+    read,
+    with_needs,
+)
+from training.papers.throughput import THROUGHPUT
+
+#: By the name of the table or figure; another experiment is another row.
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "table4.1": searches.TABLE_4_1,
+    "fig4.1": latencies.FIGURE_4_1,
+    "fig4.2": searches.FIGURE_4_2,
+    "fig4.5": latencies.FIGURE_4_5,
+    "table4.2": latencies.TABLE_4_2,
+    **agents.EXPERIMENTS,
+    **thesis.EXPERIMENTS,
+    "scaling": collecting.EXPERIMENTS["scaling"],
+    "samplers": collecting.EXPERIMENTS["samplers"],
+    "components": COMPONENTS,
+    "throughput": THROUGHPUT,
+    "measurements": MEASUREMENTS,
+    "efficiency": EFFICIENCY,
+}
+OF_ROWS = tuple(name for name, each in EXPERIMENTS.items() if each.is_of_rows)
+REPORT, MADE = "REPORT.md", "made.json"
+#: Kinds of workers of distributed runs: those of this process would not be distributed.
+_SEVERAL = tuple(each for each in KINDS if each != "in_process")
+
+
+def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
+    """Make the runs of some experiments, keep their data, and draw them; the report.
+
+    The other sections of a report that is there stay. Each says which command made it, so that experiments
+    may differ in scale.
+    """
+    runs = {name: EXPERIMENTS[name].runs(scale, place) for name in names}
+    make_all([run for each in runs.values() for run in each.values()], place)
+    for name in names:
+        results = {key: read(run, place.out) for key, run in runs[name].items()}
+        write(EXPERIMENTS[name].collect(results, scale), name, place.out)
+        every = [read(run, place.out) for run in with_needs(list(runs[name].values()))]
+        # Whether more seeds would be more runs.
+        more = EXPERIMENTS[name].runs(dataclasses.replace(scale, seeds=scale.seeds + 1), place)
+        told = {
+            "command": _command(name, scale, place, has_seeds=more != runs[name]),
+            "machines": list(dict.fromkeys(each["made"]["machine"] for each in every)),
+            "minutes": math.ceil(minutes_of(every)),
+        }
+        with lock(place.out, "report"):
+            _keep_made(place.out, {name: told})
+    return draw(names, place.out, place.out)
+
+
+def draw(names: Sequence[str], data: Path, out: Path) -> Path:
+    """Draw experiments from the data in a folder, and put their sections into the report of `out`.
+
+    Raises:
+        FileNotFoundError: there are no data of one.
+    """
+    path = out / REPORT
+    with lock(out, "report"):
+        made = _made(data)
+        for name in names:
+            text = section(name, EXPERIMENTS[name], load(name, data), _told(made.get(name, {})), out)
+            sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
+            sections[name] = text
+            order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
+            whole = "\n".join(
+                ["# The papers' experiments\n", *(sections[each] for each in order if each in sections)]
+            )
+            write_whole(path, whole.encode())
+    return path
+
+
+def _made(folder: Path) -> dict[str, Any]:
+    path = folder / MADE
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _keep_made(folder: Path, told: Mapping[str, Any]) -> None:
+    write_whole(folder / MADE, (json.dumps({**_made(folder), **told}, indent=1) + "\n").encode())
+
+
+def _told(made: Mapping[str, Any]) -> str:
+    """How a section was made."""
+    if not made:
+        return "How it was made was not noted."
+    where = "; and on ".join(made["machines"])
+    return (
+        f"Made by `{made['command']}` on {where}.\n"
+        f"Its runs took {made['minutes']} min at least: of one that was killed, the last part counts."
+    )
+
+
+def _sections(report: str) -> dict[str, str]:
+    """The sections of a report by the names of their experiments."""
+    parts = re.split(r"^## ([^:\n]+):", report, flags=re.MULTILINE)[1:]
+    return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _command(name: str, scale: Scale, place: Workplace, has_seeds: bool) -> str:
+    """The command that makes a section again."""
+    told = f"python training/reproduce.py {name} --share {scale.share:g}"
+    told += f" --seeds {scale.seeds}" * has_seeds
+    if EXPERIMENTS[name].is_of_rows:
+        told += f" --graphs {','.join(scale.graphs)}" if scale.graphs else ""
+        told += f" --minutes {scale.minutes:g}" if scale.minutes != MINUTES else ""
+    if place.collector != Workplace.collector:
+        told += f" --collector {place.collector}" + f" --ray {place.ray}" * bool(place.ray)
+    return told
+
+
+def main(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            help=f"What to reproduce: all, or some of {', '.join(EXPERIMENTS)}.",
+            callback=lambda given: _known(given, ("all", *EXPERIMENTS), "experiment"),
+        ),
+    ],
+    full: Annotated[
+        bool,
+        typer.Option("--full/--quick", help="What is meant for a machine of two cores, or a hundredth."),
+    ] = False,
+    share: Annotated[
+        float | None, typer.Option(min=0.001, max=1.0, help="Another share of the full size.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each setting, with seeds 0, 1, ... [3, quick: 1]")
+    ] = None,
+    graphs: Annotated[
+        str,
+        typer.Option(
+            help=f"What rows are trained on, of {', '.join(TRAINABLE)}. [those of the share]",
+            callback=lambda given: ",".join(_known(_names(given), TRAINABLE, "graph")),
+        ),
+    ] = "",
+    minutes: Annotated[float, typer.Option(min=0.1, help="Most of one training of a row.")] = MINUTES,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for CSV, PNG and REPORT.md.")] = Path(
+        "runs/reproduce"
+    ),
+    data: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, exists=True, help="Make no runs: draw the CSV files of this folder."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Runs at the same time; those that measure run alone.")
+    ] = 1,
+    collector: Annotated[
+        str,
+        typer.Option(
+            help=f"Workers of the distributed runs: {', '.join(_SEVERAL)}.",
+            callback=lambda given: _known([given], _SEVERAL, "collector")[0],
+        ),
+    ] = "processes",
+    ray: Annotated[str, typer.Option(help="Address of a cluster, for the collector ray.")] = "",
+) -> None:
+    """Reproduce tables and figures of the papers."""
+    wanted = tuple(_names(graphs))
+    names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
+    _refuse(names, wanted, minutes, collector, ray)
+    scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted, minutes)
+    try:
+        (out / RUNS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"there can be no folder {out}: {error.strerror}") from error
+    try:
+        if data is None:
+            typer.echo(reproduce(names, scale, Workplace(out, jobs, collector, ray)))
+        else:
+            typer.echo(draw(names, data, out))
+    except (RlOptError, FileNotFoundError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _refuse(names: Sequence[str], graphs: Sequence[str], minutes: float, collector: str, ray: str) -> None:
+    """Refuse arguments that would be ignored, or that need what is not there."""
+    if ray and collector != "ray":
+        raise typer.BadParameter("--ray is the address for --collector ray")
+    if collector == "ray" and importlib.util.find_spec("ray") is None:
+        raise typer.BadParameter("Ray is not installed: pip install 'torchrlopt[ray]'")
+    if (graphs or minutes != MINUTES) and not any(name in OF_ROWS for name in names):
+        raise typer.BadParameter(f"--graphs and --minutes are only for {', '.join(OF_ROWS)}")
+    of_bert = [name for name in names if EXPERIMENTS[name].is_of_bert]
+    if graphs and of_bert and not {BERT, TINY} & set(graphs):
+        raise typer.BadParameter(f"{', '.join(of_bert)} are of the toy BERT: add {BERT} to --graphs")
+
+
+def _names(given: str) -> list[str]:
+    """Those between commas, each once."""
+    if given and not given.strip(" ,"):
+        raise typer.BadParameter(f"no graph given; there are: {', '.join(TRAINABLE)}")
+    return list(dict.fromkeys(filter(None, (name.strip() for name in given.split(",")))))
+
+
+def _known(given: list[str], known: Sequence[str], kind: str) -> list[str]:
+    """What was given, refused where there is none of that name."""
+    if unknown := [name for name in given if name not in known]:
+        raise typer.BadParameter(f"there is no {kind} {', '.join(unknown)}; there are: {', '.join(known)}")
+    return given
