@@ -34,7 +34,7 @@
 // m = 4 and 630 for m = 2 at 64 channels, 750 and 85 at 512. These are bounds of two worst cases; what
 // rounding does is far less, as it is random, and the second condition is for that: one number that is by far
 // the largest, of a channel, makes an error of some 700 u (m = 4) of itself, which then is less than a
-// thousandth of what a result usually is (tests/unit/test_winograd_bound.py measures it).
+// thousandth of what a result usually is (tests/kernels/test_winograd_bound.py measures it).
 //
 // E_p has to be small where what an output sees is, also of weights that are not even themselves. There is no
 // such bound over the terms |weight| * |x_c| of one output, as any single weight may be next to zero. So

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.unit.test_kernels import rand
+from tests.kernels.test_kernels import rand
 from torchrlopt.executors.eager.dispatch import BUILTINS, use_builtins
 
 X, Y, POSITIVE = rand(4, 6), rand(4, 6) * 2, rand(4, 6).abs() + 1

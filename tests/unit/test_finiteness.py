@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.unit.kernel_cases import compare, prepare
+from tests.kernels.kernel_cases import compare, prepare
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
 from torchrlopt.executors.eager.finiteness import are_finite
 from torchrlopt.executors.eager.kernels import packing

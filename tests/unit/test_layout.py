@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from torch import Tensor
 
-from tests.unit.kernel_cases import Prepared, check, prepare
-from tests.unit.test_kernels import IMAGE, conv_args, rand, weight
+from tests.kernels.kernel_cases import Prepared, check, prepare
+from tests.kernels.test_kernels import IMAGE, conv_args, rand, weight
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.kernel_cases import check, prepare
-from tests.unit.test_kernels import conv_args, rand, weight
+from tests.kernels.kernel_cases import check, prepare
+from tests.kernels.test_kernels import conv_args, rand, weight
 from torchrlopt.executors.eager.kernels import indirect
 
 

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import torchrlopt
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import check, prepare
-from tests.unit.network_cases import random_net
-from tests.unit.test_bfloat16_kernels import HALF, half, is_rounded_once
-from tests.unit.test_indirect import ACTIVATIONS
-from tests.unit.test_sequences import BLOCK, block, sequences
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import check, prepare
+from tests.kernels.network_cases import random_net
+from tests.kernels.test_bfloat16_kernels import HALF, half, is_rounded_once
+from tests.kernels.test_indirect import ACTIVATIONS
+from tests.kernels.test_sequences import BLOCK, block, sequences
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.machine.device import describe

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit import guarded_memory
-from tests.unit.image_cases import rand, weight
+from tests.kernels import guarded_memory
+from tests.kernels.image_cases import rand, weight
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 

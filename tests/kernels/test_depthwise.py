@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit import guarded_memory
-from tests.unit.image_cases import rand
-from tests.unit.kernel_cases import threads
-from tests.unit.test_indirect import ACTIVATIONS
+from tests.kernels import guarded_memory
+from tests.kernels.image_cases import rand
+from tests.kernels.kernel_cases import threads
+from tests.kernels.test_indirect import ACTIVATIONS
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import check, compare, kernel_sequences, prepare, threads
-from tests.unit.network_cases import random_net
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import check, compare, kernel_sequences, prepare, threads
+from tests.kernels.network_cases import random_net
 from torchrlopt.executors.eager.kernels import indirect
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchrlopt
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import one_by_one, threads
-from tests.unit.test_indirect import ACTIVATIONS
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import one_by_one, threads
+from tests.kernels.test_indirect import ACTIVATIONS
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import prepare, threads
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packed_weights
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check, prepare, threads
-from tests.unit.network_cases import random_net
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import Prepared, check, prepare, threads
+from tests.kernels.network_cases import random_net
 from torchrlopt import _C
 from torchrlopt.capture.footprint import cpu_bytes_of_calls
 from torchrlopt.executors.eager.kernels import indirect

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import Prepared, check, threads
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import Prepared, check, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
+from tests.kernels.image_cases import rand, weight
 
 
 def shuffled(x: Tensor, groups: int) -> Tensor:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.unit import test_bf16x3
+from tests.kernels import test_bf16x3
 from torchrlopt import _C
 
 IN_SOFTWARE = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": "amx-in-software"}

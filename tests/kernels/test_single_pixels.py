@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.unit.kernel_cases import check
+from tests.kernels.kernel_cases import check
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.test_winograd import LAST, convolve
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.test_winograd import LAST, convolve
 from torchrlopt.executors.eager.kernels import indirect
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchrlopt
-from tests.unit.image_cases import rand, weight
+from tests.kernels.image_cases import rand, weight
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue

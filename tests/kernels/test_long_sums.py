@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import one_by_one, threads
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import one_by_one, threads
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE
 

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import check, prepare, threads
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import check, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
@@ -355,8 +355,8 @@ def test_with_other_instructions(instructions: str) -> None:
     program = (
         "import torch\n"
         "from torchrlopt import _C\n"
-        "from tests.unit import test_few_channels, test_images, test_sequences, test_shares, test_shuffles\n"
-        "from tests.unit import test_depthwise, test_indirect as t, test_winograd\n"
+        "from tests.kernels import test_few_channels, test_images, test_sequences, test_shares, test_shuffles\n"
+        "from tests.kernels import test_depthwise, test_indirect as t, test_winograd\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
         "    for seed in range(15): t.test_any_window(seed); test_images.test_any_pool(seed)\n"

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchrlopt
-from tests.unit.image_cases import rand
-from tests.unit.kernel_cases import check, threads
+from tests.kernels.image_cases import rand
+from tests.kernels.kernel_cases import check, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import attention, indirect

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.kernel_cases import check, compare, prepare
+from tests.kernels.kernel_cases import check, compare, prepare
 from torchrlopt.executors.eager.kernels import packing
 
 CONVOLUTION = "_convolution_pointwise.default"

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchrlopt
-from tests.unit.image_cases import rand, weight
-from tests.unit.kernel_cases import check, one_by_one, threads
-from tests.unit.test_indirect import ACTIVATIONS
-from tests.unit.test_winograd import epilogue
+from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import check, one_by_one, threads
+from tests.kernels.test_indirect import ACTIVATIONS
+from tests.kernels.test_winograd import epilogue
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect

@@ -17,7 +17,7 @@ _HELD: list[mmap.mmap] = []  # until the process ends
 
 _PREAMBLE = """
 import functools, torch
-from tests.unit import guarded_memory
+from tests.kernels import guarded_memory
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.unit.image_cases import rand
-from tests.unit.kernel_cases import Prepared, check, prepare, threads
+from tests.kernels.image_cases import rand
+from tests.kernels.kernel_cases import Prepared, check, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.sequences import Instruction
