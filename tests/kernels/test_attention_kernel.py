@@ -16,7 +16,7 @@ from tests.kernels.image_cases import rand
 from tests.kernels.kernel_cases import check, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
-from torchrlopt.executors.eager.kernels import attention, indirect
+from torchrlopt.executors.eager.kernels import indirect
 
 pytestmark = pytest.mark.skipif(
     indirect.kernels() is None or not _C.kernel_takes_attention(64, 64, 64, 64), reason="needs AVX-512"
@@ -126,7 +126,7 @@ def test_what_is_not_read_goes_to_aten() -> None:
     k, v = rand(1, 1, 20, 16), rand(1, 1, 20, 16)
     for q in (few, wide):
         assert indirect.attend(q, k, v, None, False, 0.25, False) is None
-        got = attention.attend(q, k, v, None, False, 0.25, True)
+        got = indirect.attention(q, k, v, None, False, 0.25, True)
         assert (got - expected(q, k, v, scale=0.25)).abs().max() < 5e-6
     long = rand(1, 1, 20000, 64)
     assert indirect.attend(rand(1, 1, 8, 64), long, long, None, False, 1.0, False) is None

@@ -46,7 +46,7 @@ def test_an_activation_is_right_for_every_operand(name: str, groups: int) -> Non
     x[0, :, 5, 5], x[0, :, 9, 9], x[0, :, 20, 20] = torch.nan, torch.inf, -torch.inf
     x, unit = half(x, unit)
     prepared = prepare(function, [x, unit], static=[1])
-    assert prepared.count("convolve") == 1
+    assert prepared.count("torchrlopt.conv") == 1
     got, exact = prepared.run(x, unit)[0], function(x.double(), unit.double())
     if groups > 1:  # else others see a NaN through every product with zero
         assert torch.equal(got.isnan(), exact.isnan())
@@ -62,7 +62,7 @@ def test_attention_of_a_graph() -> None:
 
     for size, is_ours in ((32, True), (33, False)):
         args = half(rand(1, 2, 64, size), rand(1, 2, 64, size), rand(1, 2, 64, size))
-        assert check(function, args, static=[]).count("attend") == is_ours
+        assert check(function, args, static=[]).count("torchrlopt.attention") == is_ours
 
 
 def test_parts_of_a_room_that_are_pointwise() -> None:
@@ -120,7 +120,7 @@ def test_a_block_is_one_call() -> None:
         weight(*(48 if size == 24 else 16 if size == 8 else size for size in each.shape)) for each in BLOCK
     ]
     prepared = check(block, half(rand(2, 16, 30, 30), *wide), static=[1, 2, 3, 4, 5])
-    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+    assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 def test_views_inside_of_a_sequence() -> None:
@@ -129,7 +129,7 @@ def test_views_inside_of_a_sequence() -> None:
         return F.linear(torch.flatten(pooled, 1), v)
 
     prepared = check(function, half(rand(1, 16, 8, 8), weight(32, 16, 1, 1), rand(64, 32)), static=[1, 2])
-    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+    assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 def test_two_types_of_numbers_are_no_sequence_together() -> None:
@@ -139,7 +139,7 @@ def test_two_types_of_numbers_are_no_sequence_together() -> None:
 
     args = [*half(rand(1, 16, 9, 9), weight(16, 16, 1, 1), weight(16, 16, 1, 1)), weight(16, 16, 1, 1)]
     prepared = prepare(function, args, static=[1, 2, 3])
-    assert prepared.count("convolve") == 4
+    assert prepared.count("torchrlopt.conv") == 4
     assert prepared.gathered is not None
     got = prepared.run(*args)[0]
     assert got.dtype is torch.float32

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import prepare, threads
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels import indirect, packed_weights
+from torchrlopt.executors.eager.kernels import indirect, operators, packed_weights
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
@@ -84,9 +84,9 @@ def targets(x: Tensor, w: Tensor, v: Tensor) -> list[tuple[str, int | None]]:
         return F.linear(F.conv2d(x, w, padding=1).flatten(1)[:, :64], v)
 
     found = prepare(function, [x, w, v], [1, 2], is_real=True)
-    ours = (indirect.convolve, indirect.linear)
+    ours = (operators.CONV, operators.LINEAR)
     return [
-        (str(getattr(node.target, "__name__", node.target)), indirect.method_of(node))
+        (str(node.target).split(".")[1], indirect.method_of(node))
         for node in found.split.main.graph.nodes
         if node.target in ours
     ]
@@ -106,13 +106,13 @@ def test_what_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(packed_weights, "available_bytes", lambda: available)
         return dict(targets(x, w, v))
 
-    assert chosen(None) == {"convolve": 4, "linear": 0}
-    assert chosen(2 * (tiles + product)) == {"convolve": 4, "linear": 0}
+    assert chosen(None) == {"conv": 4, "linear": 0}
+    assert chosen(2 * (tiles + product)) == {"conv": 4, "linear": 0}
     # One of both does not fit any more: which one is the order of the passes.
     assert sum(0 if method is None else 1 for method in chosen(2 * (tiles + product) - 2).values()) == 2
-    assert chosen(2 * (tiles + product) - 2)["convolve"] == 0
-    assert chosen(2 * (sums + product))["convolve"] == 0
-    assert chosen(2 * sums - 2).get("convolve") is None
+    assert chosen(2 * (tiles + product) - 2)["conv"] == 0
+    assert chosen(2 * (sums + product))["conv"] == 0
+    assert chosen(2 * sums - 2).get("conv") is None
     assert chosen(0) == {}
 
 
@@ -128,4 +128,4 @@ def test_a_weight_that_two_calls_share_is_counted_once(monkeypatch: pytest.Monke
         return F.conv2d(F.conv2d(x, w, padding=1), w, padding=1)
 
     found = prepare(function, [rand(1, 32, 9, 9), w], [1])
-    assert found.count("convolve") == 2
+    assert found.count("torchrlopt.conv") == 2

@@ -15,7 +15,7 @@ from tests.kernels.image_cases import rand
 from tests.kernels.kernel_cases import Prepared, check, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.sequences import Instruction
+from torchrlopt.executors.eager.kernels.sequence import Instruction
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
@@ -44,7 +44,7 @@ def test_a_cell_is_one_call(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     weights = [rand(96, 24) / 5, rand(96, 24, seed=1) / 5, rand(24, 24, seed=2) / 5]
     args = [each.to(dtype) for each in (*inputs, *weights)]
     prepared = check(cell, args, static=[3, 4, 5])
-    assert [name for name in calls(prepared) if "run_kernels" in name] == ["run_kernels"]
+    assert [name for name in calls(prepared) if "sequence" in name] == ["sequence_default"]
     assert not any("sigmoid" in name or "mul" in name for name in calls(prepared))
 
 
@@ -173,7 +173,7 @@ def test_not_a_number_goes_through() -> None:
     special[0, 0], special[1, 1], special[2, 2] = torch.nan, torch.inf, -torch.inf
     args = [rand(4, 24), special, rand(24, 24) / 5, rand(24, 24, seed=1) / 5]
     prepared = prepare(function, args, static=[2, 3])
-    assert [name for name in calls(prepared) if "run_kernels" in name] == ["run_kernels"]
+    assert [name for name in calls(prepared) if "sequence" in name] == ["sequence_default"]
     for got, expected in zip(prepared.run(*args), function(*args), strict=True):
         assert 0 < expected.isnan().sum() < 4
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -17,7 +17,7 @@ from torchrlopt import _C
 from torchrlopt.capture.footprint import cpu_bytes_of_calls
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE
-from torchrlopt.executors.eager.sequences import Instruction
+from torchrlopt.executors.eager.kernels.sequence import Instruction
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
@@ -50,7 +50,7 @@ BLOCK = [
 def test_a_block_is_one_call(count: int, batch: int) -> None:
     with threads(count):
         prepared = check(block, [rand(batch, 8, 30, 30), *BLOCK], static=[1, 2, 3, 4, 5])
-    assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+    assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -67,7 +67,7 @@ def test_most_random_networks_have_sequences() -> None:
 
 def test_sizes_that_change_are_planned_anew() -> None:
     prepared = prepare(block, [rand(2, 8, 12, 14), *BLOCK], static=[1, 2, 3, 4, 5], dynamic=True)
-    assert "run_kernels" in sequences(prepared)
+    assert "sequence_default" in sequences(prepared)
     for shape in ((2, 8, 12, 14), (5, 8, 9, 20), (1, 8, 3, 3), (0, 8, 6, 6), (2, 8, 12, 14)):
         x = rand(*shape)
         torch.testing.assert_close(prepared.run(x, *BLOCK)[0], block(x, *BLOCK), rtol=1e-4, atol=1e-5)
@@ -134,7 +134,7 @@ def test_images_that_grow_are_made_where_they_end() -> None:
 
     weights = [weight(8, 8, 1, 1), *(weight(8, 8 + 16 * step, 3, 3) for step in range(4))]
     prepared = check(function, [rand(2, 8, 10, 12), *weights], static=range(1, 6))
-    assert "run_kernels" in sequences(prepared)
+    assert "sequence_default" in sequences(prepared)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -147,7 +147,7 @@ def test_a_part_behind_others_is_read_where_it_was_made(dtype: torch.dtype) -> N
     args = [rand(2, 16, 9, 9), *(weight(*each) for each in sizes)]
     prepared = check(function, [each.to(dtype) for each in args], static=range(1, 5))
     if indirect.kernels(dtype) is not None:
-        assert [name for name in sequences(prepared) if "run_kernels" in name] == ["run_kernels"]
+        assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.1])
@@ -195,7 +195,7 @@ def test_a_view_of_an_image_with_its_axes_in_another_order_cuts_a_sequence() -> 
 
     weights = [weight(8, 8, 1, 1), weight(8, 8, 1, 1), rand(16, 12) / 3, rand(12, 16) / 4]
     prepared = check(function, [rand(1, 8, 3, 4), *weights], static=[1, 2, 3, 4])
-    assert len([name for name in sequences(prepared) if "run_kernels" in name]) == 2
+    assert len([name for name in sequences(prepared) if "sequence" in name]) == 2
 
 
 @pytest.mark.parametrize("channels", [3, 8])
@@ -211,7 +211,7 @@ def test_an_input_that_negates(channels: int) -> None:
         (rows, [rand(4, 16), rand(16, 16) / 4, rand(16, 16) / 4]),
     ):
         prepared = prepare(function, args, static=[1, 2])
-        assert "run_kernels" in sequences(prepared)
+        assert "sequence_default" in sequences(prepared)
         x = torch._neg_view(args[0])
         torch.testing.assert_close(
             prepared.run(x, *args[1:])[0], function(x, *args[1:]), rtol=1e-4, atol=1e-5
@@ -229,8 +229,8 @@ def test_two_sequences_write_into_one_image() -> None:
         function, [rand(2, 8, 9, 7), *map(weight, *zip(*shapes, strict=True))], static=[1, 2, 3, 4]
     )
     calls = sequences(prepared)
-    assert len([name for name in calls if "run_kernels" in name]) == 2
-    assert "room_for" in calls
+    assert len([name for name in calls if "sequence" in name]) == 2
+    assert "concat_buffer_default" in calls
 
 
 def test_sums_that_are_none_of_the_kernels() -> None:
@@ -288,7 +288,7 @@ def test_a_view_that_is_an_output_shares_the_memory_of_another() -> None:
 
     args = [rand(2, 16), rand(8, 16) / 4, rand(24, 8) / 4, rand(5, 24) / 4]
     prepared = check(function, args, static=[1, 2, 3])
-    assert "run_kernels" in sequences(prepared)
+    assert "sequence_default" in sequences(prepared)
     row, view, _ = prepared.run(*args)
     assert row.data_ptr() == view.data_ptr()
 
@@ -305,7 +305,7 @@ def test_not_a_number_goes_through() -> None:
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def test_a_profile_tells_of_each_kernel() -> None:
+def test_a_profile_shows_a_sequence_as_one_call() -> None:
     args = [rand(1, 8, 12, 14), *BLOCK]
     prepared = prepare(block, args, static=[1, 2, 3, 4, 5])
     assert prepared.gathered is not None
@@ -313,7 +313,8 @@ def test_a_profile_tells_of_each_kernel() -> None:
     with torch.no_grad(), torch.profiler.profile() as profiler:
         prepared.gathered(*[args[position] for position in prepared.split.inputs], *ready)
     counts = {event.key: event.count for event in profiler.key_averages()}
-    assert counts["torchrlopt::convolve"] >= 3
+    assert counts["torchrlopt::sequence"] == 1
+    assert "torchrlopt::conv" not in counts
 
 
 def test_what_is_no_sequence_is_refused() -> None:

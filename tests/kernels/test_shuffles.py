@@ -64,7 +64,7 @@ def test_units_are_one_sequence(dynamic: bool) -> None:
     if not dynamic:
         assert prepared.gathered is not None
         calls = [node.name for node in prepared.gathered.graph.nodes if node.op.startswith("call")]
-        assert sum("run_kernels" in name for name in calls) == 1
+        assert sum("sequence" in name for name in calls) == 1
         assert not any("permute" in name or "view" in name for name in calls)
 
 

@@ -24,7 +24,7 @@ def _whose_kernels(request: pytest.FixtureRequest) -> None:
 
 
 def packed(prepared: Prepared) -> int:
-    return prepared.count("_convolution_pointwise") + prepared.count("function convolve")
+    return prepared.count("_convolution_pointwise") + prepared.count("torchrlopt.conv")
 
 
 def conversions(prepared_targets: list[str]) -> int:

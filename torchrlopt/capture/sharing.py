@@ -82,9 +82,13 @@ def base_of(node: fx.Node) -> fx.Node:
     return node
 
 
+class NewMemory:
+    """What a graph calls that is no operator, and none of whose results shares memory with anything."""
+
+
 def gives_new_memory(node: fx.Node) -> bool:
-    """True for a call of a function that says of itself that none of its results shares memory."""
-    return getattr(node.target, "gives_new_memory", False) is True
+    """True for such a call; of operators the schema says so."""
+    return isinstance(node.target, NewMemory)
 
 
 def _may_be_view(node: fx.Node) -> bool:

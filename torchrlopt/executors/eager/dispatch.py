@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.executors.eager.kernels.library import direct_form, is_ours
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key
 from torchrlopt.torch_private.operators import nn_builtins
 
@@ -81,7 +82,9 @@ def use_builtins(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        if node.target is aten.native_layer_norm.default:
+        if is_ours(node.target):
+            node.target, node.args = direct_form(node)
+        elif node.target is aten.native_layer_norm.default:
             _only_normalised(graph, node)
         elif node.target in BUILTINS:
             node.target = BUILTINS[node.target]

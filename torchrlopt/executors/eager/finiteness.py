@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels import operators, packing
 from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
 from torchrlopt.executors.weights.split_fx import Split
 from torchrlopt.ops.traits import MOVES, PRODUCTS
@@ -35,7 +35,7 @@ _SAFE = frozenset(
         "mean", "sum", "amax", "amin", "upsample_nearest2d", "upsample_bilinear2d",
     }
 )  # fmt: skip
-_PACKING = frozenset({packing.PACK_CONVOLUTION, packing.PACK_TRANSPOSED, packing.PACK_LINEAR})
+_PACKING = operators.PACKING | {packing.PACK_CONVOLUTION, packing.PACK_TRANSPOSED, packing.PACK_LINEAR}
 
 
 def finite_nodes(graph: fx.Graph, static: Collection[fx.Node]) -> frozenset[fx.Node]:

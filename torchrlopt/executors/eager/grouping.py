@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterable, Sequence
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.operators import KERNELS, ROOM
 from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 
-KERNELS = frozenset({indirect.convolve, indirect.pool, indirect.linear, indirect.shuffle})
 SPLITS = frozenset({aten.split_with_sizes.default, aten.split.Tensor})
 
 LEAST_KERNELS = 2
@@ -29,7 +28,7 @@ def scheduled(graph: fx.Graph, taken: Collection[fx.Node], is_early: bool) -> li
     """
     position = {node: at for at, node in enumerate(graph.nodes)}
     # A room takes memory from when it is made: that is right before somebody writes into it.
-    late = {node for node in graph.nodes if node.target is indirect.room_for and node not in taken}
+    late = {node for node in graph.nodes if node.target is ROOM and node not in taken}
     missing = {node: len(set(node.all_input_nodes) - late) for node in graph.nodes if node not in late}
     ours: list[tuple[int, fx.Node]] = []
     others: list[tuple[int, fx.Node]] = []
@@ -83,6 +82,6 @@ def incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
             if node.target is operator.getitem and node.args[0] not in members:
                 wrong.add(node)
             # Else it is made outside, and the sequence writes into what it is given.
-            if node.target is indirect.room_for and not members.issuperset(node.users):
+            if node.target is ROOM and not members.issuperset(node.users):
                 wrong.add(node)
     return wrong

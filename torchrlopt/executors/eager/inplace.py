@@ -8,14 +8,14 @@ again, so nothing may be written over them.
 from __future__ import annotations
 
 import operator
-import types
 from typing import Any
 
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, indirect, packing
-from torchrlopt.executors.eager.kernels.cublas import linear_activation
+from torchrlopt.executors.eager.kernels import cudnn, indirect
+from torchrlopt.executors.eager.kernels.library import NAMESPACE
+from torchrlopt.executors.eager.kernels.operators import WRITERS
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,
@@ -31,14 +31,13 @@ from torchrlopt.torch_private.operators import OpOverload, is_composite, overloa
 
 aten = torch.ops.aten
 
-# Their result is always memory of its own, and nothing else refers to it. So it is with functions that
-# say so (`gives_new_memory`); where one of these writes into a room, `joined` alone reads it.
+# Their result is always memory of its own, and nothing else refers to it. So it is with our operators and
+# oneDNN's packed ones, whose schemas say so.
 _FRESH = frozenset(
     {
         aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
-        aten._softmax.default, aten.cat.default, packing.CONVOLUTION, packing.CONVOLUTION_ADD,
-        packing.TRANSPOSED, packing.LINEAR, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
-        linear_activation, indirect.joined,
+        aten._softmax.default, aten.cat.default, cudnn.RELU, cudnn.ADD_RELU, aten.linear.default,
+        indirect.joined,
     }
 )  # fmt: skip
 _COMMUTATIVE = frozenset({aten.add.Tensor, aten.mul.Tensor})
@@ -50,7 +49,7 @@ def reuse_memory(module: fx.GraphModule) -> None:
     Args:
         module: the main part of a graph, with `meta["val"]`; left alone when it writes to values already.
     """
-    if any(is_mutable(node) for node in module.graph.nodes):
+    if any(is_mutable(node) and node.target not in WRITERS for node in module.graph.nodes):
         return  # this pass does not follow what the program itself writes to
     for node in module.graph.nodes:
         target = _in_place_form(node.target) if node.op == "call_function" else None
@@ -100,9 +99,16 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
 def _is_fresh(operand: fx.Node) -> bool:
     # Of a sequence of kernels each result is such.
     source: Any = operand.args[0] if operand.target is operator.getitem else operand
-    if isinstance(source.target, types.FunctionType) and getattr(source.target, "gives_new_memory", False):
+    if _promises_new_memory(source.target):
         return True
     return operand.target in _FRESH or _writes_new_memory(operand.target)
+
+
+def _promises_new_memory(target: Any) -> bool:
+    """Whether the schema of one of our operators, or of oneDNN's packed ones, says so of all results."""
+    if not isinstance(target, OpOverload) or target.namespace not in (NAMESPACE, "mkldnn"):
+        return False
+    return all(result.alias_info is None for result in schema_of(target).returns)
 
 
 def _writes_new_memory(target: Any) -> bool:

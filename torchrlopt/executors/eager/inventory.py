@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels
-from torchrlopt.executors.eager.kernels.attention import attend
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
+from torchrlopt.executors.eager.kernels.library import direct_form
 from torchrlopt.executors.eager.layout import reorder
 from torchrlopt.executors.lowering.output_layout import restride
 from torchrlopt.torch_private.operators import OpOverload, schema_of
@@ -34,7 +34,7 @@ _WITHOUT_EPILOGUE: dict[Any, str] = {
     pixels.join: "join",
     indirect.pool: "pool",
     indirect.shuffle: "channel shuffle",
-    attend: "attention",
+    indirect.attention: "attention",
 }
 
 
@@ -87,24 +87,22 @@ def inventory(graph: fx.Graph) -> Inventory:
 
 def _packed(node: fx.Node) -> str | None:
     """What a kernel of our choice computes; None for any other call."""
-    if node.target in _WITHOUT_EPILOGUE:
-        return _WITHOUT_EPILOGUE[node.target]
-    if node.target is linear_activation:
-        return "linear + gelu" if node.args[3] else "linear + relu"
+    target, args = direct_form(node)
+    if target in _WITHOUT_EPILOGUE:
+        return _WITHOUT_EPILOGUE[target]
+    if target is linear_activation:
+        return "linear + gelu" if args[3] else "linear + relu"
     if node.target == packing.LINEAR:
         parts = ["linear", node.args[3]]
     elif node.target == packing.CONVOLUTION:
         parts = ["convolution", node.args[7]]
     elif node.target == packing.CONVOLUTION_ADD:
         parts = ["convolution", "sum", node.args[10]]
-    elif node.target is indirect.linear:
-        parts = [f"linear{_way(node)}", indirect.activation_of(node.args[2])]
-    elif node.target is indirect.convolve:
-        parts = [
-            f"convolution{_way(node)}",
-            "sum" if node.args[2] is not None else "",
-            indirect.activation_of(node.args[3]),
-        ]
+    elif target is indirect.linear:
+        parts = [f"linear{_way(node)}", indirect.activation_in(node)]
+    elif target is indirect.convolve:
+        has_sum = args[2] is not None
+        parts = [f"convolution{_way(node)}", "sum" if has_sum else "", indirect.activation_in(node)]
     elif node.target == packing.TRANSPOSED:
         parts = ["transposed convolution", node.args[8]]
     else:

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import cudnn, indirect, packing
+from torchrlopt.executors.eager.kernels.operators import CONV, LINEAR, SHUFFLE
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace
 from torchrlopt.executors.eager.kernels.shuffles import shuffle_at
 from torchrlopt.executors.lowering.fx_values import (
@@ -69,7 +70,7 @@ _ANY_STRIDES = frozenset(
 _DENSE = frozenset({"native_group_norm"})
 
 # Position of the residual that a convolution adds, or of None.
-_ADDED: dict[Any, int] = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2, indirect.convolve: 2}
+_ADDED: dict[Any, int] = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2, CONV: 2}
 
 # Operators that write a contiguous result whatever the strides of their operands are.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
@@ -118,7 +119,7 @@ class _Propagation:
             self._visit_packed(node)
         elif (found := shuffle_at(node)) is not None and self._of(found.image) is _Layout.CHANNELS_LAST:
             # Views and a permutation would leave channels_last.
-            call = replace(self._graph, found.first, node, indirect.shuffle, (found.image, found.groups))
+            call = replace(self._graph, found.first, node, SHUFFLE, (found.image, found.groups))
             self._layout[call] = _Layout.CHANNELS_LAST
         elif any(self._of(source) is not _Layout.ORIGINAL for source in node.all_input_nodes):
             self._visit_changed(node)
@@ -134,7 +135,7 @@ class _Propagation:
     def _visit_packed(self, node: fx.Node) -> None:
         x = node.args[0]
         assert isinstance(x, fx.Node)
-        reads_any = node.target is indirect.convolve and not indirect.needs_channels_last(node)
+        reads_any = node.target is CONV and not indirect.needs_channels_last(node)
         if self._of(x) is _Layout.ORIGINAL and not reads_any:
             node.replace_input_with(x, self._to_channels_last(x))
         if node.target in _ADDED:
@@ -235,7 +236,7 @@ class _Propagation:
 
 def _name(node: fx.Node) -> str:
     """The operator's name without namespace and overload; `getitem` for a projection; else empty."""
-    if node.target is indirect.linear:
+    if node.target is LINEAR:
         return "_linear_pointwise"
     if node.target is aten.view.dtype:
         return ""  # re-reads the bytes, which does depend on where they lie

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -18,9 +18,12 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.capture.footprint import cpu_bytes_of_calls
-from torchrlopt.executors.eager.grouping import KERNELS, LEAST_KERNELS, SPLITS, incomplete, scheduled
+from torchrlopt.executors.eager.grouping import LEAST_KERNELS, SPLITS, incomplete, scheduled
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+from torchrlopt.executors.eager.kernels.library import direct_form
+from torchrlopt.executors.eager.kernels.operators import KERNELS, LINEAR, ROOM, WRITERS, place_of
+from torchrlopt.executors.eager.kernels.sequence import SEQUENCE, SEQUENCE_INTO, Instruction, Program
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
     is_contiguous,
@@ -28,16 +31,15 @@ from torchrlopt.executors.lowering.fx_values import (
     shape_key,
     tensor_of,
 )
-from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
+from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.ops.traits import RESHAPES
-from torchrlopt.torch_private.modes import is_profiled
 
 aten = torch.ops.aten
 
-_ROOMS = frozenset({indirect.room_for, indirect.fill, indirect.joined})
+_ROOMS = WRITERS | {ROOM, indirect.joined}
 
 _PACKED = frozenset({packing.CONVOLUTION, packing.CONVOLUTION_ADD})
-_MAKE_IMAGES = (KERNELS | _PACKED | {indirect.joined}) - {indirect.linear}
+_MAKE_IMAGES = (KERNELS | _PACKED | {indirect.joined}) - {LINEAR}
 """Their results lie in channels_last."""
 
 _SMALL_BYTES = 16 << 20
@@ -45,29 +47,6 @@ _SMALL_BYTES = 16 << 20
 
 _RANKS_OF_ROWS = (2, 3)
 """As `is_of_rows` of csrc/kernels/shapes.h has it."""
-
-
-class Instruction(NamedTuple):
-    """What `_C.KernelSequence` reads of one call. Values are numbered, inputs first; -1 stands for none.
-
-    Attributes:
-        operation: at which place of `_C.KERNEL_OPERATIONS`.
-        x: what is read.
-        packed: the weight of a convolution or a product.
-        other: what is added to a convolution, or the second operand of what is pointwise.
-        room: the image into which the result is written.
-        first_channel: of the room, or of a slice.
-        numbers: as the call takes them; of what is pointwise its place in `_C.POINTWISE_OPERATIONS` and the
-            activation; of a room or a view the sizes, of a slice how many channels, of a shuffle the groups.
-    """
-
-    operation: int
-    x: int = -1
-    packed: int = -1
-    other: int = -1
-    room: int = -1
-    first_channel: int = 0
-    numbers: tuple[float, ...] = ()
 
 
 class _Pointwise(NamedTuple):
@@ -98,7 +77,9 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         for node in graph.nodes
         if node.target in KERNELS | _ROOMS and indirect.are_for(tensor_of(node), dtype)
     }
-    if num_kernels < LEAST_KERNELS or any(is_mutable(node) for node in graph.nodes):
+    if num_kernels < LEAST_KERNELS or any(
+        is_mutable(node) and node.target not in WRITERS for node in graph.nodes
+    ):
         return None
     between = _between(graph, dtype)
     taken |= between.keys()
@@ -128,7 +109,7 @@ def _gathered(
     new: dict[fx.Node, fx.Node] = {}
     for group in groups:
         if group[0] in taken:
-            _gather(module, group, between, made, new)
+            _gather(group, between, made, new)
         else:
             new[group[0]] = made.node_copy(group[0], new.__getitem__)
     made.lint()
@@ -147,7 +128,7 @@ class _Found:
 
     def __init__(self, graph: fx.Graph, dtype: torch.dtype) -> None:
         ours = [node for node in graph.nodes if indirect.are_for(tensor_of(node), dtype)]
-        products = {node for node in ours if node.target is indirect.linear}
+        products = {node for node in ours if node.target is LINEAR}
         self.images = {
             node for node in ours if node.target in _MAKE_IMAGES and len(shape_key(node) or ()) == 4
         }
@@ -273,7 +254,7 @@ def _room(node: fx.Node) -> fx.Node | None:
     """The room into which a node writes, or others have; None where there is none."""
     if node.target is indirect.joined:
         return node.all_input_nodes[0]
-    place = indirect.place_of(node)
+    place = place_of(node)
     return None if place is None else place[0]
 
 
@@ -283,7 +264,6 @@ def _reads(node: fx.Node) -> list[fx.Node]:
 
 
 def _gather(
-    module: fx.GraphModule,
     group: Sequence[fx.Node],
     between: Mapping[fx.Node, _Pointwise | None],
     made: fx.Graph,
@@ -291,99 +271,60 @@ def _gather(
 ) -> None:
     """Put a call of a sequence into the new graph."""
     members = set(group)
-    inputs = list(dict.fromkeys(x for node in group for x in _reads(node) if x not in members))
+    read = list(dict.fromkeys(x for node in group for x in _reads(node) if x not in members))
+    written = dict.fromkeys(place[0] for node in group if (place := place_of(node)) is not None)
+    rooms = [room for room in written if room not in members]
+    operands = [x for x in read if x not in rooms]
+    inputs = [*operands, *rooms]
     given = {node for node in group if _room(node) in inputs}  # they are written into, or have been
     outputs = [node for node in group if node not in given and not members.issuperset(node.users)]
     number = {node: at for at, node in enumerate((*inputs, *group))}
-    instructions = [_instruction(node, number, between.get(node)) for node in group]
-    dtype = next(node.meta["val"].dtype for node in group if node.target in KERNELS)
-    ours = indirect.kernels(dtype)
-    assert ours is not None  # or there would be no call of one
-    sequence = _C.KernelSequence(ours, len(inputs), instructions, [number[node] for node in outputs])
-    # What comes from elsewhere may be a view that negates. Packed weights are not.
-    packed = {each.packed for each in instructions}
-    foreign = [at for at, node in enumerate(inputs) if at not in packed and node.target not in _MAKE_IMAGES]
-    run = _callable(sequence, _one_by_one(module, group, inputs, outputs), foreign)
-    call = made.call_function(run, tuple(new[x] for x in inputs))
+    program = Program(
+        str(next(node.meta["val"].dtype for node in group if node.target in KERNELS)).removeprefix("torch."),
+        len(inputs),
+        tuple(_instruction(node, number, between.get(node)) for node in group),
+        tuple(number[node] for node in outputs),
+    )
+    args: list[Any] = [[new[x] for x in operands], program.text()]
+    if rooms:
+        args.insert(1, [new[room] for room in rooms])
+    call = made.call_function(SEQUENCE_INTO if rooms else SEQUENCE, tuple(args))
+    call.meta["val"] = [node.meta["val"] for node in outputs]
     for node in given:
         new[node] = call
         if node.target is indirect.joined and not members.issuperset(node.users):
             new[node] = made.call_function(indirect.joined, (new[node.args[0]], call))  # type: ignore[index]
             new[node].meta.update(node.meta)
-    if len(outputs) == 1:
-        call.meta.update(outputs[0].meta)
-        new[outputs[0]] = call
-        return
     for at, node in enumerate(outputs):
         new[node] = made.call_function(operator.getitem, (call, at))
         new[node].meta.update(node.meta)
 
 
-def _callable(
-    sequence: _C.KernelSequence, one_by_one: Callable[..., Any], foreign: Sequence[int]
-) -> Callable[..., Any]:
-    def run_kernels(*operands: torch.Tensor) -> Any:
-        if not is_profiled():  # a profile tells of each kernel
-            for at in foreign:
-                if operands[at].is_neg():
-                    return one_by_one(*operands)
-            result = sequence(*operands)
-            if result is not None:
-                return result
-        return one_by_one(*operands)  # what does not lie as the kernels read it is copied there
-
-    run_kernels.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
-    run_kernels.sequence = sequence  # type: ignore[attr-defined]  # to look at how it is scheduled
-    return run_kernels
-
-
-def _one_by_one(
-    module: fx.GraphModule, group: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]
-) -> Callable[..., Any]:
-    """A function that makes the calls of a group as the graph does without sequences."""
-    graph = fx.Graph()
-    new = {node: graph.placeholder(node.name) for node in inputs}
-    for node in group:
-        if node.target is indirect.joined:
-            new[node] = graph.call_function(node.target, tuple(new[x] for x in _reads(node)))
-        else:
-            new[node] = graph.node_copy(node, new.__getitem__)
-        new[node].meta = {}  # fake values keep all that the program was traced with alive
-    results = tuple(new[node] for node in outputs)
-    graph.output(results[0] if len(results) == 1 else results)
-    calls = lazy_module(module, graph)
-
-    def run(*operands: torch.Tensor) -> Any:
-        return forward_of(calls)(*operands)
-
-    return run
-
-
 def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Pointwise | None) -> Instruction:
-    args: Any = node.args
-    room, channel = indirect.place_of(node) or (None, 0)
+    function, args = direct_form(node)
+    room, channel = place_of(node) or (None, 0)
     given = Instruction(-1, room=-1 if room is None else number[room], first_channel=channel)
     name, x = "", args[0]
-    if node.target is indirect.convolve:
+    if function is indirect.convolve:
         name, other = "convolve", -1 if args[2] is None else number[args[2]]
         given = given._replace(packed=number[args[1]], other=other, numbers=args[3])
-    elif node.target is indirect.pool:
+    elif function is indirect.pool:
         name, given = "pool", given._replace(numbers=args[1])
-    elif node.target is indirect.linear:
+    elif function is indirect.linear:
         name, given = "linear", given._replace(packed=number[args[1]], numbers=args[2])
-    elif node.target is indirect.shuffle:
+    elif function is indirect.shuffle:
         name, given = "shuffle", given._replace(numbers=args[1:])
-    elif node.target is indirect.room_for:
-        name, x, given = "room", None, given._replace(numbers=args[0])
-    elif node.target is indirect.joined or node.target in SPLITS:
+    elif function is indirect.room_for:
+        name, x, given = "room", None, given._replace(numbers=tuple(args[0]))
+    elif function is indirect.joined or node.target in SPLITS:
         name = "same"
-    elif node.target is operator.getitem:
+    elif function is operator.getitem:
         widths, which = _widths(x), args[1]
         name, given = "slice", given._replace(first_channel=sum(widths[:which]), numbers=(widths[which],))
     elif node.target in RESHAPES:
         name, given = "view", given._replace(numbers=_sizes(node) or ())
     else:
-        done = _Pointwise("activate", x, None, NONE) if node.target is indirect.fill else pointwise
+        done = _Pointwise("activate", x, None, NONE) if function is indirect.fill else pointwise
         assert done is not None  # nothing else is taken
         other = -1 if done.other is None else number[done.other]
         name, x, given = "pointwise", done.image, given._replace(other=other, numbers=done.numbers)

@@ -91,13 +91,10 @@ def ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """True for a call whose result depends on nothing but its arguments, and that changes none of them.
-
-    A function that is no operator says so of itself, by an attribute `is_pure`.
-    """
+    """True for a call whose result depends on nothing but its arguments, and that changes none of them."""
     target = node.target
     if not isinstance(target, OpOverload):
-        return getattr(target, "__module__", None) == "_operator" or getattr(target, "is_pure", False) is True
+        return getattr(target, "__module__", None) == "_operator"
     if node.is_impure():
         return False  # checks and the like: they must stay even though nothing reads them
     return not schema_of(target).is_mutable and torch.Tag.nondeterministic_seeded not in target.tags

@@ -14,6 +14,7 @@ import onnx_ir
 import torch
 from torch import fx
 
+from torchrlopt.capture.sharing import NewMemory
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import Lowering, lower_captured
 from torchrlopt.executors.regions.cut import Cut, Region
@@ -24,18 +25,16 @@ if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
 
 
-class RegionCall:
+class RegionCall(NewMemory):
     """A region as a function of an FX graph: takes the region's inputs, returns the tuple of its outputs.
 
     Attributes:
         region: what runs.
         results: fake tensors like its outputs, one row after the other.
         lowered: what runs it, once that has been built.
-        gives_new_memory: see `sharing.gives_new_memory`.
     """
 
     __module__ = __name__
-    gives_new_memory = True
 
     def __init__(self, region: Region, number: int) -> None:
         self.__name__ = f"region_{number}"

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from torchrlopt.capture.captured import Captured
+from torchrlopt.capture.sharing import NewMemory
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
 from torchrlopt.executors.regions.cut import Region
@@ -25,14 +26,17 @@ class LeaveRegionsError(Exception):
     """A runtime asks for the original of its region: the original of the whole graph runs instead."""
 
 
-def _leave_regions(*_: Any) -> NoReturn:
-    raise LeaveRegionsError
+class _LeaveRegions(NewMemory):
+    """Stands in a graph for a region that cannot run in PyTorch."""
+
+    __module__ = __name__
+    __name__ = "leave_regions"
+
+    def __call__(self, *_: Any) -> NoReturn:
+        raise LeaveRegionsError
 
 
-_leave_regions.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
-
-
-class _InPyTorch:
+class _InPyTorch(NewMemory):
     """A region in PyTorch, for calls that its runtime does not take; built in the first of them.
 
     Once the user's own operators have run, the whole graph must not begin anew: nobody knows what they do
@@ -40,14 +44,10 @@ class _InPyTorch:
 
     Args:
         model: the region.
-
-    Attributes:
-        gives_new_memory: see `sharing.gives_new_memory`.
     """
 
     __module__ = __name__
     __name__ = "region_in_pytorch"
-    gives_new_memory = True
 
     def __init__(self, model: onnx_ir.Model) -> None:
         self._model = model
@@ -110,7 +110,7 @@ def _subject(node: fx.Node, model: onnx_ir.Model, fixed: Collection[fx.Node], be
         value.name = given.name
         if operand in fixed:
             static.add(given.name)
-    function = _leave_regions if begins_anew else _InPyTorch(own)
+    function = _LeaveRegions() if begins_anew else _InPyTorch(own)
     whole = aten.call_function(function, tuple(aten.nodes))
     whole.meta["val"] = call.results
     results = []

@@ -7,53 +7,15 @@ import operator
 
 import torch
 from torch import fx
-from torch.nn import functional
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.operators import ATTENTION
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
 
 aten = torch.ops.aten
 
 _ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
-
-
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float,
-    is_by_heads: bool,
-) -> torch.Tensor:
-    """`softmax(q @ k.mT * scale + mask) @ v` of each head.
-
-    Args:
-        q: [batch, heads, queries, size], float32 or bfloat16, on the CPU.
-        k: [batch, key heads, keys, size]; each of them is of as many heads that follow on each other.
-        v: [batch, key heads, keys, value size].
-        mask: added to the scores, broadcast to [batch, heads, queries, keys]; -inf where a key is not seen. A
-            query that sees none gives zeros.
-        is_causal: whether query i sees the keys up to i only; then there is no mask.
-        scale: of the scores.
-        is_by_heads: how the result lies: contiguous, or as [batch, queries, heads, value size].
-
-    Returns:
-        [batch, heads, queries, value size].
-    """
-    ours = indirect.attend(q, k, v, mask, is_causal, scale, is_by_heads)
-    if ours is not None:
-        return ours
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    result = functional.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale)
-    return result.contiguous() if is_by_heads else result.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-attend.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
-attend.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
 
 
 def select_attentions(graph: fx.Graph) -> None:
@@ -72,7 +34,7 @@ def select_attentions(graph: fx.Graph) -> None:
         k, v = _without_repeat(named["key"], named["value"])
         numbers = (named["is_causal"], 1 / math.sqrt(size) if scale is None else scale, is_by_heads)
         with graph.inserting_before(node):
-            call = graph.call_function(attend, (named["query"], k, v, named["attn_mask"], *numbers))
+            call = graph.call_function(ATTENTION, (named["query"], k, v, named["attn_mask"], *numbers))
         call.meta = dict(results[0].meta)
         for result in results:
             result.replace_all_uses_with(call)

@@ -15,6 +15,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.eager.kernels.sites import Site, site_of
@@ -65,9 +66,10 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: PackedWeights, met
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
     x, window = indirect.window_of(site)
-    numbers = window.of_convolution(site.groups, epilogue, method)
     weight = packed.node(site.weight, site.bias, site.groups, method)
-    return replace(graph, site.node, last, indirect.convolve, (x, weight, summand, numbers))
+    numbers = (site.groups, method, *indirect.arguments_of(epilogue))
+    args = (x, weight, summand, window.out_channels, *window.arguments(), *numbers)
+    return replace(graph, site.node, last, CONV, args)
 
 
 def _method(site: Site) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.executors.eager.kernels.library import composite
 from torchrlopt.executors.eager.kernels.linear import Site, joined, rows_of, site_of
 from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, replace, select
 from torchrlopt.executors.lowering.fx_values import arguments, only_user
@@ -39,7 +40,9 @@ def linear_activation(
     return result.view(*x.shape[:-1], weight.shape[0])
 
 
-linear_activation.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+LINEAR_ACTIVATION = composite(
+    "linear_activation(Tensor x, Tensor weight, Tensor bias, bool is_gelu) -> Tensor", linear_activation
+)
 
 
 def select_cublas_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
@@ -68,7 +71,7 @@ def _rewrite(graph: fx.Graph, site: Site, static: Collection[fx.Node], made: dic
     is_fused = bias is not None and site.first.meta["val"].dtype in _FUSED
     if is_fused and user is not None and _is_fusible(user):
         args = (site.x, rows, bias, user.target is aten.gelu.default)
-        return replace(graph, site.first, user, linear_activation, args)
+        return replace(graph, site.first, user, LINEAR_ACTIVATION, args)
     return replace(graph, site.first, result, aten.linear.default, (site.x, rows, bias))
 
 

@@ -27,6 +27,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.epilogues import added_value
+from torchrlopt.executors.eager.kernels.library import composite
 from torchrlopt.executors.eager.kernels.selection import (
     HALF,
     has_cuda_kernels,
@@ -64,7 +65,7 @@ def pixel_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> 
     return product.view(batch, height, width, weight.shape[0]).permute(0, 3, 1, 2)
 
 
-pixel_product.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
+PIXEL_PRODUCT = composite("pixel_product(Tensor x, Tensor weight, Tensor bias) -> Tensor", pixel_product)
 
 
 def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
@@ -99,7 +100,7 @@ def _rewrite(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node:
     if fused is not None:
         return fused
     if site.bias is not None and _is_of_pixels(site):
-        return replace(graph, site.node, site.node, pixel_product, (site.x, site.weight, site.bias))
+        return replace(graph, site.node, site.node, PIXEL_PRODUCT, (site.x, site.weight, site.bias))
     window = (site.stride, site.padding, site.dilation, False, [0, 0], site.groups)
     args = (site.x, _channels_last(graph, site, made), site.bias, *window)
     return replace(graph, site.node, site.node, CONVOLUTION, args)

@@ -15,6 +15,15 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.operators import (
+    CONV,
+    COPY_INTO,
+    PACK_NORM,
+    POOL,
+    ROOM,
+    can_write,
+    write_into,
+)
 from torchrlopt.executors.eager.kernels.selection import replace
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
@@ -62,26 +71,26 @@ def _is_wide(node: Any) -> bool:
 
 def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     """Call our kernel at this node, if it is a pool that we have."""
-    numbers = None
+    found = None
     if node.target is aten.max_pool2d_with_indices.default:
         last: fx.Node | None = only_user(node)
         if last is None or last.target is not operator.getitem or last.args[1] != 0:
             return  # somebody reads the places
-        numbers = _window(node, "max")
+        found = _window(node, "max")
     elif node.target is aten.avg_pool2d.default:
         last, named = node, arguments(node)
         if named["divisor_override"] is None:
-            numbers = _window(node, "mean" if named["count_include_pad"] else "mean of inside")
+            found = _window(node, "mean" if named["count_include_pad"] else "mean of inside")
     elif node.target is aten.mean.dim:
         last, named = node, arguments(node)
         axes = sorted(axis % 4 for axis in named["dim"] or ())
         given = tensor_of(node.args[0])
         is_same = given is not None and named["dtype"] in (None, given.dtype)
         if axes == [2, 3] and named["keepdim"] and is_same:
-            numbers = _whole_image(node)
-    if numbers is None or last is None:
+            found = _whole_image(node)
+    if found is None or last is None:
         return
-    images.add(replace(graph, node, last, indirect.pool, (node.args[0], numbers)))
+    images.add(replace(graph, node, last, POOL, (node.args[0], *found)))
 
 
 def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], images: set[fx.Node]) -> None:
@@ -96,47 +105,20 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
     if not all(each in static and indirect.are_for(tensor_of(each)) for each in given):
         return
     with graph.inserting_before(node):
-        packed = graph.call_function(pack_norm, (*facts, named["eps"], named["input"].meta["val"].dtype))
+        packed = graph.call_function(PACK_NORM, (*facts, named["eps"], named["input"].meta["val"].dtype))
     packed.meta["val"] = given[-1].meta["val"]  # what is packed has no shape to speak of
     packed.meta[ORIGIN] = node.meta.get(ORIGIN, ())
     last, epilogue = indirect.with_epilogue(last)
     shape = static_shape(named["input"])
     assert shape is not None  # it is wide
     channels = shape[1]
-    numbers = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(channels, epilogue)
-    images.add(replace(graph, node, last, indirect.convolve, (named["input"], packed, None, numbers)))
+    window = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).arguments()
+    args = (*window, channels, indirect.SUMS, *indirect.arguments_of(epilogue))
+    images.add(replace(graph, node, last, CONV, (named["input"], packed, None, channels, *args)))
 
 
-def pack_norm(
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor,
-    var: torch.Tensor,
-    eps: float,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    """A batch norm with fixed statistics as a depthwise convolution of one pixel, packed.
-
-    Args:
-        weight: [channels]; None for ones.
-        bias: [channels]; None for zeros.
-        mean: [channels].
-        var: [channels].
-        eps: added to the variance.
-        dtype: of the image.
-    """
-    # As ATen computes it, in float32: a product and a sum for each element.
-    scale = torch.rsqrt(var.float() + eps)
-    scale = scale if weight is None else scale * weight
-    shift = -mean * scale if bias is None else bias - mean * scale
-    return indirect.pack(scale.view(-1, 1, 1, 1), shift, scale.numel(), dtype=dtype)
-
-
-pack_norm.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
-
-
-def _window(node: fx.Node, kind: str) -> tuple[int, ...] | None:
-    """The numbers of a pool; None where one is symbolic."""
+def _window(node: fx.Node, kind: str) -> tuple[Any, ...] | None:
+    """What `pool` takes behind its image; None where a number is symbolic."""
     named = arguments(node)
     shape = static_shape(node.args[0])
     kernel = named["kernel_size"]
@@ -146,14 +128,14 @@ def _window(node: fx.Node, kind: str) -> tuple[int, ...] | None:
         return None
     pairs = [each * (2 // len(each)) for each in sizes if each is not None]
     window = indirect.Window(shape[1], *pairs)
-    return window.of_pool(kind, bool(named["ceil_mode"])) if window.is_usual() else None
+    return (*window.arguments(), bool(named["ceil_mode"]), kind) if window.is_usual() else None
 
 
-def _whole_image(node: fx.Node) -> tuple[int, ...] | None:
+def _whole_image(node: fx.Node) -> tuple[Any, ...] | None:
     shape = static_shape(node.args[0])
     if shape is None or 0 in shape or max(shape[2:]) > _MAX_SUMMED:
         return None
-    return indirect.Window(shape[1], shape[2:], (1, 1), (0, 0), (1, 1)).of_pool("mean")
+    return (*indirect.Window(shape[1], shape[2:], (1, 1), (0, 0), (1, 1)).arguments(), False, "mean")
 
 
 def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
@@ -178,18 +160,18 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
         return
     first = next(each for each in graph.nodes if each in set(writers))
     with graph.inserting_before(first):
-        room = graph.call_function(indirect.room_for, (shape, dtype))
+        room = graph.call_function(ROOM, (list(shape), dtype))
     room.meta["val"] = node.meta["val"]
     channel = 0
     written = []
     for part in parts:
         width = (static_shape(part) or ())[1]
         if part in writers:
-            part.args = (*part.args, room, channel)
+            write_into(part, room, channel)
             written.append(part)
         else:
             with graph.inserting_before(node):
-                written.append(graph.call_function(indirect.fill, (part, room, channel)))
+                written.append(graph.call_function(COPY_INTO, (part, room, channel)))
             written[-1].meta["val"] = node.meta["val"]
         channel += width
     with graph.inserting_before(node):
@@ -202,5 +184,4 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
 
 def _can_write(part: fx.Node, reader: fx.Node) -> bool:
     """Whether a part is made by our kernels for this reader alone."""
-    is_free = part.target in indirect.NUM_ARGS and indirect.place_of(part) is None
-    return is_free and only_user(part) is reader
+    return can_write(part) and only_user(part) is reader

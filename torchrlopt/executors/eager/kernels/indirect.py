@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError
@@ -29,9 +30,9 @@ from torchrlopt.executors.eager.kernels.epilogues import (
     activation_of_call,
     fused_activation,
 )
+from torchrlopt.executors.eager.kernels.library import direct_form, recorded
 from torchrlopt.executors.eager.kernels.sites import Site, without_padding
 from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
-from torchrlopt.torch_private.modes import is_profiled
 
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
@@ -69,6 +70,11 @@ class Window:
     padding: Sequence[int]
     dilation: Sequence[int]
     behind: Sequence[int] | None = None
+
+    def arguments(self) -> tuple[list[int], ...]:
+        """Kernel, stride, padding and dilation, as the operators take them."""
+        padding = [*self.padding, *(self.padding if self.behind is None else self.behind)]
+        return list(self.kernel), list(self.stride), padding, list(self.dilation)
 
     def of_convolution(self, groups: int, epilogue: Epilogue, method: int = SUMS) -> tuple[float, ...]:
         """The numbers for `convolve`; `method` as for `pack`."""
@@ -120,7 +126,7 @@ def pack(
         method: how it is computed: SUMS; BF16X3, in the matrix unit; or of TILES, outputs along their sides.
         dtype: of the images; None for the weight's.
     """
-    ours = _present(dtype or weight.dtype)
+    ours = present(dtype or weight.dtype)
     weight = _plain(weight).float().contiguous()
     bias = None if bias is None else _plain(bias).float().contiguous()
     outputs, inputs, height, width = (*weight.shape, 1, 1)[:4]
@@ -130,7 +136,35 @@ def pack(
     return packed
 
 
-pack.is_pure = True  # type: ignore[attr-defined]  # see `fx_values.is_pure`
+def packed_size(shape: Sequence[int], groups: int, method: int, dtype: torch.dtype) -> int:
+    """Number of floats of what `pack` gives for a weight of this shape."""
+    outputs, inputs, height, width = (*shape, 1, 1)[:4]
+    return present(dtype).packed_size(outputs, inputs * groups, height, width, groups, method)
+
+
+def pack_norm(
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    eps: float,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """A batch norm with fixed statistics as a depthwise convolution of one pixel, packed.
+
+    Args:
+        weight: [channels]; None for ones.
+        bias: [channels]; None for zeros.
+        mean: [channels].
+        var: [channels].
+        eps: added to the variance.
+        dtype: of the image.
+    """
+    # As ATen computes it, in float32: a product and a sum for each element.
+    scale = torch.rsqrt(var.float() + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return pack(scale.view(-1, 1, 1, 1), shift, scale.numel(), dtype=dtype)
 
 
 def convolve(
@@ -151,11 +185,11 @@ def convolve(
         room: an image into some of whose channels the result is written; it is what is returned then.
         first_channel: of these.
     """
-    ours = _present(x.dtype)
-    result = _run(ours.convolve, _resolved(x), packed, summand, numbers, room, first_channel)
+    ours = present(x.dtype)
+    result = recorded("conv", ours.convolve, _resolved(x), packed, summand, numbers, room, first_channel)
     if result is None:
         summand = None if summand is None else _image(summand)
-        result = _run(ours.convolve, _image(x), packed, summand, numbers, room, first_channel)
+        result = recorded("conv", ours.convolve, _image(x), packed, summand, numbers, room, first_channel)
     return _made(result, x)
 
 
@@ -170,10 +204,10 @@ def pool(
         room: as for `convolve`.
         first_channel: as for `convolve`.
     """
-    ours = _present(x.dtype)
-    result = _run(ours.pool, _resolved(x), numbers, room, first_channel)
+    ours = present(x.dtype)
+    result = recorded("pool", ours.pool, _resolved(x), numbers, room, first_channel)
     if result is None:
-        result = _run(ours.pool, _image(x), numbers, room, first_channel)
+        result = recorded("pool", ours.pool, _image(x), numbers, room, first_channel)
     return _made(result, x)
 
 
@@ -185,11 +219,13 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
         packed: what `pack` gave.
         numbers: what `numbers_of_product` gives.
     """
-    ours = _present(x.dtype)
-    result = _run(ours.linear, _resolved(x), packed, numbers)
+    ours = present(x.dtype)
+    result = recorded("linear", ours.linear, _resolved(x), packed, numbers)
     if result is None:  # also where there are more axes than the kernel takes
         rows = _plain(x).reshape(-1, x.shape[-1]).contiguous()
-        result = _made(_run(ours.linear, rows, packed, numbers), x).view(*x.shape[:-1], int(numbers[0]))
+        result = _made(recorded("linear", ours.linear, rows, packed, numbers), x).view(
+            *x.shape[:-1], int(numbers[0])
+        )
     return result
 
 
@@ -200,19 +236,53 @@ def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
         x: as for `convolve`.
         groups: of channels, all of one size.
     """
-    ours = _present(x.dtype)
-    result = _run(ours.shuffle, _resolved(x), groups)
+    ours = present(x.dtype)
+    result = recorded("channel_shuffle", ours.shuffle, _resolved(x), groups)
     if result is None:
-        result = _run(ours.shuffle, _image(x), groups)
+        result = recorded("channel_shuffle", ours.shuffle, _image(x), groups)
     return _made(result, x)
 
 
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, *numbers: float
 ) -> torch.Tensor | None:
-    """See `attention.attend`; None where the kernel does not read its operands as they lie."""
+    """See `attention`; None where the kernel does not read its operands as they lie."""
     mask = None if mask is None else _plain(mask)
-    return _run(_present(q.dtype).attend, _plain(q), _plain(k), _plain(v), mask, *numbers)
+    return recorded("attention", present(q.dtype).attend, _plain(q), _plain(k), _plain(v), mask, *numbers)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float,
+    is_by_heads: bool,
+) -> torch.Tensor:
+    """`softmax(q @ k.mT * scale + mask) @ v` of each head.
+
+    Args:
+        q: [batch, heads, queries, size], float32 or bfloat16, on the CPU.
+        k: [batch, key heads, keys, size]; each of them is of as many heads that follow on each other.
+        v: [batch, key heads, keys, value size].
+        mask: added to the scores, broadcast to [batch, heads, queries, keys]; -inf where a key is not seen. A
+            query that sees none gives zeros.
+        is_causal: whether query i sees the keys up to i only; then there is no mask.
+        scale: of the scores.
+        is_by_heads: how the result lies: contiguous, or as [batch, queries, heads, value size].
+
+    Returns:
+        [batch, heads, queries, value size].
+    """
+    ours = attend(q, k, v, mask, is_causal, scale, is_by_heads)
+    if ours is not None:
+        return ours
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    result = functional.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale)
+    return result.contiguous() if is_by_heads else result.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def room_for(sizes: tuple[int, int, int, int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -232,27 +302,12 @@ def joined(room: torch.Tensor, *written: torch.Tensor) -> torch.Tensor:
     return room
 
 
-NUM_ARGS: dict[Any, int] = {convolve: 4, pool: 2}
-"""Of calls that write into no room."""
+def present(dtype: torch.dtype) -> _C.ImageKernels:
+    """The kernels for such images.
 
-
-def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
-    """The room into which a call writes, and from which channel on; None where it writes into none."""
-    at = 1 if call.target is fill else NUM_ARGS.get(call.target)
-    if at is None or len(call.args) <= at:
-        return None
-    room, channel = call.args[at:]
-    assert isinstance(room, fx.Node)
-    assert isinstance(channel, int)
-    return room, channel
-
-
-# See `sharing.gives_new_memory`. With a room, only `joined` reads the result.
-for _call in (convolve, pool, linear, shuffle):
-    _call.gives_new_memory = True  # type: ignore[union-attr]
-
-
-def _present(dtype: torch.dtype) -> _C.ImageKernels:
+    Raises:
+        LoweringError: there are none here.
+    """
     ours = kernels(dtype)
     if ours is None:
         got = f"{dtype}, {_C.kernel_instructions() or 'no instructions for them'}"
@@ -269,14 +324,6 @@ def _made(result: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
 def _resolved(x: torch.Tensor) -> torch.Tensor:
     """The numbers themselves, where a view says that they are to be negated."""
     return x.resolve_neg() if x.is_neg() else x
-
-
-def _run(call: Callable[..., torch.Tensor | None], *args: Any) -> torch.Tensor | None:
-    """Call a kernel, such that PyTorch's profiler knows of it."""
-    if is_profiled():
-        with torch.profiler.record_function(f"torchrlopt::{call.__name__}"):
-            return call(*args)
-    return call(*args)
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:
@@ -323,15 +370,15 @@ def takes(site: Site) -> bool:
 
 
 def needs_channels_last(call: fx.Node) -> bool:
-    """Whether a call of `convolve` reads its input in channels_last only.
+    """Whether a call of `conv` reads its input in channels_last only.
 
     With few channels the kernel reads it as it lies (`takes_any_strides` in csrc/kernels/convolution.h;
     `takes` refuses what that excludes).
     """
     shape = shape_key(call.args[0])
-    numbers: Any = call.args[3]
     channels = None if shape is None else shape[1]
-    return numbers[_GROUPS] > 1 or not isinstance(channels, int) or channels >= _C.FEW_KERNEL_CHANNELS
+    is_few = isinstance(channels, int) and channels < _C.FEW_KERNEL_CHANNELS
+    return numbers_in(call)[_GROUPS] > 1 or not is_few
 
 
 def with_epilogue(value: fx.Node) -> tuple[fx.Node, Epilogue]:
@@ -363,15 +410,27 @@ def numbers_of_product(out_features: int, epilogue: Epilogue, method: int = SUMS
     return (out_features, method, *numbers_of(epilogue))
 
 
-def activation_of(numbers: Any) -> str:
-    """The activation in the numbers of `convolve` or `linear`, by its name in `EPILOGUES`."""
-    return EPILOGUES[numbers[-3]]
+def arguments_of(epilogue: Epilogue) -> tuple[str, list[float]]:
+    """An activation of `EPILOGUES` and the numbers that it may have, as the operators take them."""
+    return _name_of(epilogue), list(epilogue.scalars)
+
+
+def numbers_in(call: fx.Node) -> tuple[Any, ...]:
+    """The numbers of a call of `conv` or `linear`, as an operator or in its direct form."""
+    function, args = direct_form(call)
+    numbers: tuple[Any, ...] = args[2 if function is linear else 3]
+    return numbers
+
+
+def activation_in(call: fx.Node) -> str:
+    """The activation of a call of `conv` or `linear`, by its name in `EPILOGUES`."""
+    return EPILOGUES[numbers_in(call)[-3]]
 
 
 def method_of(call: fx.Node) -> int:
-    """How a call of `convolve` or `linear` is computed."""
-    numbers: Any = call.args[2 if call.target is linear else 3]
-    return int(numbers[1 if call.target is linear else _METHOD])
+    """How a call of `conv` or `linear` is computed."""
+    numbers = numbers_in(call)
+    return int(numbers[1 if len(numbers) < _METHOD else _METHOD])
 
 
 def window_of(site: Site) -> tuple[fx.Node, Window]:

@@ -17,6 +17,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.operators import LINEAR
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.lowering.fx_values import (
@@ -284,8 +285,8 @@ def _rewrite_to_indirect(
     rows = rows_of(graph, site, static, packed)
     weight = ours.node(rows, bias, 1, method)
     last, epilogue = indirect.with_epilogue(result)
-    numbers = indirect.numbers_of_product(_sizes(site)[2], epilogue, method)
-    return replace(graph, site.first, last, indirect.linear, (site.x, weight, numbers))
+    args = (site.x, weight, _sizes(site)[2], method, *indirect.arguments_of(epilogue))
+    return replace(graph, site.first, last, LINEAR, args)
 
 
 def joined(graph: fx.Graph, site: Site) -> tuple[fx.Node, fx.Node | None]:

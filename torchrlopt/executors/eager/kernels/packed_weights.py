@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.operators import PACK
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, tensor_of
 from torchrlopt.executors.weights.half_precision import available_bytes
@@ -31,8 +32,8 @@ class PackedWeights:
         available = available_bytes()
         self._left = math.inf if available is None else available / 2
         # Those of an earlier pass are not there yet either.
-        for call in graph.find_nodes(op="call_function", target=indirect.pack):
-            weight, _, groups, method = call.args
+        for call in graph.find_nodes(op="call_function", target=PACK):
+            weight, _, groups, method, _ = call.args
             self._left -= _num_bytes(weight, groups, method)
         self._counted: set[Any] = set()
 
@@ -66,7 +67,7 @@ class PackedWeights:
         return None
 
     def node(self, weight: fx.Node, bias: fx.Node | None, groups: int, method: int) -> fx.Node:
-        """The call of `indirect.pack` for a weight and a bias, made once, as soon as both are there.
+        """The call of `pack` for a weight and a bias, made once, as soon as both are there.
 
         Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak
         of.
@@ -75,7 +76,9 @@ class PackedWeights:
         if key not in self._made:
             # Nodes are ordered as they stand in the graph.
             last = weight if bias is None else max(weight, bias)
-            call = insert_after(self._graph, last, indirect.pack, (weight, bias, groups, method))
+            call = insert_after(
+                self._graph, last, PACK, (weight, bias, groups, method, weight.meta["val"].dtype)
+            )
             call.meta["val"] = weight.meta["val"]
             if ORIGIN in weight.meta:
                 call.meta[ORIGIN] = weight.meta[ORIGIN]
@@ -87,7 +90,5 @@ def _num_bytes(weight: Any, groups: Any, method: Any, is_transposed: bool = Fals
     shape, value = shape_key(weight), tensor_of(weight)
     assert shape is not None
     assert value is not None
-    ours = indirect.kernels(value.dtype)
-    assert ours is not None  # as the site's test has seen
-    outputs, inputs, height, width = (*(reversed(shape) if is_transposed else shape), 1, 1)[:4]
-    return 4 * ours.packed_size(outputs, inputs * groups, height, width, groups, method)
+    sizes = tuple(int(size) for size in (reversed(shape) if is_transposed else shape))
+    return 4 * indirect.packed_size(sizes, groups, method, value.dtype)

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.executors.eager.kernels.library import composite
 from torchrlopt.executors.eager.kernels.selection import has_cuda_kernels, insert_after, replace
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key, static_shape, tensor_of
 
@@ -43,7 +44,7 @@ _CUTS = frozenset({aten.slice.Tensor, aten.split.Tensor, aten.split_with_sizes.d
 
 def max_pool(
     x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
-) -> tuple[torch.Tensor]:
+) -> torch.Tensor:
     """The values of a 2-D max pool, by the kernel for contiguous volumes.
 
     Args:
@@ -59,7 +60,7 @@ def max_pool(
     """
     volume = x.permute(0, 2, 3, 1).unsqueeze(1)
     window = ([*kernel, 1], [*stride, 1], [*padding, 0], [*dilation, 1], ceil)
-    return (torch.max_pool3d(volume, *window).squeeze(1).permute(0, 3, 1, 2),)
+    return torch.max_pool3d(volume, *window).squeeze(1).permute(0, 3, 1, 2)
 
 
 def pixel_mean(x: torch.Tensor, ones: torch.Tensor, keepdim: bool) -> torch.Tensor:
@@ -93,9 +94,13 @@ def join(images: list[torch.Tensor], axis: int) -> torch.Tensor:
     return torch.cat(volumes, (0, 3, 1, 2)[axis]).permute(0, 3, 1, 2)
 
 
-max_pool.gives_new_memory = True  # type: ignore[attr-defined]  # see `sharing.gives_new_memory`
-pixel_mean.gives_new_memory = True  # type: ignore[attr-defined]
-join.gives_new_memory = True  # type: ignore[attr-defined]
+MAX_POOL = composite(
+    "volume_max_pool(Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode)"
+    " -> Tensor",
+    max_pool,
+)
+PIXEL_MEAN = composite("pixel_mean(Tensor x, Tensor ones, bool keepdim) -> Tensor", pixel_mean)
+JOIN = composite("volume_cat(Tensor[] images, int axis) -> Tensor", join)
 
 
 def select_pixel_kernels(
@@ -120,12 +125,12 @@ def select_pixel_kernels(
         if not has_cuda_kernels(tensor_of(node.args[0])):
             continue
         if node.target is aten.max_pool2d_with_indices.default:
-            _pool(node)
+            _pool(graph, node)
         elif node.target is aten.mean.dim:
             _mean(graph, node, static, made)
 
 
-def _pool(node: fx.Node) -> None:
+def _pool(graph: fx.Graph, node: fx.Node) -> None:
     """Call `max_pool` at this node, where nobody reads the places."""
     if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
         return
@@ -139,7 +144,11 @@ def _pool(node: fx.Node) -> None:
         return
     node.args = (node.args[0], *(list(sizes) * (2 // len(sizes)) for sizes in lists), named["ceil_mode"])
     node.kwargs = {}
-    node.target = max_pool
+    node.target = MAX_POOL
+    for values in list(node.users):
+        node.meta.update(values.meta)
+        values.replace_all_uses_with(node)
+        graph.erase_node(values)
 
 
 def _join(node: fx.Node, channels_last: Collection[fx.Node]) -> None:
@@ -150,7 +159,7 @@ def _join(node: fx.Node, channels_last: Collection[fx.Node]) -> None:
         return
     if len(shape_key(node) or ()) == 4 and any(map(_is_part, images)):
         node.args, node.kwargs = (list(images), named["dim"] % 4), {}
-        node.target = join
+        node.target = JOIN
 
 
 def _is_part(node: fx.Node) -> bool:
@@ -173,7 +182,7 @@ def _mean(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], made: dic
     num_pixels = math.prod(shape[2:])
     ones = _ones(graph, num_pixels, value, static, made) if num_pixels >= _MIN_PIXELS else None
     if ones is not None:
-        replace(graph, node, node, pixel_mean, (x, ones, bool(named["keepdim"])))
+        replace(graph, node, node, PIXEL_MEAN, (x, ones, bool(named["keepdim"])))
 
 
 def _ones(

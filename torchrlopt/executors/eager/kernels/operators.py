@@ -1,0 +1,250 @@
+"""The kernels of `csrc/kernels` as operators: `torch.ops.torchrlopt.conv` and so on.
+
+Images are [batch, channels, height, width] and results lie in channels_last. Paddings are four: above, in
+front, below, behind; less than nothing where windows begin inside. docs/kernels.md says what each computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.library import DirectForm, define
+from torchrlopt.executors.lowering.fx_values import arguments
+from torchrlopt.torch_private.operators import OpOverload
+
+_WINDOW = "int[] kernel, int[] stride, int[] padding, int[] dilation"
+_ACTIVATION = "str activation='none', float[] scalars=[]"
+_CONVOLUTION = f"int out_channels, {_WINDOW}, int groups=1, int method=0, {_ACTIVATION}"
+_POOL = f"{_WINDOW}, bool ceil_mode, str kind"
+_ROOM = "Tensor(a!) room, int first_channel"
+
+
+def _activation(name: str, scalars: Sequence[float]) -> tuple[float, ...]:
+    return (indirect.EPILOGUES.index(name), *[*scalars, 0.0, 0.0][:2])
+
+
+def _convolution(
+    x: Any,
+    packed: Any,
+    summand: Any,
+    out_channels: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int = 1,
+    method: int = indirect.SUMS,
+    activation: str = "none",
+    scalars: Sequence[float] = (),
+) -> DirectForm:
+    window = (out_channels, *kernel, *stride, *padding[:2], *dilation, *padding[2:])
+    numbers = (*window, groups, method, *_activation(activation, scalars))
+    return indirect.convolve, (x, packed, summand, numbers)
+
+
+def convolution_arguments(numbers: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of `conv` behind its tensors, of the numbers in its direct form."""
+    window = (list(numbers[1:3]), list(numbers[3:5]), [*numbers[5:7], *numbers[9:11]], list(numbers[7:9]))
+    return (numbers[0], *window, *numbers[11:13], *activation_arguments(numbers[13:]))
+
+
+def activation_arguments(numbers: Sequence[Any]) -> tuple[str, list[float]]:
+    """The name and the scalars of an activation, of its three numbers."""
+    return indirect.EPILOGUES[numbers[0]], list(numbers[1:])
+
+
+def _pool(
+    x: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    kind: str,
+) -> DirectForm:
+    # The number of channels is the image's.
+    window = (1, *kernel, *stride, *padding[:2], *dilation, *padding[2:])
+    return indirect.pool, (x, (*window, int(ceil_mode), indirect.POOLS.index(kind)))
+
+
+def pool_arguments(numbers: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of `pool` behind its image, of the numbers in its direct form."""
+    window = (list(numbers[1:3]), list(numbers[3:5]), [*numbers[5:7], *numbers[9:11]], list(numbers[7:9]))
+    return (*window, bool(numbers[11]), indirect.POOLS[numbers[12]])
+
+
+def _linear(
+    x: Any,
+    packed: Any,
+    out_features: int,
+    method: int = indirect.SUMS,
+    activation: str = "none",
+    scalars: Sequence[float] = (),
+) -> DirectForm:
+    return indirect.linear, (x, packed, (out_features, method, *_activation(activation, scalars)))
+
+
+def linear_arguments(numbers: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of `linear` behind its tensors, of the numbers in its direct form."""
+    return (*numbers[:2], *activation_arguments(numbers[2:]))
+
+
+# ---- what they give for fake tensors
+
+
+def _image(like: torch.Tensor, channels: int, height: Any, width: Any) -> torch.Tensor:
+    sizes = (like.shape[0], channels, height, width)
+    return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _sides(x: torch.Tensor, window: Sequence[Sequence[int]], is_ceiled: bool = False) -> list[Any]:
+    """Height and width of the result."""
+    found = []
+    for axis, size in enumerate(x.shape[2:]):
+        kernel, stride, before, dilation = (each[axis] for each in window)
+        span = size + before + window[2][axis + 2] - dilation * (kernel - 1) - 1
+        count = (span + (stride - 1 if is_ceiled else 0)) // stride + 1
+        if is_ceiled and (count - 1) * stride >= size + before:
+            count -= 1  # the last window begins in the image or in front of it
+        found.append(count)
+    return found
+
+
+def _fake_convolution(
+    x: torch.Tensor, packed: torch.Tensor, summand: torch.Tensor | None, out_channels: int, *rest: Any
+) -> torch.Tensor:
+    return _image(x, out_channels, *_sides(x, rest[:4]))
+
+
+def _fake_pool(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return _image(x, x.shape[1], *_sides(x, rest[:4], rest[4]))
+
+
+def _fake_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float,
+    is_by_heads: bool,
+) -> torch.Tensor:
+    batch, heads, queries, _ = q.shape
+    if is_by_heads:
+        return q.new_empty((batch, heads, queries, v.shape[3]))
+    return q.new_empty((batch, queries, heads, v.shape[3])).transpose(1, 2)
+
+
+def _fake_pack(
+    weight: torch.Tensor, bias: torch.Tensor | None, groups: int, method: int, dtype: torch.dtype
+) -> torch.Tensor:
+    return weight.new_empty(indirect.packed_size(weight.shape, groups, method, dtype), dtype=torch.float32)
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+# ---- the operators
+
+CONV = define(
+    f"conv(Tensor x, Tensor packed, Tensor? summand, {_CONVOLUTION}) -> Tensor",
+    _convolution,
+    _fake_convolution,
+)
+POOL = define(f"pool(Tensor x, {_POOL}) -> Tensor", _pool, _fake_pool)
+LINEAR = define(
+    f"linear(Tensor x, Tensor packed, int out_features, int method=0, {_ACTIVATION}) -> Tensor",
+    _linear,
+    lambda x, packed, out_features, *rest: x.new_empty((*x.shape[:-1], out_features)),
+)
+SHUFFLE = define(
+    "channel_shuffle(Tensor x, int groups) -> Tensor",
+    lambda x, groups: (indirect.shuffle, (x, groups)),
+    lambda x, groups: _image(x, *x.shape[1:]),
+)
+ATTENTION = define(
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale, bool is_by_heads)"
+    " -> Tensor",
+    lambda *args: (indirect.attention, args),
+    _fake_attention,
+)
+PACK = define(
+    "pack(Tensor weight, Tensor? bias, int groups, int method, ScalarType dtype) -> Tensor",
+    lambda *args: (indirect.pack, args),
+    _fake_pack,
+)
+PACK_NORM = define(
+    "pack_norm(Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, ScalarType dtype) -> Tensor",
+    lambda *args: (indirect.pack_norm, args),
+    lambda weight, bias, mean, var, eps, dtype: _fake_pack(
+        mean.view(-1, 1, 1, 1), bias, mean.shape[0], indirect.SUMS, dtype
+    ),
+)
+
+# Images whose channels several calls write, in place of a `cat`. What writes returns nothing, as PyTorch
+# functionalises no operator that returns what it has written to.
+ROOM = define(
+    "concat_buffer(int[] sizes, ScalarType dtype) -> Tensor",
+    lambda sizes, dtype: (indirect.room_for, (sizes, dtype)),
+    lambda sizes, dtype: indirect.room_for(sizes, dtype),
+    key="BackendSelect",  # there is no tensor that says whose kernel it is
+)
+COPY_INTO = define(
+    f"copy_into(Tensor x, {_ROOM}) -> ()",
+    lambda x, room, first_channel: (indirect.fill, (x, room, first_channel)),
+    _nothing,
+)
+
+
+def _conv_into(x: Any, packed: Any, summand: Any, room: Any, first_channel: int, *rest: Any) -> DirectForm:
+    function, given = _convolution(x, packed, summand, *rest)
+    return function, (*given, room, first_channel)
+
+
+def _pool_into(x: Any, room: Any, first_channel: int, *rest: Any) -> DirectForm:
+    function, given = _pool(x, *rest)
+    return function, (*given, room, first_channel)
+
+
+CONV_INTO = define(
+    f"conv_into(Tensor x, Tensor packed, Tensor? summand, {_ROOM}, {_CONVOLUTION}) -> ()",
+    _conv_into,
+    _nothing,
+)
+POOL_INTO = define(f"pool_into(Tensor x, {_ROOM}, {_POOL}) -> ()", _pool_into, _nothing)
+
+_INTO: dict[Any, tuple[OpOverload, int]] = {CONV: (CONV_INTO, 3), POOL: (POOL_INTO, 1)}
+"""Of those that can write into a room: the operator that does, and how many arguments come before it."""
+
+CONVOLUTIONS = frozenset({CONV, CONV_INTO})
+POOLS = frozenset({POOL, POOL_INTO})
+KERNELS = CONVOLUTIONS | POOLS | {LINEAR, SHUFFLE}
+"""Those of which sequences are made."""
+
+PACKING = frozenset({PACK, PACK_NORM})
+WRITERS = frozenset({CONV_INTO, POOL_INTO, COPY_INTO})
+
+
+def can_write(call: fx.Node) -> bool:
+    """Whether a call could write its result into a room."""
+    return call.target in _INTO
+
+
+def write_into(call: fx.Node, room: fx.Node, first_channel: int) -> None:
+    """Have a call write into a room, in place. Its `meta["val"]` stays: it is what is written."""
+    target, at = _INTO[call.target]
+    call.target, call.args = target, (*call.args[:at], room, first_channel, *call.args[at:])
+
+
+def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
+    """The room into which a call writes, and from which channel on; None where it writes into none."""
+    if call.target not in WRITERS:
+        return None
+    named = arguments(call)
+    return named["room"], named["first_channel"]
