@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from torchrlopt.executors.eager.kernels.linear import Site, joined, rows_of, site_of
 from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, insert_after, replace, select
+from torchrlopt.executors.eager.kernels.sites import Product, joined, product_at, rows_of
 from torchrlopt.executors.lowering.fx_values import static_shape, tensor_of
 
 aten = torch.ops.aten
@@ -48,17 +48,17 @@ def align_products(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node
     """
     made: dict[Any, fx.Node] = {}
 
-    def rewrite(site: Site) -> fx.Node:
+    def rewrite(site: Product) -> fx.Node:
         return _rewrite(graph, site, static, made)
 
-    return select(graph, lambda node: site_of(node, static, _is_usable), _pays, rewrite)
+    return select(graph, lambda node: product_at(node, static, _is_usable), _pays, rewrite)
 
 
 def _is_usable(value: torch.Tensor | None) -> bool:
     return has_cuda_kernels(value) and value is not None and value.dtype in HALF
 
 
-def _pays(site: Site) -> bool:
+def _pays(site: Product) -> bool:
     shape, value = static_shape(site.first), tensor_of(site.first)
     assert value is not None
     num_features = value.shape[-1]
@@ -67,7 +67,9 @@ def _pays(site: Site) -> bool:
     return shape is None or num_features >= _MIN_FEATURES or math.prod(shape) >= _MIN_RESULTS
 
 
-def _rewrite(graph: fx.Graph, site: Site, static: Collection[fx.Node], made: dict[Any, fx.Node]) -> fx.Node:
+def _rewrite(
+    graph: fx.Graph, site: Product, static: Collection[fx.Node], made: dict[Any, fx.Node]
+) -> fx.Node:
     """Put product and cut where the last fused node was; returns the cut."""
     rows = _extended(graph, rows_of(graph, site, static, made), made)
     result, bias = joined(graph, site)

@@ -18,7 +18,7 @@ from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fuse
 from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
-from torchrlopt.executors.eager.kernels.sites import Site, site_of
+from torchrlopt.executors.eager.kernels.sites import Convolution, convolution_at
 from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
 
 
@@ -40,28 +40,28 @@ def select_convolutions(
     ours = PackedWeights(graph)
     methods: dict[fx.Node, int | None] = {}
 
-    def rewrite(site: Site) -> fx.Node:
+    def rewrite(site: Convolution) -> fx.Node:
         method = methods.get(site.node)
         if method is not None:
             return _rewrite_to_indirect(graph, site, ours, method)
         return _rewrite(graph, site, packed, finite)
 
-    def pays(site: Site) -> bool:
+    def pays(site: Convolution) -> bool:
         if not _is_ours(site, static):
             return packing.can_pack(tensor_of(site.node)) and _pays(site)
         wanted = [_method(site), indirect.SUMS] if is_real else [indirect.SUMS]
         methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
         return methods[site.node] is not None
 
-    return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
+    return select(graph, lambda node: convolution_at(node, static, indirect.are_for_or_packed), pays, rewrite)
 
 
-def _is_ours(site: Site, static: Collection[fx.Node]) -> bool:
+def _is_ours(site: Convolution, static: Collection[fx.Node]) -> bool:
     """Whether a kernel of our own takes a convolution, with a bias that is ready before the call too."""
     return (site.bias is None or site.bias in static) and indirect.takes(site)
 
 
-def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: PackedWeights, method: int) -> fx.Node:
+def _rewrite_to_indirect(graph: fx.Graph, site: Convolution, packed: PackedWeights, method: int) -> fx.Node:
     """Put a call of our kernel where the last fused node was; returns it."""
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
@@ -72,7 +72,7 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Site, packed: PackedWeights, met
     return replace(graph, site.node, last, CONV, args)
 
 
-def _method(site: Site) -> int:
+def _method(site: Convolution) -> int:
     """How a convolution is computed quickest, by as many threads as there are now.
 
     Over the reals all methods give the same. Where the number of images is known in the call only, the method
@@ -88,7 +88,7 @@ def _method(site: Site) -> int:
     return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads(), is_bfloat16)
 
 
-def _pays(site: Site) -> bool:
+def _pays(site: Convolution) -> bool:
     shape = static_shape(site.weight)
     assert shape is not None
     if site.output_padding is not None:
@@ -96,7 +96,9 @@ def _pays(site: Site) -> bool:
     return packing.packed_convolution_pays(static_shape(site.x), static_shape(site.node), shape, site.groups)
 
 
-def _rewrite(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node], finite: Collection[fx.Node]) -> fx.Node:
+def _rewrite(
+    graph: fx.Graph, site: Convolution, packed: dict[Any, fx.Node], finite: Collection[fx.Node]
+) -> fx.Node:
     """Put the packed call where the last fused node was; returns it."""
     weight = _packed_weight(graph, site, packed)
     window = (site.padding, site.stride, site.dilation, site.groups)
@@ -122,7 +124,7 @@ def _rewrite(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node], finite: Co
     return replace(graph, site.node, last, target, args)
 
 
-def _residual(site: Site) -> tuple[fx.Node, fx.Node] | None:
+def _residual(site: Convolution) -> tuple[fx.Node, fx.Node] | None:
     """The sum this convolution can be fused into: the same shape and dtype, nothing broadcast."""
     added = added_value(site.node)
     if added is None:
@@ -134,7 +136,7 @@ def _residual(site: Site) -> tuple[fx.Node, fx.Node] | None:
     return added if shape_key(other) == shape_key(site.node) == shape_key(total) else None
 
 
-def _packed_weight(graph: fx.Graph, site: Site, packed: dict[Any, fx.Node]) -> fx.Node:
+def _packed_weight(graph: fx.Graph, site: Convolution, packed: dict[Any, fx.Node]) -> fx.Node:
     """The packing call of this weight for these parameters, made once; placed right after the weight."""
     x_shape = static_shape(site.x)
     hint = None if x_shape is None or 0 in x_shape else list(x_shape)

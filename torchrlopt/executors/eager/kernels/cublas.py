@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.library import composite
-from torchrlopt.executors.eager.kernels.linear import Site, joined, rows_of, site_of
 from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, replace, select
+from torchrlopt.executors.eager.kernels.sites import Product, joined, product_at, rows_of
 from torchrlopt.executors.lowering.fx_values import arguments, only_user
 
 aten = torch.ops.aten
@@ -57,13 +57,15 @@ def select_cublas_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[
     """
     made: dict[Any, fx.Node] = {}
 
-    def rewrite(site: Site) -> fx.Node:
+    def rewrite(site: Product) -> fx.Node:
         return _rewrite(graph, site, static, made)
 
-    return select(graph, lambda node: site_of(node, static, has_cuda_kernels), lambda site: True, rewrite)
+    return select(graph, lambda node: product_at(node, static, has_cuda_kernels), lambda site: True, rewrite)
 
 
-def _rewrite(graph: fx.Graph, site: Site, static: Collection[fx.Node], made: dict[Any, fx.Node]) -> fx.Node:
+def _rewrite(
+    graph: fx.Graph, site: Product, static: Collection[fx.Node], made: dict[Any, fx.Node]
+) -> fx.Node:
     """Put the call where the last fused node was; returns it."""
     rows = rows_of(graph, site, static, made)
     result, bias = joined(graph, site)

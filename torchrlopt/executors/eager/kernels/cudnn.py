@@ -35,7 +35,7 @@ from torchrlopt.executors.eager.kernels.selection import (
     replace,
     select,
 )
-from torchrlopt.executors.eager.kernels.sites import Site, site_of
+from torchrlopt.executors.eager.kernels.sites import Convolution, convolution_at
 from torchrlopt.executors.lowering.fx_values import only_user, shape_key, static_shape, tensor_of
 
 aten = torch.ops.aten
@@ -84,17 +84,17 @@ def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> l
     )
 
 
-def _site(node: fx.Node, static: Collection[fx.Node]) -> Site | None:
+def _site(node: fx.Node, static: Collection[fx.Node]) -> Convolution | None:
     """The convolution of images at this node, if cuDNN is there to run it."""
     if not torch.backends.cudnn.enabled or torch.version.hip is not None:
         return None
-    site = site_of(node, static, has_cuda_kernels)
+    site = convolution_at(node, static, has_cuda_kernels)
     if site is None or site.output_padding is not None or len(site.stride) != 2:
         return None
     return site
 
 
-def _rewrite(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node:
+def _rewrite(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node:
     """Put the call where the last fused node was; returns it."""
     fused = _fused(graph, site, made)
     if fused is not None:
@@ -106,7 +106,7 @@ def _rewrite(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node:
     return replace(graph, site.node, site.node, CONVOLUTION, args)
 
 
-def _fused(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node | None:
+def _fused(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node | None:
     """The convolution with the relu that follows it, in one call; None where that does not go or pay."""
     shape = static_shape(site.weight)
     assert shape is not None
@@ -200,7 +200,7 @@ def _tried(
         return torch.equal(torch.isnan(fused), torch.isnan(plain))
 
 
-def _is_of_pixels(site: Site) -> bool:
+def _is_of_pixels(site: Convolution) -> bool:
     """True for a convolution that is a matrix product of single pixels, where that is quick."""
     value, shape = tensor_of(site.x), static_shape(site.weight)
     assert value is not None
@@ -209,7 +209,7 @@ def _is_of_pixels(site: Site) -> bool:
     return is_plain and shape[2:] == (1, 1) and value.dtype in _PRODUCT_DTYPES
 
 
-def _channels_last(graph: fx.Graph, site: Site, made: dict[Any, fx.Node]) -> fx.Node:
+def _channels_last(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node:
     """The weight in channels_last, made once; placed right after the weight."""
     key = ("channels_last", site.weight)
     if key not in made:

@@ -31,7 +31,7 @@ from torchrlopt.executors.eager.kernels.epilogues import (
     fused_activation,
 )
 from torchrlopt.executors.eager.kernels.library import direct_form, recorded
-from torchrlopt.executors.eager.kernels.sites import Site, without_padding
+from torchrlopt.executors.eager.kernels.sites import Convolution, without_padding
 from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
 
 POOLS = ("max", "mean", "mean of inside")
@@ -348,7 +348,7 @@ def are_for_or_packed(value: torch.Tensor | None) -> bool:
     return are_for(value) or packing.can_pack(value)
 
 
-def takes(site: Site) -> bool:
+def takes(site: Convolution) -> bool:
     """Whether there is a kernel for a convolution."""
     shape = static_shape(site.weight)
     if (
@@ -433,7 +433,7 @@ def method_of(call: fx.Node) -> int:
     return int(numbers[1 if len(numbers) < _METHOD else _METHOD])
 
 
-def window_of(site: Site) -> tuple[fx.Node, Window]:
+def window_of(site: Convolution) -> tuple[fx.Node, Window]:
     """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
     shape = static_shape(site.weight)
     assert shape is not None  # as `takes` sees

@@ -7,8 +7,7 @@ behind it and an activation come along.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -16,19 +15,15 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
-from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.epilogues import NONE, fused_activation
 from torchrlopt.executors.eager.kernels.operators import LINEAR
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
+from torchrlopt.executors.eager.kernels.sites import Product, joined, product_at, rows_of
 from torchrlopt.executors.lowering.fx_values import (
-    arguments,
-    is_contiguous,
-    shape_key,
     static_shape,
     tensor_of,
 )
-from torchrlopt.ops.onnx_types import dim_of
-from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 # With so many rows or fewer our sums are as quick as oneDNN or quicker, whatever the weight (`python -m
@@ -47,28 +42,6 @@ _MAX_WEIGHT_IN_CACHE = 5 << 18
 _FEW_ROWS = 2
 # With fewer rows than this, such a weight was not timed in the matrix unit.
 _MANY_ROWS = 64
-
-_TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
-
-
-@dataclass(frozen=True)
-class Site:
-    """One product `x @ weight (+ bias)`.
-
-    Attributes:
-        first: the product.
-        results: the nodes that hold its result; several when it is reshaped several times to one shape.
-        x: [..., in].
-        weight: [in, out], or [out, in] when `is_transposed`.
-        bias: [out] or None.
-    """
-
-    first: fx.Node
-    results: list[fx.Node]
-    x: fx.Node
-    weight: fx.Node
-    is_transposed: bool
-    bias: fx.Node | None
 
 
 def select_linears(
@@ -89,13 +62,13 @@ def select_linears(
     ours = PackedWeights(graph)
     methods: dict[fx.Node, int | None] = {}
 
-    def rewrite(site: Site) -> fx.Node:
+    def rewrite(site: Product) -> fx.Node:
         method = methods.get(site.first)
         if method is not None:
             return _rewrite_to_indirect(graph, site, static, packed, ours, method)
         return _rewrite(graph, site, static, packed, finite)
 
-    def pays(site: Site) -> bool:
+    def pays(site: Product) -> bool:
         method = _method(site, static, is_real)
         if method is None:
             return packing.can_pack(tensor_of(site.first)) and _pays(site)
@@ -103,94 +76,10 @@ def select_linears(
         methods[site.first] = ours.first_that_fits(site.weight, site.bias, 1, wanted, site.is_transposed)
         return methods[site.first] is not None
 
-    return select(graph, lambda node: site_of(node, static, indirect.are_for_or_packed), pays, rewrite)
+    return select(graph, lambda node: product_at(node, static, indirect.are_for_or_packed), pays, rewrite)
 
 
-def site_of(
-    node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
-) -> Site | None:
-    """The product at this node, when its weight is ready before the call and a kernel takes it.
-
-    Args:
-        node: any node.
-        static: the nodes that are the same at every call.
-        is_usable: whether there are such kernels for the dtype and device of a tensor.
-    """
-    if node.op != "call_function":
-        return None
-    bias = None
-    is_transposed = False
-    if node.target is aten.mm.default or node.target is aten.matmul.default:
-        x, weight = node.args[:2]
-    elif node.target is aten.bmm.default:
-        x, weight = node.args[0], _behind_expand(node.args[1])
-    elif node.target is aten.addmm.default:
-        named = arguments(node)
-        bias, x, weight = named["self"], named["mat1"], named["mat2"]
-        if named["alpha"] != 1 or named["beta"] != 1:
-            return None
-    elif node.target is aten.linear.default:
-        named = arguments(node)
-        x, weight, bias, is_transposed = named["input"], named["weight"], named["bias"], True
-    else:
-        return None
-    if not isinstance(x, fx.Node) or not isinstance(weight, fx.Node) or weight not in static or x in static:
-        return None
-    values = [tensor_of(each) for each in (x, weight, node)]
-    if not all(map(is_usable, values)) or not is_contiguous(node):
-        return None
-    weight_shape = static_shape(weight)
-    if weight_shape is None or len(weight_shape) != 2 or 0 in weight_shape:
-        return None
-    if len({value.dtype for value in values if value is not None}) != 1 or not shape_key(x):
-        return None
-    if bias is not None and not _is_bias(bias, node):
-        return None
-    outer = _through_reshapes(node, x)
-    results, x = outer if outer is not None else ([node], x)
-    return Site(node, results, x, weight, is_transposed, bias)
-
-
-def _behind_expand(node: Any) -> fx.Node | None:
-    """The matrix that a batch of matrices repeats, which is how ATen writes some products of 3-D inputs."""
-    while node.target in RESHAPES and shape_key(node) == shape_key(node.args[0]):
-        node = node.args[0]
-    if node.target is not aten.expand.default:
-        return None
-    source = node.args[0]
-    return source if len(shape_key(source) or ()) == 2 else None
-
-
-def _is_bias(bias: object, product: fx.Node) -> bool:
-    """True for a vector of one number per output feature, in the product's dtype."""
-    value, of_product = tensor_of(bias), tensor_of(product)
-    if value is None or of_product is None or value.device != of_product.device:
-        return False
-    return value.dtype == of_product.dtype and shape_key(bias) == (shape_key(product) or ())[-1:]
-
-
-def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.Node] | None:
-    """The reshapes around a 2-D product, when they only fold the leading dimensions and unfold them again.
-
-    Returns:
-        The outer reshapes (the results) and the unfolded input, or None.
-    """
-    if x.target not in RESHAPES or not product.users:
-        return None
-    unfolded = x.args[0]
-    inner, outer, result = shape_key(unfolded), shape_key(x), shape_key(product)
-    if not isinstance(unfolded, fx.Node) or inner is None or outer is None or result is None:
-        return None
-    if not inner or inner[-1] != outer[-1] or len(outer) != 2:
-        return None
-    expected = (*inner[:-1], result[-1])
-    for user in product.users:
-        if user.target not in RESHAPES or shape_key(user) != expected:
-            return None
-    return list(product.users), unfolded
-
-
-def _sizes(site: Site) -> tuple[int | None, int, int]:
+def _sizes(site: Product) -> tuple[int | None, int, int]:
     """Rows, if they are known before the call, in features and out features."""
     shape, weight = static_shape(site.first), static_shape(site.weight)
     assert weight is not None
@@ -199,11 +88,11 @@ def _sizes(site: Site) -> tuple[int | None, int, int]:
     return rows, in_features, out_features
 
 
-def _pays(site: Site) -> bool:
+def _pays(site: Product) -> bool:
     return packing.packed_linear_pays(*_sizes(site), site.first.meta["val"].dtype)
 
 
-def _method(site: Site, static: Collection[fx.Node], is_real: bool) -> int | None:
+def _method(site: Product, static: Collection[fx.Node], is_real: bool) -> int | None:
     """How a kernel of our own computes the product; None where none is quicker than oneDNN and ATen."""
     if site.bias is not None and site.bias not in static:
         return None
@@ -257,7 +146,7 @@ def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> 
 
 def _rewrite(
     graph: fx.Graph,
-    site: Site,
+    site: Product,
     static: Collection[fx.Node],
     packed: dict[Any, fx.Node],
     finite: Collection[fx.Node],
@@ -272,7 +161,7 @@ def _rewrite(
 
 def _rewrite_to_indirect(
     graph: fx.Graph,
-    site: Site,
+    site: Product,
     static: Collection[fx.Node],
     packed: dict[Any, fx.Node],
     ours: PackedWeights,
@@ -289,21 +178,8 @@ def _rewrite_to_indirect(
     return replace(graph, site.first, last, LINEAR, args)
 
 
-def joined(graph: fx.Graph, site: Site) -> tuple[fx.Node, fx.Node | None]:
-    """The one node that holds the result, a bias that is added behind it included, and that bias."""
-    result, bias = site.results[0], site.bias
-    for twin in site.results[1:]:
-        twin.replace_all_uses_with(result)
-        graph.erase_node(twin)
-    if bias is None:
-        added = added_value(result)
-        if added is not None and _is_bias(added[1], result) and shape_key(added[0]) == shape_key(result):
-            return added
-    return result, bias
-
-
 def _packed_weight(
-    graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+    graph: fx.Graph, site: Product, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
     """The packing call of this weight, made once; packing wants [out, in]."""
     weight = rows_of(graph, site, static, packed)
@@ -311,46 +187,3 @@ def _packed_weight(
     if key not in packed:
         packed[key] = insert_after(graph, weight, packing.PACK_LINEAR, (weight,))
     return packed[key]
-
-
-def rows_of(graph: fx.Graph, site: Site, static: Collection[fx.Node], packed: dict[Any, fx.Node]) -> fx.Node:
-    """The weight as [out, in]."""
-    return site.weight if site.is_transposed else _transposed(graph, site.weight, static, packed)
-
-
-def _transposed(
-    graph: fx.Graph, weight: fx.Node, static: Collection[fx.Node], packed: dict[Any, fx.Node]
-) -> fx.Node:
-    """The transpose of a matrix that is ready before the call, made once.
-
-    That of joined transposes joins what they were made of: no element is moved twice.
-    """
-    source = _source_of_transpose(weight)
-    if source is not None and source in static:
-        return source
-    key = (aten.t.default, weight)
-    if key not in packed:
-        value = weight.meta["val"].t()
-        parts = arguments(weight)["tensors"] if weight.target is aten.cat.default else ()
-        sources = [_source_of_transpose(part) for part in parts]
-        if sources and all(each is not None and each in static for each in sources):
-            other = 1 - int(dim_of(arguments(weight)["dim"])) % 2
-            packed[key] = insert_after(graph, weight, aten.cat.default, (sources, other))
-            value = value.contiguous()
-        else:
-            packed[key] = insert_after(graph, weight, aten.t.default, (weight,))
-        packed[key].meta["val"] = value
-    return packed[key]
-
-
-def _source_of_transpose(node: fx.Node) -> fx.Node | None:
-    """The matrix of which this node is the transpose, None when it is no transpose."""
-    if node.target not in _TRANSPOSES or not isinstance(node.args[0], fx.Node):
-        return None
-    if node.target is aten.t.default:
-        return node.args[0]
-    axes: Any = node.args[1] if node.target is aten.permute.default else node.args[1:3]
-    turned = [int(dim_of(axis)) % 2 for axis in axes]
-    wanted = [1, 0] if node.target is aten.permute.default else None
-    is_transpose = turned == wanted if wanted is not None else set(turned) == {0, 1}
-    return node.args[0] if is_transpose else None

@@ -1,4 +1,4 @@
-"""Where convolutions stand whose weight is ready before the call, and what a kernel needs to know of them."""
+"""Convolutions and products whose weight is ready before the call, and what kernels need to know of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import arguments, ints, shape_key, static_shape, tensor_of
+from torchrlopt.executors.eager.kernels.epilogues import added_value
+from torchrlopt.executors.eager.kernels.selection import insert_after
+from torchrlopt.executors.lowering.fx_values import (
+    arguments,
+    ints,
+    is_contiguous,
+    shape_key,
+    static_shape,
+    tensor_of,
+)
+from torchrlopt.ops.onnx_types import dim_of
+from torchrlopt.ops.traits import RESHAPES
 
 aten = torch.ops.aten
 _FORWARD = frozenset({aten.conv2d.default, aten.conv3d.default})
+_TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
 
 
 @dataclass(frozen=True)
-class Site:
+class Convolution:
     """One convolution: where it is and everything its packed form needs, sizes as plain ints."""
 
     node: fx.Node
@@ -31,9 +43,9 @@ class Site:
     groups: int
 
 
-def site_of(
+def convolution_at(
     node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
-) -> Site | None:
+) -> Convolution | None:
     """The convolution at this node, when its weight is ready before the call and a kernel takes it.
 
     Args:
@@ -45,14 +57,10 @@ def site_of(
         return None
     named = arguments(node)
     x, weight, bias = named["input"], named["weight"], named["bias"]
-    values = [tensor_of(each) for each in (x, weight, node)]
-    if weight not in static or not all(map(is_usable, values)):
+    weight_shape = _shape_of_ready(weight, static)
+    if weight_shape is None or len(weight_shape) not in (4, 5):
         return None
-    if bias is not None and not is_usable(tensor_of(bias)):
-        return None
-    weight_shape = static_shape(weight)
-    dtypes = {value.dtype for value in (*values, tensor_of(bias)) if value is not None}
-    if weight_shape is None or 0 in weight_shape or len(weight_shape) not in (4, 5) or len(dtypes) != 1:
+    if not _are_alike((x, weight, node) if bias is None else (x, weight, node, bias), is_usable):
         return None
     rank = len(weight_shape) - 2
     if len(shape_key(x) or ()) != rank + 2:
@@ -68,7 +76,19 @@ def site_of(
             return None
         if not _can_transpose(weight_shape, stride, output_padding, named["groups"]):
             return None
-    return Site(node, x, weight, bias, stride, padding, dilation, output_padding, named["groups"])
+    return Convolution(node, x, weight, bias, stride, padding, dilation, output_padding, named["groups"])
+
+
+def _shape_of_ready(weight: Any, static: Collection[fx.Node]) -> tuple[int, ...] | None:
+    """The shape of a weight that is ready before the call and has elements."""
+    shape = static_shape(weight) if weight in static else None
+    return None if shape is None or 0 in shape else shape
+
+
+def _are_alike(nodes: Collection[Any], is_usable: Callable[[torch.Tensor | None], bool]) -> bool:
+    """Whether there are kernels for all of these, which are of one dtype."""
+    values = [tensor_of(node) for node in nodes]
+    return all(map(is_usable, values)) and len({value.dtype for value in values if value is not None}) == 1
 
 
 def _per_axis(value: Any, rank: int) -> list[int] | None:
@@ -90,7 +110,7 @@ def _can_transpose(
     return all(extra < step for extra, step in zip(output_padding, stride, strict=True))
 
 
-def without_padding(site: Site) -> tuple[fx.Node, list[int], list[int]]:
+def without_padding(site: Convolution) -> tuple[fx.Node, list[int], list[int]]:
     """What a convolution of images reads where zeros are added before it, or rows and columns left away.
 
     Returns:
@@ -143,3 +163,165 @@ def _zeros_around(padding: fx.Node) -> list[tuple[int, int]] | None:
         return None
     (front, back), (above, below) = (*zip(pads[::2], pads[1::2], strict=True), (0, 0), (0, 0))[:2]
     return [(above, below), (front, back)]
+
+
+# ---- products
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product `x @ weight (+ bias)`.
+
+    Attributes:
+        first: the product.
+        results: the nodes that hold its result; several when it is reshaped several times to one shape.
+        x: [..., in].
+        weight: [in, out], or [out, in] when `is_transposed`.
+        bias: [out] or None.
+    """
+
+    first: fx.Node
+    results: list[fx.Node]
+    x: fx.Node
+    weight: fx.Node
+    is_transposed: bool
+    bias: fx.Node | None
+
+
+def product_at(
+    node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
+) -> Product | None:
+    """The product at this node, when its weight is ready before the call and a kernel takes it.
+
+    Args:
+        node: any node.
+        static: the nodes that are the same at every call.
+        is_usable: whether there are such kernels for the dtype and device of a tensor.
+    """
+    if node.op != "call_function":
+        return None
+    bias = None
+    is_transposed = False
+    if node.target is aten.mm.default or node.target is aten.matmul.default:
+        x, weight = node.args[:2]
+    elif node.target is aten.bmm.default:
+        x, weight = node.args[0], _behind_expand(node.args[1])
+    elif node.target is aten.addmm.default:
+        named = arguments(node)
+        bias, x, weight = named["self"], named["mat1"], named["mat2"]
+        if named["alpha"] != 1 or named["beta"] != 1:
+            return None
+    elif node.target is aten.linear.default:
+        named = arguments(node)
+        x, weight, bias, is_transposed = named["input"], named["weight"], named["bias"], True
+    else:
+        return None
+    if not isinstance(x, fx.Node) or not isinstance(weight, fx.Node) or x in static:
+        return None
+    weight_shape = _shape_of_ready(weight, static)
+    if weight_shape is None or len(weight_shape) != 2 or not is_contiguous(node) or not shape_key(x):
+        return None
+    if not _are_alike((x, weight, node), is_usable):
+        return None
+    if bias is not None and not _is_bias(bias, node):
+        return None
+    outer = _through_reshapes(node, x)
+    results, x = outer if outer is not None else ([node], x)
+    return Product(node, results, x, weight, is_transposed, bias)
+
+
+def _behind_expand(node: Any) -> fx.Node | None:
+    """The matrix that a batch of matrices repeats, which is how ATen writes some products of 3-D inputs."""
+    while node.target in RESHAPES and shape_key(node) == shape_key(node.args[0]):
+        node = node.args[0]
+    if node.target is not aten.expand.default:
+        return None
+    source = node.args[0]
+    return source if len(shape_key(source) or ()) == 2 else None
+
+
+def _is_bias(bias: object, product: fx.Node) -> bool:
+    """True for a vector of one number per output feature, in the product's dtype."""
+    value, of_product = tensor_of(bias), tensor_of(product)
+    if value is None or of_product is None or value.device != of_product.device:
+        return False
+    return value.dtype == of_product.dtype and shape_key(bias) == (shape_key(product) or ())[-1:]
+
+
+def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.Node] | None:
+    """The reshapes around a 2-D product, when they only fold the leading dimensions and unfold them again.
+
+    Returns:
+        The outer reshapes (the results) and the unfolded input, or None.
+    """
+    if x.target not in RESHAPES or not product.users:
+        return None
+    unfolded = x.args[0]
+    inner, outer, result = shape_key(unfolded), shape_key(x), shape_key(product)
+    if not isinstance(unfolded, fx.Node) or inner is None or outer is None or result is None:
+        return None
+    if not inner or inner[-1] != outer[-1] or len(outer) != 2:
+        return None
+    expected = (*inner[:-1], result[-1])
+    for user in product.users:
+        if user.target not in RESHAPES or shape_key(user) != expected:
+            return None
+    return list(product.users), unfolded
+
+
+def joined(graph: fx.Graph, site: Product) -> tuple[fx.Node, fx.Node | None]:
+    """The one node that holds the result, a bias that is added behind it included, and that bias."""
+    result, bias = site.results[0], site.bias
+    for twin in site.results[1:]:
+        twin.replace_all_uses_with(result)
+        graph.erase_node(twin)
+    if bias is None:
+        added = added_value(result)
+        if added is not None and _is_bias(added[1], result) and shape_key(added[0]) == shape_key(result):
+            return added
+    return result, bias
+
+
+def rows_of(
+    graph: fx.Graph, site: Product, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+) -> fx.Node:
+    """The weight as [out, in]."""
+    return site.weight if site.is_transposed else _transposed(graph, site.weight, static, packed)
+
+
+def _transposed(
+    graph: fx.Graph, weight: fx.Node, static: Collection[fx.Node], packed: dict[Any, fx.Node]
+) -> fx.Node:
+    """The transpose of a matrix that is ready before the call, made once.
+
+    That of joined transposes joins what they were made of: no element is moved twice.
+    """
+    source = _source_of_transpose(weight)
+    if source is not None and source in static:
+        return source
+    key = (aten.t.default, weight)
+    if key not in packed:
+        value = weight.meta["val"].t()
+        parts = arguments(weight)["tensors"] if weight.target is aten.cat.default else ()
+        sources = [_source_of_transpose(part) for part in parts]
+        if sources and all(each is not None and each in static for each in sources):
+            other = 1 - int(dim_of(arguments(weight)["dim"])) % 2
+            packed[key] = insert_after(graph, weight, aten.cat.default, (sources, other))
+            value = value.contiguous()
+        else:
+            packed[key] = insert_after(graph, weight, aten.t.default, (weight,))
+        packed[key].meta["val"] = value
+    return packed[key]
+
+
+def _source_of_transpose(node: fx.Node) -> fx.Node | None:
+    """The matrix of which this node is the transpose, None when it is no transpose."""
+    if node.target not in _TRANSPOSES or not isinstance(node.args[0], fx.Node):
+        return None
+    if node.target is aten.t.default:
+        return node.args[0]
+    axes: Any = node.args[1] if node.target is aten.permute.default else node.args[1:3]
+    turned = [int(dim_of(axis)) % 2 for axis in axes]
+    wanted = [1, 0] if node.target is aten.permute.default else None
+    is_transpose = turned == wanted if wanted is not None else set(turned) == {0, 1}
+    return node.args[0] if is_transpose else None
