@@ -1,5 +1,7 @@
 // Convolutions, products and pools of csrc/kernels for tensors: a call takes tensor objects and gives one.
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
@@ -60,17 +62,27 @@ py::object convolve(const PlainTensors& tensors, const py::object& x, const py::
   return result;
 }
 
-kernels::Element element_of(bool is_bfloat16) {
-  return is_bfloat16 ? kernels::Element::kBfloat16 : kernels::Element::kFloat32;
+kernels::Element element_of(const std::string& dtype) {
+  for (size_t i = 0; i < kernels::kElements.size(); ++i)
+    if (dtype == kernels::kElements[i].name) return static_cast<kernels::Element>(i);
+  throw py::value_error("there are no kernels of " + dtype);
+}
+
+/// Names of the types of numbers that there are kernels for.
+std::vector<std::string> dtypes() {
+  std::vector<std::string> found;
+  for (const kernels::ElementFacts& each : kernels::kElements)
+    if (kernels::has_kernels(element_of(each.name))) found.emplace_back(each.name);
+  return found;
 }
 
 int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items,
-                int num_threads, bool is_bfloat16) {
+                int num_threads, const std::string& dtype) {
   if (num_threads < 1) throw std::invalid_argument("no threads");
   const ConvolutionNumbers numbers(items);
   const std::optional<kernels::Call> call = kernels::convolution_of(
-      kernels::channels_last(images, channels, height, width, element_of(is_bfloat16)), nullptr,
-      numbers.window, numbers.groups, kernels::Method::kSums, numbers.epilogue);
+      kernels::channels_last(images, channels, height, width, element_of(dtype)), nullptr, numbers.window,
+      numbers.groups, kernels::Method::kSums, numbers.epilogue);
   return call ? static_cast<int>(kernels::best_method(call->given, num_threads)) : 0;
 }
 
@@ -161,26 +173,24 @@ py::object is_finite(const PlainTensors& tensors, const py::object& x) {
 void bind_kernels(py::module_& m) {
   m.def("kernel_instructions", &kernels::instructions,
         "\"amx\", \"avx512\" or \"avx2\": the most that the kernels use here; \"\" where there are none.");
-  m.def(
-      "kernel_has_bfloat16", [] { return kernels::has_kernels(kernels::Element::kBfloat16); },
-      "Whether there are kernels for images of bfloat16.");
+  m.def("kernel_dtypes", &dtypes, "The types of numbers that there are kernels for, by name.");
   m.def(
       "kernel_takes_groups",
-      [](int64_t out_channels, int64_t in_channels, int64_t groups, bool is_bfloat16) {
-        return kernels::takes_groups(out_channels, in_channels, groups, element_of(is_bfloat16));
+      [](int64_t out_channels, int64_t in_channels, int64_t groups, const std::string& dtype) {
+        return kernels::takes_groups(out_channels, in_channels, groups, element_of(dtype));
       },
-      py::arg("out_channels"), py::arg("in_channels"), py::arg("groups"), py::arg("is_bfloat16") = false,
+      py::arg("out_channels"), py::arg("in_channels"), py::arg("groups"), py::arg("dtype") = "float32",
       "Whether there is a kernel for a convolution of so many groups of channels.");
   m.def(
       "kernel_takes_attention",
-      [](int64_t queries, int64_t keys, int64_t size, int64_t value_size, bool is_bfloat16) {
-        return kernels::takes_attention(queries, keys, size, value_size, element_of(is_bfloat16));
+      [](int64_t queries, int64_t keys, int64_t size, int64_t value_size, const std::string& dtype) {
+        return kernels::takes_attention(queries, keys, size, value_size, element_of(dtype));
       },
       py::arg("queries"), py::arg("keys"), py::arg("size"), py::arg("value_size"),
-      py::arg("is_bfloat16") = false,
+      py::arg("dtype") = "float32",
       "Whether there is a kernel for attention, and quicker than ATen's, for a head of such sizes.");
   m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
-        py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("is_bfloat16") = false,
+        py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("dtype") = "float32",
         "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
         "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
@@ -189,10 +199,10 @@ void bind_kernels(py::module_& m) {
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;
   m.attr("FEW_KERNEL_CHANNELS") = kernels::kFewChannels;
   m.attr("LEAST_KERNEL_CHANNELS") = kernels::kLeastChannels;
-  py::class_<PlainTensors>(m, "ImageKernels",
-                           "Kernels for plain tensors on the CPU, of the example's type of numbers: float32 "
-                           "or bfloat16. ValueError where this PyTorch cannot be read, or there are no "
-                           "such kernels.")
+  py::class_<PlainTensors>(
+      m, "ImageKernels",
+      "Kernels for plain tensors on the CPU, of the example's type of numbers. ValueError "
+      "where this PyTorch cannot be read, or there are no such kernels.")
       .def(py::init([](const py::object& example) { return PlainTensors(example.ptr()); }),
            py::arg("example"))
       .def(
@@ -204,8 +214,8 @@ void bind_kernels(py::module_& m) {
           },
           py::arg("out_channels"), py::arg("in_channels"), py::arg("kernel_height"), py::arg("kernel_width"),
           py::arg("groups"), py::arg("method"),
-          "Number of floats of a packed weight, whose type is float32 in any case: of bfloat16 pairs lie in "
-          "it.")
+          "Number of floats of a packed weight, whose type is float32 in any case: smaller numbers lie in it "
+          "in pairs.")
       .def(
           "pack",
           [](const PlainTensors& tensors, const py::object& weight, const py::object& bias,

@@ -1,9 +1,11 @@
-// Plain tensors of float32 or bfloat16 on the CPU, read in place and made by PyTorch.
+// Plain tensors on the CPU, of numbers that kernels read, read in place and made by PyTorch.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "bindings/bind.h"
 #include "bindings/dlpack.h"
@@ -25,16 +27,16 @@ class PlainTensors {
   /// its type of numbers.
   explicit PlainTensors(PyObject* example) {
     const std::optional<dlpack::Tensor> read = reader_.read(example);
-    const bool is_float32 = read && read->type == type_of(kernels::Element::kFloat32);
-    if (!is_float32 && !(read && read->type == type_of(kernels::Element::kBfloat16)))
-      throw py::value_error("kernels are for float32 or bfloat16");
-    element_ = is_float32 ? kernels::Element::kFloat32 : kernels::Element::kBfloat16;
+    const auto* const found =
+        std::find_if(kernels::kElements.begin(), kernels::kElements.end(),
+                     [&](const kernels::ElementFacts& each) { return read && read->type == type_of(each); });
+    if (found == kernels::kElements.end()) throw py::value_error("there are no kernels for such numbers");
+    element_ = static_cast<kernels::Element>(found - kernels::kElements.begin());
     if (!kernels::has_kernels(element_)) throw py::value_error("there are no such kernels on this processor");
     const py::module_ torch = py::module_::import("torch");
     empty_strided_ = torch.attr("empty_strided");
     get_num_threads_ = torch.attr("get_num_threads");
-    float32_ = torch.attr("float32");
-    bfloat16_ = torch.attr("bfloat16");
+    for (size_t i = 0; i < dtypes_.size(); ++i) dtypes_[i] = torch.attr(kernels::kElements[i].name);
   }
 
   /// Nothing for what is no plain tensor of such numbers.
@@ -43,8 +45,8 @@ class PlainTensors {
   std::optional<View> view(PyObject* object, kernels::Element element) const {
     if (Py_TYPE(object) != reader_.type()) return std::nullopt;
     const std::optional<dlpack::Tensor> read = reader_.read(object);
-    if (!read || read->device.type != dlpack::kCpu || read->type != type_of(element) || read->rank < 1 ||
-        read->rank > static_cast<int32_t>(kernels::kMostAxes))
+    if (!read || read->device.type != dlpack::kCpu || read->type != type_of(kernels::facts_of(element)) ||
+        read->rank < 1 || read->rank > static_cast<int32_t>(kernels::kMostAxes))
       return std::nullopt;
     View found{};
     found.shape.rank = static_cast<size_t>(read->rank);
@@ -80,7 +82,7 @@ class PlainTensors {
     static PyObject* const cpu = py::str("cpu").release().ptr();
     const py::tuple sizes = tuple_of(shape.sizes, shape.rank);
     const py::tuple strides = tuple_of(shape.strides, shape.rank);
-    const py::object& dtype = shape.element == kernels::Element::kFloat32 ? float32_ : bfloat16_;
+    const py::object& dtype = dtypes_[static_cast<size_t>(shape.element)];
     const std::array<PyObject*, 4> given{sizes.ptr(), strides.ptr(), dtype.ptr(), cpu};
     auto made =
         py::reinterpret_steal<py::object>(PyObject_Vectorcall(empty_strided_.ptr(), given.data(), 2, names));
@@ -92,9 +94,9 @@ class PlainTensors {
   }
 
  private:
-  static dlpack::Type type_of(kernels::Element element) {
-    if (element == kernels::Element::kFloat32) return {dlpack::kFloat, 32, 1};
-    return {dlpack::kBfloat, 16, 1};
+  static dlpack::Type type_of(const kernels::ElementFacts& of) {
+    const bool is_bfloat = std::string_view(of.name).starts_with("bfloat");
+    return {is_bfloat ? dlpack::kBfloat : dlpack::kFloat, static_cast<uint8_t>(8 * of.bytes), 1};
   }
 
   template <class Numbers>
@@ -106,7 +108,8 @@ class PlainTensors {
 
   dlpack::Reader reader_;
   kernels::Element element_ = kernels::Element::kFloat32;
-  py::object empty_strided_, get_num_threads_, float32_, bfloat16_;
+  py::object empty_strided_, get_num_threads_;
+  std::array<py::object, kernels::kElements.size()> dtypes_;
 };
 
 }  // namespace rlopt

@@ -64,25 +64,6 @@ int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps, Element el
       .packed_size(num_steps(num_taps, inputs, element), ours.vector_size);
 }
 
-/// To the nearest, where two are as near to the even one; NaN stays NaN. Other than in the kernels, numbers
-/// below 2^-126 stay what they are.
-Bfloat16 rounded(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  if (value != value) return {0x7fc0};
-  return {static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16)};
-}
-
-/// Writes `value` as element number `at` of some memory.
-void write_number(float value, Element element, float* memory, int64_t at) {
-  if (element == Element::kFloat32) {
-    memory[at] = value;
-    return;
-  }
-  const Bfloat16 number = rounded(value);
-  std::memcpy(reinterpret_cast<char*>(memory) + at * bytes_of(element), &number, sizeof(number));
-}
-
 /// Of all groups: [out], then [tap, in, out], or [tap, pair, out, in of the pair].
 void pack_by_lanes(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
   const int64_t outputs = layout.out_channels, inputs = layout.in_channels / layout.groups;
@@ -105,7 +86,7 @@ void pack_paired_rows(const float* weight, const float* bias, const WeightLayout
   for (int64_t out = 0; out < outputs; ++out)
     for (int64_t y = 0; y < height; ++y)
       for (int64_t x = 0; x < width; ++x)
-        write_number(weight[(out * height + y) * width + x], Element::kBfloat16, to,
+        write_number(weight[(out * height + y) * width + x], layout.element, to,
                      2 * ((y / 2 * width + x) * outputs + out) + y % 2);
 }
 

@@ -15,26 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/elements.h"
+
 namespace rlopt::kernels {
-
-/// What the numbers of images are. Sums and activations are float32 in any case.
-enum class Element : int {
-  kFloat32 = 0,
-  kBfloat16 = 1,
-};
-
-struct Bfloat16 {
-  uint16_t bits;
-};
-
-constexpr int64_t bytes_of(Element element) {
-  return element == Element::kBfloat16 ? sizeof(Bfloat16) : sizeof(float);
-}
-
-/// So many terms of a dense sum one lane of a vector adds up at a time: they lie where one float32 would.
-constexpr int64_t terms_of(Element element) {
-  return static_cast<int64_t>(sizeof(float)) / bytes_of(element);
-}
 
 /// What follows a sum. NaN stays NaN, and infinities give what ATen gives.
 enum class Activation : int {
@@ -147,8 +130,8 @@ inline int64_t inputs_of_term(const WeightLayout& of) {
 /// multiply both at once (depthwise.inc). Not where there is one tap, which a norm is, whose factors stay
 /// float32.
 inline bool has_paired_rows(const WeightLayout& of) {
-  return of.element == Element::kBfloat16 && of.groups == of.out_channels && of.groups == of.in_channels &&
-         of.groups > 1 && of.num_taps() > 1;
+  return facts_of(of.element).has_paired_rows && of.groups == of.out_channels &&
+         of.groups == of.in_channels && of.groups > 1 && of.num_taps() > 1;
 }
 
 /// Where groups share a vector: how many vectors of [out] are behind the biases.

@@ -26,7 +26,7 @@ from torchrlopt.machine.device import describe
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
-    not _C.kernel_has_bfloat16(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
+    "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
 )
 
 
@@ -172,7 +172,7 @@ def test_autocast() -> None:
 def test_other_instructions_have_none(instructions: str) -> None:
     code = (
         "import torch; from torchrlopt import _C; from torchrlopt.executors.eager.kernels import indirect;"
-        "print(_C.kernel_has_bfloat16(), indirect.are_for(torch.ones(1, dtype=torch.bfloat16)))"
+        "print('bfloat16' in _C.kernel_dtypes(), indirect.are_for(torch.ones(1, dtype=torch.bfloat16)))"
     )
     environment = {"TORCHRLOPT_INSTRUCTIONS": instructions, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -182,9 +182,9 @@ def test_other_instructions_have_none(instructions: str) -> None:
 
 
 def test_what_there_is_no_kernel_for_is_left_to_others() -> None:
-    for is_bfloat16 in (False, True):
-        assert not _C.kernel_takes_groups(7, 7, 7, is_bfloat16)
-        assert _C.kernel_takes_groups(8, 8, 8, is_bfloat16)
+    for dtype in ("float32", "bfloat16"):
+        assert not _C.kernel_takes_groups(7, 7, 7, dtype)
+        assert _C.kernel_takes_groups(8, 8, 8, dtype)
     ours = indirect.kernels(HALF)
     assert ours is not None
     assert _C.kernel_takes_attention(64, 64, 33, 33)

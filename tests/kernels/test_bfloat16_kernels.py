@@ -21,7 +21,7 @@ from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
-    not _C.kernel_has_bfloat16(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
+    "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
 )
 
 HALF = torch.bfloat16
@@ -97,13 +97,13 @@ def test_tiles_are_computed_in_float32(channels: int, tile: int) -> None:
 
 
 def test_tiles_are_chosen_where_they_pay() -> None:
-    def method(channels: int, size: int, is_bfloat16: bool = True) -> int:
+    def method(channels: int, size: int, dtype: str = "bfloat16") -> int:
         window = indirect.Window(channels, (3, 3), (1, 1), (1, 1), (1, 1))
         numbers = window.of_convolution(1, NONE)
-        return _C.kernel_method(1, channels, size, size, numbers, 2, is_bfloat16)
+        return _C.kernel_method(1, channels, size, size, numbers, 2, dtype)
 
     assert method(64, 56) == method(128, 28) == 4
-    assert method(256, 14, False) in indirect.TILES
+    assert method(256, 14, "float32") in indirect.TILES
     assert method(256, 14) == method(16, 14) == indirect.SUMS  # two products a lane
 
 

@@ -100,7 +100,9 @@ def test_joined_channels_are_written_where_they_belong() -> None:
     shapes = ((24, 8, 1, 1), (13, 24, 3, 3), (9, 24, 1, 1))
     prepared = check(function, [rand(2, 8, 9, 7), *(weight(*shape) for shape in shapes)], static=[1, 2, 3])
     assert prepared.count("aten.cat") == 0
-    assert prepared.count("torchrlopt.copy_into") == 2  # what others read too, and what no kernel of ours makes
+    assert (
+        prepared.count("torchrlopt.copy_into") == 2
+    )  # what others read too, and what no kernel of ours makes
     assert prepared.count("function joined") == 1
 
 

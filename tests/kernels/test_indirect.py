@@ -250,7 +250,9 @@ def test_rows_are_read_where_they_lie() -> None:
 
 def test_a_product_of_many_axes() -> None:
     shape = (1, 2, 1, 1, 2, 1, 1, 1, 3, 16)
-    assert check(F.linear, [rand(*shape), rand(8, 16) / 4], static=[1]).count("torchrlopt.linear.default") == 1
+    assert (
+        check(F.linear, [rand(*shape), rand(8, 16) / 4], static=[1]).count("torchrlopt.linear.default") == 1
+    )
 
 
 def test_what_is_added_and_varies_stays_a_call_of_its_own() -> None:
@@ -355,8 +357,8 @@ def test_with_other_instructions(instructions: str) -> None:
     program = (
         "import torch\n"
         "from torchrlopt import _C\n"
-        "from tests.kernels import test_few_channels, test_images, test_sequences, test_shares, test_shuffles\n"
-        "from tests.kernels import test_depthwise, test_indirect as t, test_winograd\n"
+        "from tests.kernels import test_few_channels, test_images, test_sequences, test_shares\n"
+        "from tests.kernels import test_depthwise, test_indirect as t, test_shuffles, test_winograd\n"
         f"assert _C.kernel_instructions() == {instructions.replace('none', '')!r}\n"
         "if _C.kernel_instructions():\n"
         "    for seed in range(15): t.test_any_window(seed); test_images.test_any_pool(seed)\n"

@@ -42,7 +42,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
     else:
         found["name"] = cpu_name()
         found["capability"] = torch.backends.cpu.get_cpu_capability()
-        found["kernels"] = _C.kernel_instructions() + (", bfloat16" if _C.kernel_has_bfloat16() else "")
+        found["kernels"] = ", ".join([_C.kernel_instructions(), *_C.kernel_dtypes()[1:]])
         found["cores"] = num_usable_cores()
     return found
 

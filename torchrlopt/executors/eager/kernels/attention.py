@@ -10,6 +10,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.operators import ATTENTION
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
 
@@ -75,10 +76,11 @@ def _is_taken(node: fx.Node) -> bool:
     queries, keys, values = (shape_key(each) or () for each in operands[:3])
     if len(queries) != 4 or not isinstance(queries[3], int) or not isinstance(values[3], int):
         return False
-    if dtype is torch.bfloat16 and queries[3] % 2 == 1:
+    if KERNEL_DTYPES[dtype].heads_are_even and queries[3] % 2 == 1:
         return False
     if isinstance(queries[2], int) and isinstance(keys[2], int):
-        return _C.kernel_takes_attention(queries[2], keys[2], queries[3], values[3], dtype is torch.bfloat16)
+        sizes = (queries[2], keys[2], queries[3], values[3])
+        return _C.kernel_takes_attention(*sizes, KERNEL_DTYPES[dtype].name)
     return True
 
 

@@ -14,6 +14,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
 from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
@@ -83,9 +84,9 @@ def _method(site: Convolution) -> int:
     images, channels, height, width = shape_key(x) or (1, None, None, None)
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
         return indirect.SUMS
-    is_bfloat16 = x.meta["val"].dtype is torch.bfloat16
+    dtype = KERNEL_DTYPES[x.meta["val"].dtype].name
     images = images if isinstance(images, int) else 1
-    return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads(), is_bfloat16)
+    return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads(), dtype)
 
 
 def _pays(site: Convolution) -> bool:

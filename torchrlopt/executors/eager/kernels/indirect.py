@@ -1,4 +1,4 @@
-"""Calls on float32 and bfloat16 on the CPU by the kernels of `csrc/kernels`: convolutions, products, pools.
+"""Calls on the CPU by the kernels of `csrc/kernels`: convolutions, products, pools.
 
 oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
 cost less than 4 (`python -m baselines.kernels`, baselines/results/cpu_kernels.csv). Where a convolution
@@ -24,6 +24,7 @@ from torch.nn import functional
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.eager.kernels import packing
+from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import (
     NONE,
     Epilogue,
@@ -101,7 +102,7 @@ class Window:
 @functools.cache
 def kernels(dtype: torch.dtype = torch.float32) -> _C.ImageKernels | None:
     """The kernels for such images; None where the processor, the compiler or this PyTorch gives none."""
-    if dtype not in (torch.float32, torch.bfloat16):
+    if dtype not in KERNEL_DTYPES:
         return None
     example = torch.empty(1, dtype=dtype, device="cpu")
     try:
@@ -359,11 +360,11 @@ def takes(site: Convolution) -> bool:
     ):
         return False
     outputs, inputs = shape[0], shape[1] * site.groups
-    is_bfloat16 = site.node.meta["val"].dtype is torch.bfloat16
     if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS or not window_of(site)[1].is_usual():
         return False
     if site.groups > 1:
-        return _C.kernel_takes_groups(outputs, inputs, site.groups, is_bfloat16)
+        dtype = KERNEL_DTYPES[site.node.meta["val"].dtype]
+        return _C.kernel_takes_groups(outputs, inputs, site.groups, dtype.name)
     # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
     is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
     return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS

@@ -15,6 +15,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, fused_activation
 from torchrlopt.executors.eager.kernels.operators import LINEAR
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
@@ -115,11 +116,9 @@ def quickest(
         in_features: terms of a sum.
         out_features: of the weight.
         is_real: whether rounding may differ.
-        dtype: float32 or bfloat16.
+        dtype: of `KERNEL_DTYPES`.
     """
-    if dtype is torch.bfloat16:
-        # oneDNN was not quicker with up to 197 rows (`python -m baselines.kernels --dtype bfloat16`).
-        # With 2048 it took 0.92 to 1.03 times as long (a script of its own).
+    if KERNEL_DTYPES[dtype].sums_beat_onednn:
         return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
     # Where there are more outputs, as of a vocabulary, a copy that is half as large again was not measured.
     may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS

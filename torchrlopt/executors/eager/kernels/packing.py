@@ -12,6 +12,8 @@ import math
 
 import torch
 
+from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
+
 CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
 CONVOLUTION_ADD = torch.ops.mkldnn._convolution_pointwise.binary
 TRANSPOSED = torch.ops.mkldnn._convolution_transpose_pointwise.default
@@ -28,8 +30,6 @@ _NATIVE_CONVOLUTION_NUMEL = 20480
 _LARGE_LINEAR_WEIGHT = 1 << 17
 _MIN_LINEAR_FLOP = 1.0e6
 _MIN_SMALL_LINEAR_FLOP = 12.0e6
-# In bfloat16, one thread: 20 us became 15 for one row of 128 x 128, 4 became 14 for 64 x 64.
-_MIN_BFLOAT16_LINEAR_FLOP = 16.0e3
 
 
 def can_pack(value: torch.Tensor | None) -> bool:
@@ -67,8 +67,9 @@ def packed_convolution_pays(
 
 def packed_linear_pays(rows: int | None, in_features: int, out_features: int, dtype: torch.dtype) -> bool:
     """Whether the packed linear beats `addmm` for that many rows (None: not known before the call)."""
-    if dtype is torch.bfloat16:  # `addmm` calls oneDNN too, unpacked
-        return 2.0 * (rows or 1) * in_features * out_features >= _MIN_BFLOAT16_LINEAR_FLOP
+    known = KERNEL_DTYPES.get(dtype)
+    if known is not None and known.min_packed_linear_flop is not None:  # `addmm` calls oneDNN too, unpacked
+        return 2.0 * (rows or 1) * in_features * out_features >= known.min_packed_linear_flop
     is_large = in_features * out_features >= _LARGE_LINEAR_WEIGHT
     if rows is None:
         return is_large
