@@ -240,7 +240,7 @@ def test_a_sequence_is_traced_and_exported() -> None:
 def test_a_sequence_is_what_its_calls_are() -> None:
     operands = [image(torch.float32, 2, 16, 9, 10), pack(torch.float32, 16, 16, 1, 1)]
     text = program(torch.float32)
-    alone = sequence.interpret(sequence.Program.of(text), operands)
+    alone = sequence.interpret(sequence.Program.of(text), operands, {})
     for got, expected in zip(ours.sequence(operands, text), alone, strict=True):
         torch.testing.assert_close(got, expected)
         assert got.stride() == expected.stride()

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.library import direct_form, is_ours
+from torchrlopt.executors.eager.kernels.sequence import SEQUENCE, SEQUENCE_INTO, direct_sequence
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key
 from torchrlopt.torch_private.operators import nn_builtins
 
@@ -82,7 +83,9 @@ def use_builtins(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        if is_ours(node.target):
+        if node.target in (SEQUENCE, SEQUENCE_INTO):
+            node.target, node.args = direct_sequence(node)
+        elif is_ours(node.target):
             node.target, node.args = direct_form(node)
         elif node.target is aten.native_layer_norm.default:
             _only_normalised(graph, node)

@@ -9,7 +9,7 @@ passes are through, as it calls the builtins behind ATen's operators (`dispatch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -34,24 +34,21 @@ _dispatched = threading.local()
 def define(
     schema: str,
     direct: Callable[..., DirectForm],
-    fake: Callable[..., Any],
+    fakes: Mapping[Any, Callable[..., Any]],
     key: str = "CPU",
-    run: Callable[..., Any] | None = None,
 ) -> OpOverload:
     """Define an operator.
 
     Args:
         schema: as `torch.library.define` takes it, the name without its namespace.
         direct: takes the operator's arguments and gives its direct form.
-        fake: what an operator gives for fake tensors: the same sizes and strides, no numbers.
+        fakes: by the function of a direct form what it gives for fake tensors.
         key: the dispatch key that it is implemented for.
-        run: the implementation; None for one that calls the direct form.
     """
     name, returns = schema.partition("(")[0], schema.rpartition("->")[2].strip()
 
-    def run_directly(*args: Any) -> Any:
-        plain = [_plain(each) for each in args]
-        function, given = direct(*plain) if run is None else (run, plain)
+    def run(*args: Any) -> Any:
+        function, given = direct(*map(_plain, args))
         _dispatched.now = True
         try:
             result = function(*given)
@@ -59,8 +56,13 @@ def define(
             _dispatched.now = False
         return None if returns == "()" else result
 
+    def fake(*args: Any) -> Any:
+        function, given = direct(*args)
+        result = fakes[function](*given)
+        return None if returns == "()" else result
+
     _LIBRARY.define(schema)
-    _LIBRARY.impl(name, run_directly, key)
+    _LIBRARY.impl(name, run, key)
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
     _DIRECT[overload] = direct
@@ -75,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 def composite(schema: str, function: Callable[..., Any]) -> OpOverload:
     """Define an operator that is made of ATen's, for every device; its schema promises new memory."""
-    return define(schema, lambda *args: (function, args), function, "CompositeExplicitAutograd")
+    return define(schema, lambda *args: (function, args), {function: function}, "CompositeExplicitAutograd")
 
 
 def direct_form(node: fx.Node) -> DirectForm:

@@ -6,7 +6,7 @@ front, below, behind; less than nothing where windows begin inside. docs/kernels
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -47,17 +47,6 @@ def _convolution(
     return indirect.convolve, (x, packed, summand, numbers)
 
 
-def convolution_arguments(numbers: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of `conv` behind its tensors, of the numbers in its direct form."""
-    window = (list(numbers[1:3]), list(numbers[3:5]), [*numbers[5:7], *numbers[9:11]], list(numbers[7:9]))
-    return (numbers[0], *window, *numbers[11:13], *activation_arguments(numbers[13:]))
-
-
-def activation_arguments(numbers: Sequence[Any]) -> tuple[str, list[float]]:
-    """The name and the scalars of an activation, of its three numbers."""
-    return indirect.EPILOGUES[numbers[0]], list(numbers[1:])
-
-
 def _pool(
     x: Any,
     kernel: Sequence[int],
@@ -72,12 +61,6 @@ def _pool(
     return indirect.pool, (x, (*window, int(ceil_mode), indirect.POOLS.index(kind)))
 
 
-def pool_arguments(numbers: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of `pool` behind its image, of the numbers in its direct form."""
-    window = (list(numbers[1:3]), list(numbers[3:5]), [*numbers[5:7], *numbers[9:11]], list(numbers[7:9]))
-    return (*window, bool(numbers[11]), indirect.POOLS[numbers[12]])
-
-
 def _linear(
     x: Any,
     packed: Any,
@@ -89,11 +72,6 @@ def _linear(
     return indirect.linear, (x, packed, (out_features, method, *_activation(activation, scalars)))
 
 
-def linear_arguments(numbers: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of `linear` behind its tensors, of the numbers in its direct form."""
-    return (*numbers[:2], *activation_arguments(numbers[2:]))
-
-
 # ---- what they give for fake tensors
 
 
@@ -102,12 +80,13 @@ def _image(like: torch.Tensor, channels: int, height: Any, width: Any) -> torch.
     return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
-def _sides(x: torch.Tensor, window: Sequence[Sequence[int]], is_ceiled: bool = False) -> list[Any]:
+def _sides(x: torch.Tensor, numbers: Sequence[Any], is_ceiled: bool = False) -> list[Any]:
     """Height and width of the result."""
     found = []
-    for axis, size in enumerate(x.shape[2:]):
-        kernel, stride, before, dilation = (each[axis] for each in window)
-        span = size + before + window[2][axis + 2] - dilation * (kernel - 1) - 1
+    for size, kernel, stride, before, dilation, behind in zip(
+        x.shape[2:], numbers[1:3], numbers[3:5], numbers[5:7], numbers[7:9], numbers[9:11], strict=True
+    ):
+        span = size + before + behind - dilation * (kernel - 1) - 1
         count = (span + (stride - 1 if is_ceiled else 0)) // stride + 1
         if is_ceiled and (count - 1) * stride >= size + before:
             count -= 1  # the last window begins in the image or in front of it
@@ -115,27 +94,9 @@ def _sides(x: torch.Tensor, window: Sequence[Sequence[int]], is_ceiled: bool = F
     return found
 
 
-def _fake_convolution(
-    x: torch.Tensor, packed: torch.Tensor, summand: torch.Tensor | None, out_channels: int, *rest: Any
-) -> torch.Tensor:
-    return _image(x, out_channels, *_sides(x, rest[:4]))
-
-
-def _fake_pool(x: torch.Tensor, *rest: Any) -> torch.Tensor:
-    return _image(x, x.shape[1], *_sides(x, rest[:4], rest[4]))
-
-
-def _fake_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float,
-    is_by_heads: bool,
-) -> torch.Tensor:
+def _fake_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
     batch, heads, queries, _ = q.shape
-    if is_by_heads:
+    if rest[-1]:
         return q.new_empty((batch, heads, queries, v.shape[3]))
     return q.new_empty((batch, queries, heads, v.shape[3])).transpose(1, 2)
 
@@ -146,60 +107,29 @@ def _fake_pack(
     return weight.new_empty(indirect.packed_size(weight.shape, groups, method, dtype), dtype=torch.float32)
 
 
-def _nothing(*_: Any) -> None:
-    return None
+def _fake_pack_norm(weight: Any, bias: Any, mean: torch.Tensor, var: Any, *rest: Any) -> torch.Tensor:
+    return _fake_pack(mean.view(-1, 1, 1, 1), bias, mean.shape[0], indirect.SUMS, rest[1])
+
+
+FAKES: dict[Any, Callable[..., Any]] = {
+    indirect.convolve: lambda x, packed, summand, numbers, *room: (
+        room[0] if room else _image(x, numbers[0], *_sides(x, numbers))
+    ),
+    indirect.pool: lambda x, numbers, *room: (
+        room[0] if room else _image(x, x.shape[1], *_sides(x, numbers, bool(numbers[11])))
+    ),
+    indirect.linear: lambda x, packed, numbers: x.new_empty((*x.shape[:-1], numbers[0])),
+    indirect.shuffle: lambda x, groups: _image(x, *x.shape[1:]),
+    indirect.attention: _fake_attention,
+    indirect.pack: _fake_pack,
+    indirect.pack_norm: _fake_pack_norm,
+    indirect.room_for: indirect.room_for,
+    indirect.fill: lambda x, room, first_channel: room,
+}
+"""What the direct forms give for fake tensors: the same sizes and strides, no numbers."""
 
 
 # ---- the operators
-
-CONV = define(
-    f"conv(Tensor x, Tensor packed, Tensor? summand, {_CONVOLUTION}) -> Tensor",
-    _convolution,
-    _fake_convolution,
-)
-POOL = define(f"pool(Tensor x, {_POOL}) -> Tensor", _pool, _fake_pool)
-LINEAR = define(
-    f"linear(Tensor x, Tensor packed, int out_features, int method=0, {_ACTIVATION}) -> Tensor",
-    _linear,
-    lambda x, packed, out_features, *rest: x.new_empty((*x.shape[:-1], out_features)),
-)
-SHUFFLE = define(
-    "channel_shuffle(Tensor x, int groups) -> Tensor",
-    lambda x, groups: (indirect.shuffle, (x, groups)),
-    lambda x, groups: _image(x, *x.shape[1:]),
-)
-ATTENTION = define(
-    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale, bool is_by_heads)"
-    " -> Tensor",
-    lambda *args: (indirect.attention, args),
-    _fake_attention,
-)
-PACK = define(
-    "pack(Tensor weight, Tensor? bias, int groups, int method, ScalarType dtype) -> Tensor",
-    lambda *args: (indirect.pack, args),
-    _fake_pack,
-)
-PACK_NORM = define(
-    "pack_norm(Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, ScalarType dtype) -> Tensor",
-    lambda *args: (indirect.pack_norm, args),
-    lambda weight, bias, mean, var, eps, dtype: _fake_pack(
-        mean.view(-1, 1, 1, 1), bias, mean.shape[0], indirect.SUMS, dtype
-    ),
-)
-
-# Images whose channels several calls write, in place of a `cat`. What writes returns nothing, as PyTorch
-# functionalises no operator that returns what it has written to.
-ROOM = define(
-    "concat_buffer(int[] sizes, ScalarType dtype) -> Tensor",
-    lambda sizes, dtype: (indirect.room_for, (sizes, dtype)),
-    lambda sizes, dtype: indirect.room_for(sizes, dtype),
-    key="BackendSelect",  # there is no tensor that says whose kernel it is
-)
-COPY_INTO = define(
-    f"copy_into(Tensor x, {_ROOM}) -> ()",
-    lambda x, room, first_channel: (indirect.fill, (x, room, first_channel)),
-    _nothing,
-)
 
 
 def _conv_into(x: Any, packed: Any, summand: Any, room: Any, first_channel: int, *rest: Any) -> DirectForm:
@@ -212,12 +142,48 @@ def _pool_into(x: Any, room: Any, first_channel: int, *rest: Any) -> DirectForm:
     return function, (*given, room, first_channel)
 
 
-CONV_INTO = define(
-    f"conv_into(Tensor x, Tensor packed, Tensor? summand, {_ROOM}, {_CONVOLUTION}) -> ()",
-    _conv_into,
-    _nothing,
+CONV = define(
+    f"conv(Tensor x, Tensor packed, Tensor? summand, {_CONVOLUTION}) -> Tensor", _convolution, FAKES
 )
-POOL_INTO = define(f"pool_into(Tensor x, {_ROOM}, {_POOL}) -> ()", _pool_into, _nothing)
+POOL = define(f"pool(Tensor x, {_POOL}) -> Tensor", _pool, FAKES)
+LINEAR = define(
+    f"linear(Tensor x, Tensor packed, int out_features, int method=0, {_ACTIVATION}) -> Tensor",
+    _linear,
+    FAKES,
+)
+SHUFFLE = define(
+    "channel_shuffle(Tensor x, int groups) -> Tensor", lambda *args: (indirect.shuffle, args), FAKES
+)
+ATTENTION = define(
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale, bool is_by_heads)"
+    " -> Tensor",
+    lambda *args: (indirect.attention, args),
+    FAKES,
+)
+PACK = define(
+    "pack(Tensor weight, Tensor? bias, int groups, int method, ScalarType dtype) -> Tensor",
+    lambda *args: (indirect.pack, args),
+    FAKES,
+)
+PACK_NORM = define(
+    "pack_norm(Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, ScalarType dtype) -> Tensor",
+    lambda *args: (indirect.pack_norm, args),
+    FAKES,
+)
+
+# Images whose channels several calls write, in place of a `cat`. What writes returns nothing, as PyTorch
+# functionalises no operator that returns what it has written to.
+ROOM = define(
+    "concat_buffer(int[] sizes, ScalarType dtype) -> Tensor",
+    lambda *args: (indirect.room_for, args),
+    FAKES,
+    key="BackendSelect",  # there is no tensor that says whose kernel it is
+)
+COPY_INTO = define(f"copy_into(Tensor x, {_ROOM}) -> ()", lambda *args: (indirect.fill, args), FAKES)
+CONV_INTO = define(
+    f"conv_into(Tensor x, Tensor packed, Tensor? summand, {_ROOM}, {_CONVOLUTION}) -> ()", _conv_into, FAKES
+)
+POOL_INTO = define(f"pool_into(Tensor x, {_ROOM}, {_POOL}) -> ()", _pool_into, FAKES)
 
 _INTO: dict[Any, tuple[OpOverload, int]] = {CONV: (CONV_INTO, 3), POOL: (POOL_INTO, 1)}
 """Of those that can write into a room: the operator that does, and how many arguments come before it."""

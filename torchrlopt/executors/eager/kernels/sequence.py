@@ -9,28 +9,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import fx
 from torch.nn import functional
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.library import DirectForm, define, recorded
-from torchrlopt.executors.eager.kernels.operators import (
-    CONV,
-    CONV_INTO,
-    COPY_INTO,
-    LINEAR,
-    POOL,
-    POOL_INTO,
-    ROOM,
-    SHUFFLE,
-    convolution_arguments,
-    linear_arguments,
-    pool_arguments,
-)
+from torchrlopt.executors.eager.kernels.library import DirectForm, define, direct_form, recorded
+from torchrlopt.executors.eager.kernels.operators import FAKES
 
 _MOST_KEPT = 256
 """Programs that were called through the dispatcher last; the eager executor has each in its graph."""
@@ -118,67 +107,64 @@ class RunSequence:
             result = self.sequence(*operands)
             if result is not None:
                 return (result,) if self._has_one else result
-        return interpret(self._program, operands)  # what does not lie as the kernels read it is copied there
+        return interpret(
+            self._program, operands, {}
+        )  # what does not lie as the kernels read it is copied there
 
 
-def interpret(program: Program, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def interpret(
+    program: Program, operands: Sequence[torch.Tensor], functions: Mapping[Any, Callable[..., Any]]
+) -> list[torch.Tensor]:
     """The results of a sequence, whose kernels are called one by one.
 
     Args:
         program: what is run.
-        operands: inputs and rooms; real or fake tensors.
+        operands: inputs and rooms.
+        functions: what is called in place of the functions of direct forms; `FAKES` for fake tensors.
     """
     values: list[Any] = list(operands)
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        return functions.get(function, function)(*args)
+
     for each in program.instructions:
-        call = _CALLS[_C.KERNEL_OPERATIONS[each.operation]]
-        values.append(call(each, values, getattr(torch, program.dtype)))
+        name, numbers = _C.KERNEL_OPERATIONS[each.operation], each.numbers
+        x = None if each.x < 0 else values[each.x]
+        other = None if each.other < 0 else values[each.other]
+        place = () if each.room < 0 else (values[each.room], each.first_channel)
+        if name == "convolve":
+            made = call(indirect.convolve, x, values[each.packed], other, numbers, *place)
+        elif name == "pool":
+            made = call(indirect.pool, x, numbers, *place)
+        elif name == "linear":
+            made = call(indirect.linear, x, values[each.packed], numbers)
+        elif name == "shuffle":
+            made = call(indirect.shuffle, x, *numbers)
+        elif name == "room":
+            made = indirect.room_for(numbers, getattr(torch, program.dtype))
+        elif name == "pointwise":
+            made = _pointwise(x, other, *numbers)
+            made = call(indirect.fill, made, *place) if place else made
+        else:
+            made = _looked_at(name, x, each)
+        values.append(made)
     return [values[at] for at in program.outputs]
 
 
-def _convolve(each: Instruction, values: list[Any], _: torch.dtype) -> Any:
-    tensors = (values[each.x], values[each.packed], None if each.other < 0 else values[each.other])
-    arguments = convolution_arguments(each.numbers)
-    if each.room < 0:
-        return CONV(*tensors, *arguments)
-    return CONV_INTO(*tensors, values[each.room], each.first_channel, *arguments)
+def _looked_at(name: str, x: torch.Tensor, each: Instruction) -> torch.Tensor:
+    """What is no computation: a view, a slice of channels, or the same again."""
+    if name == "slice":
+        return x.narrow(1 if x.dim() == 4 else -1, each.first_channel, int(each.numbers[0]))
+    return x.reshape(each.numbers) if name == "view" else x  # type: ignore[arg-type]
 
 
-def _pool(each: Instruction, values: list[Any], _: torch.dtype) -> Any:
-    x, arguments = values[each.x], pool_arguments(each.numbers)
-    if each.room < 0:
-        return POOL(x, *arguments)
-    return POOL_INTO(x, values[each.room], each.first_channel, *arguments)
+def _pointwise(
+    x: torch.Tensor, other: torch.Tensor | None, kind: float, activation: float, low: float, high: float
+) -> torch.Tensor:
+    if other is not None:
+        x = x + other if _C.POINTWISE_OPERATIONS[int(kind)] == "add" else x * other
+    return _ACTIVATIONS[indirect.EPILOGUES[int(activation)]](x, low, high)
 
-
-def _slice(each: Instruction, values: list[Any], _: torch.dtype) -> torch.Tensor:
-    x: torch.Tensor = values[each.x]
-    (width,) = each.numbers
-    return x.narrow(1 if x.dim() == 4 else -1, each.first_channel, int(width))
-
-
-def _pointwise(each: Instruction, values: list[Any], _: torch.dtype) -> Any:
-    kind, activation, low, high = each.numbers
-    x = values[each.x]
-    if each.other >= 0:
-        is_sum = _C.POINTWISE_OPERATIONS[int(kind)] == "add"
-        x = x + values[each.other] if is_sum else x * values[each.other]
-    x = _ACTIVATIONS[indirect.EPILOGUES[int(activation)]](x, low, high)
-    return x if each.room < 0 else COPY_INTO(x, values[each.room], each.first_channel)
-
-
-_CALLS: dict[str, Callable[[Instruction, list[Any], torch.dtype], Any]] = {
-    "convolve": _convolve,
-    "pool": _pool,
-    "linear": lambda each, values, _: LINEAR(
-        values[each.x], values[each.packed], *linear_arguments(each.numbers)
-    ),
-    "pointwise": _pointwise,
-    "room": lambda each, values, dtype: ROOM(each.numbers, dtype),
-    "same": lambda each, values, _: values[each.x],
-    "view": lambda each, values, _: values[each.x].reshape(each.numbers),
-    "slice": _slice,
-    "shuffle": lambda each, values, _: SHUFFLE(values[each.x], each.numbers[0]),
-}
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
     "none": lambda x, low, high: x,
@@ -197,24 +183,28 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = 
 _prepared = functools.lru_cache(_MOST_KEPT)(lambda text: RunSequence(Program.of(text)))
 
 
-def _direct(operands: Sequence[Any], text: str) -> DirectForm:
-    return RunSequence(Program.of(text)), tuple(operands)
+def _run(operands: Sequence[torch.Tensor], text: str) -> list[torch.Tensor]:
+    return list(_prepared(text)(*operands))
 
 
-def _direct_into(operands: Sequence[Any], rooms: Sequence[Any], text: str) -> DirectForm:
-    return RunSequence(Program.of(text)), (*operands, *rooms)
+def _fake(operands: Sequence[torch.Tensor], text: str) -> list[torch.Tensor]:
+    return interpret(Program.of(text), operands, FAKES)
 
 
 SEQUENCE = define(
     "sequence(Tensor[] operands, str program) -> Tensor[]",
-    _direct,
-    lambda operands, text: interpret(Program.of(text), operands),
-    run=lambda operands, text: list(_prepared(text)(*operands)),
+    lambda operands, text: (_run, (operands, text)),
+    {_run: _fake},
 )
 SEQUENCE_INTO = define(
     "sequence_into(Tensor[] operands, Tensor(a!)[] rooms, str program) -> Tensor[]",
-    _direct_into,
-    lambda operands, rooms, text: interpret(Program.of(text), [*operands, *rooms]),
-    run=lambda operands, rooms, text: list(_prepared(text)(*operands, *rooms)),
+    lambda operands, rooms, text: (_run, ([*operands, *rooms], text)),
+    {_run: _fake},
 )
 """Also writes into rooms that are made outside. PyTorch cannot functionalise it, as results are a list."""
+
+
+def direct_sequence(call: fx.Node) -> DirectForm:
+    """The direct form of a call in a graph, which has a schedule of its own."""
+    _, (operands, text) = direct_form(call)
+    return RunSequence(Program.of(text)), tuple(operands)
