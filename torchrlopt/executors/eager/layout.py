@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, indirect, packing
+from torchrlopt.executors.eager.kernels import cudnn, packing
+from torchrlopt.executors.eager.kernels.convolution import needs_channels_last
 from torchrlopt.executors.eager.kernels.operators import CONV, LINEAR, SHUFFLE
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace
 from torchrlopt.executors.eager.kernels.shuffles import shuffle_at
@@ -135,7 +136,7 @@ class _Propagation:
     def _visit_packed(self, node: fx.Node) -> None:
         x = node.args[0]
         assert isinstance(x, fx.Node)
-        reads_any = node.target is CONV and not indirect.needs_channels_last(node)
+        reads_any = node.target is CONV and not needs_channels_last(node)
         if self._of(x) is _Layout.ORIGINAL and not reads_any:
             node.replace_input_with(x, self._to_channels_last(x))
         if node.target in _ADDED:

@@ -6,6 +6,7 @@ depends on weights only and so moves to the prologue.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -19,8 +20,13 @@ from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fuse
 from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
-from torchrlopt.executors.eager.kernels.sites import Convolution, convolution_at
-from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
+from torchrlopt.executors.eager.kernels.sites import (
+    Convolution,
+    are_for_or_packed,
+    convolution_at,
+    without_padding,
+)
+from torchrlopt.executors.lowering.fx_values import arguments, shape_key, static_shape, tensor_of
 
 
 def select_convolutions(
@@ -54,19 +60,60 @@ def select_convolutions(
         methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
         return methods[site.node] is not None
 
-    return select(graph, lambda node: convolution_at(node, static, indirect.are_for_or_packed), pays, rewrite)
+    return select(graph, lambda node: convolution_at(node, static, are_for_or_packed), pays, rewrite)
 
 
 def _is_ours(site: Convolution, static: Collection[fx.Node]) -> bool:
     """Whether a kernel of our own takes a convolution, with a bias that is ready before the call too."""
-    return (site.bias is None or site.bias in static) and indirect.takes(site)
+    return (site.bias is None or site.bias in static) and _takes(site)
+
+
+def _takes(site: Convolution) -> bool:
+    """Whether there is a kernel for a convolution."""
+    shape = static_shape(site.weight)
+    if (
+        shape is None
+        or len(shape) != 4
+        or site.output_padding is not None
+        or not indirect.are_for(tensor_of(site.node))
+    ):
+        return False
+    outputs, inputs = shape[0], shape[1] * site.groups
+    if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS or not _window_of(site)[1].is_usual():
+        return False
+    if site.groups > 1:
+        dtype = KERNEL_DTYPES[site.node.meta["val"].dtype]
+        return _C.kernel_takes_groups(outputs, inputs, site.groups, dtype.name)
+    # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
+    is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
+    return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
+
+
+def _window_of(site: Convolution) -> tuple[fx.Node, indirect.Window]:
+    """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
+    shape = static_shape(site.weight)
+    assert shape is not None  # as `_takes` sees
+    x, before, behind = without_padding(site)
+    return x, indirect.Window(shape[0], shape[2:], site.stride, before, site.dilation, behind)
+
+
+def needs_channels_last(call: fx.Node) -> bool:
+    """Whether a call of `conv` reads its input in channels_last only.
+
+    With few channels the kernel reads it as it lies (`takes_any_strides` in csrc/kernels/convolution.h;
+    `_takes` refuses what that excludes).
+    """
+    shape = shape_key(call.args[0])
+    channels = None if shape is None else shape[1]
+    is_few = isinstance(channels, int) and channels < _C.FEW_KERNEL_CHANNELS
+    return arguments(call)["groups"] > 1 or not is_few
 
 
 def _rewrite_to_indirect(graph: fx.Graph, site: Convolution, packed: PackedWeights, method: int) -> fx.Node:
     """Put a call of our kernel where the last fused node was; returns it."""
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
-    x, window = indirect.window_of(site)
+    x, window = _window_of(site)
     weight = packed.node(site.weight, site.bias, site.groups, method)
     numbers = (site.groups, method, *indirect.arguments_of(epilogue))
     args = (x, weight, summand, window.out_channels, *window.arguments(), *numbers)
@@ -79,7 +126,7 @@ def _method(site: Convolution) -> int:
     Over the reals all methods give the same. Where the number of images is known in the call only, the method
     is that of one image.
     """
-    x, window = indirect.window_of(site)
+    x, window = _window_of(site)
     numbers = window.of_convolution(site.groups, NONE)
     images, channels, height, width = shape_key(x) or (1, None, None, None)
     if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):

@@ -23,7 +23,6 @@ from torch.nn import functional
 
 from torchrlopt import _C
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import (
     NONE,
@@ -32,8 +31,6 @@ from torchrlopt.executors.eager.kernels.epilogues import (
     fused_activation,
 )
 from torchrlopt.executors.eager.kernels.library import direct_form, recorded
-from torchrlopt.executors.eager.kernels.sites import Convolution, without_padding
-from torchrlopt.executors.lowering.fx_values import shape_key, static_shape, tensor_of
 
 POOLS = ("max", "mean", "mean of inside")
 """In the order of `Pool` in csrc/kernels/convolution.h."""
@@ -45,8 +42,8 @@ EPILOGUES = (
 """By oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
 
 
-# Where their number stands among the numbers of `convolve`.
-_GROUPS, _METHOD = 11, 12
+# Where it stands among the numbers of `convolve`.
+_METHOD = 12
 
 SUMS, BF16X3, TILES = 0, 1, (2, 4)
 """Methods: `Method` in csrc/kernels/convolution.h."""
@@ -221,7 +218,7 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
         numbers: what `numbers_of_product` gives.
     """
     ours = present(x.dtype)
-    result = recorded("linear", ours.linear, _resolved(x), packed, numbers)
+    result: torch.Tensor | None = recorded("linear", ours.linear, _resolved(x), packed, numbers)
     if result is None:  # also where there are more axes than the kernel takes
         rows = _plain(x).reshape(-1, x.shape[-1]).contiguous()
         result = _made(recorded("linear", ours.linear, rows, packed, numbers), x).view(
@@ -249,7 +246,9 @@ def attend(
 ) -> torch.Tensor | None:
     """See `attention`; None where the kernel does not read its operands as they lie."""
     mask = None if mask is None else _plain(mask)
-    return recorded("attention", present(q.dtype).attend, _plain(q), _plain(k), _plain(v), mask, *numbers)
+    ours, operands = present(q.dtype), (_plain(q), _plain(k), _plain(v), mask)
+    result: torch.Tensor | None = recorded("attention", ours.attend, *operands, *numbers)
+    return result
 
 
 def attention(
@@ -286,7 +285,7 @@ def attention(
     return result.contiguous() if is_by_heads else result.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def room_for(sizes: tuple[int, int, int, int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def room_for(sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """An image in channels_last for results that others write."""
     # Whatever the user's defaults are.
     return torch.empty(sizes, dtype=dtype, device="cpu", memory_format=torch.channels_last)
@@ -344,56 +343,20 @@ def are_for(value: torch.Tensor | None, dtype: torch.dtype | None = None) -> boo
     return kernels(value.dtype) is not None
 
 
-def are_for_or_packed(value: torch.Tensor | None) -> bool:
-    """Whether there are such kernels, or packed ones of oneDNN."""
-    return are_for(value) or packing.can_pack(value)
-
-
-def takes(site: Convolution) -> bool:
-    """Whether there is a kernel for a convolution."""
-    shape = static_shape(site.weight)
-    if (
-        shape is None
-        or len(shape) != 4
-        or site.output_padding is not None
-        or not are_for(tensor_of(site.node))
-    ):
-        return False
-    outputs, inputs = shape[0], shape[1] * site.groups
-    if max(outputs, inputs) > _C.MOST_KERNEL_CHANNELS or not window_of(site)[1].is_usual():
-        return False
-    if site.groups > 1:
-        dtype = KERNEL_DTYPES[site.node.meta["val"].dtype]
-        return _C.kernel_takes_groups(outputs, inputs, site.groups, dtype.name)
-    # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
-    is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
-    return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
-
-
-def needs_channels_last(call: fx.Node) -> bool:
-    """Whether a call of `conv` reads its input in channels_last only.
-
-    With few channels the kernel reads it as it lies (`takes_any_strides` in csrc/kernels/convolution.h;
-    `takes` refuses what that excludes).
-    """
-    shape = shape_key(call.args[0])
-    channels = None if shape is None else shape[1]
-    is_few = isinstance(channels, int) and channels < _C.FEW_KERNEL_CHANNELS
-    return numbers_in(call)[_GROUPS] > 1 or not is_few
-
-
 def with_epilogue(value: fx.Node) -> tuple[fx.Node, Epilogue]:
     """`fused_activation`, without what the kernels do not have. Ours agree with ATen for every operand."""
     last, epilogue = fused_activation(value, is_finite=True)
-    is_had = _name_of(epilogue) in EPILOGUES and all(map(math.isfinite, epilogue.scalars))
-    return (last, epilogue) if is_had else (value, NONE)
+    return (last, epilogue) if _is_had(epilogue) else (value, NONE)
 
 
 def activation_at(node: fx.Node) -> Epilogue | None:
     """The activation that a call is, if it is one that the kernels have."""
     epilogue = activation_of_call(node)
-    is_had = epilogue is not None and _name_of(epilogue) in EPILOGUES
-    return epilogue if is_had and epilogue is not None and all(map(math.isfinite, epilogue.scalars)) else None
+    return epilogue if epilogue is not None and _is_had(epilogue) else None
+
+
+def _is_had(epilogue: Epilogue) -> bool:
+    return _name_of(epilogue) in EPILOGUES and all(map(math.isfinite, epilogue.scalars))
 
 
 def _name_of(epilogue: Epilogue) -> str:
@@ -432,11 +395,3 @@ def method_of(call: fx.Node) -> int:
     """How a call of `conv` or `linear` is computed."""
     numbers = numbers_in(call)
     return int(numbers[1 if len(numbers) < _METHOD else _METHOD])
-
-
-def window_of(site: Convolution) -> tuple[fx.Node, Window]:
-    """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
-    shape = static_shape(site.weight)
-    assert shape is not None  # as `takes` sees
-    x, before, behind = without_padding(site)
-    return x, Window(shape[0], shape[2:], site.stride, before, site.dilation, behind)

@@ -20,7 +20,7 @@ from torchrlopt.executors.eager.kernels.epilogues import NONE, fused_activation
 from torchrlopt.executors.eager.kernels.operators import LINEAR
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
-from torchrlopt.executors.eager.kernels.sites import Product, joined, product_at, rows_of
+from torchrlopt.executors.eager.kernels.sites import Product, are_for_or_packed, joined, product_at, rows_of
 from torchrlopt.executors.lowering.fx_values import (
     static_shape,
     tensor_of,
@@ -77,7 +77,7 @@ def select_linears(
         methods[site.first] = ours.first_that_fits(site.weight, site.bias, 1, wanted, site.is_transposed)
         return methods[site.first] is not None
 
-    return select(graph, lambda node: product_at(node, static, indirect.are_for_or_packed), pays, rewrite)
+    return select(graph, lambda node: product_at(node, static, are_for_or_packed), pays, rewrite)
 
 
 def _sizes(site: Product) -> tuple[int | None, int, int]:

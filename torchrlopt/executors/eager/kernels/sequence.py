@@ -71,7 +71,7 @@ class Program(NamedTuple):
     def of(cls, text: str) -> Program:
         """The program of a text."""
         dtype, num_inputs, instructions, outputs = json.loads(text)
-        read = (Instruction(*each[:-1], numbers=tuple(each[-1])) for each in instructions)
+        read = (Instruction._make((*each[:-1], tuple(each[-1]))) for each in instructions)
         return cls(dtype, num_inputs, tuple(read), tuple(outputs))
 
 
@@ -100,13 +100,15 @@ class RunSequence:
 
     def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
         """The results."""
-        return recorded("sequence", self._run, *operands)  # type: ignore[no-any-return]
+        results: Sequence[torch.Tensor] = recorded("sequence", self._run, *operands)
+        return results
 
     def _run(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
         if not any(operands[at].is_neg() for at in self._foreign):
-            result = self.sequence(*operands)
+            result: Any = self.sequence(*operands)
             if result is not None:
-                return (result,) if self._has_one else result
+                results: tuple[torch.Tensor, ...] = (result,) if self._has_one else result
+                return results
         return interpret(
             self._program, operands, {}
         )  # what does not lie as the kernels read it is copied there
@@ -129,7 +131,7 @@ def interpret(
 
     for each in program.instructions:
         name, numbers = _C.KERNEL_OPERATIONS[each.operation], each.numbers
-        x = None if each.x < 0 else values[each.x]
+        x: Any = None if each.x < 0 else values[each.x]
         other = None if each.other < 0 else values[each.other]
         place = () if each.room < 0 else (values[each.room], each.first_channel)
         if name == "convolve":
@@ -141,7 +143,7 @@ def interpret(
         elif name == "shuffle":
             made = call(indirect.shuffle, x, *numbers)
         elif name == "room":
-            made = indirect.room_for(numbers, getattr(torch, program.dtype))
+            made = indirect.room_for(list(map(int, numbers)), getattr(torch, program.dtype))
         elif name == "pointwise":
             made = _pointwise(x, other, *numbers)
             made = call(indirect.fill, made, *place) if place else made

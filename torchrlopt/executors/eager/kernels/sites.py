@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.epilogues import added_value
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.lowering.fx_values import (
@@ -77,6 +78,11 @@ def convolution_at(
         if not _can_transpose(weight_shape, stride, output_padding, named["groups"]):
             return None
     return Convolution(node, x, weight, bias, stride, padding, dilation, output_padding, named["groups"])
+
+
+def are_for_or_packed(value: torch.Tensor | None) -> bool:
+    """Whether there are kernels of our own for a tensor, or packed ones of oneDNN."""
+    return indirect.are_for(value) or packing.can_pack(value)
 
 
 def _shape_of_ready(weight: Any, static: Collection[fx.Node]) -> tuple[int, ...] | None:
