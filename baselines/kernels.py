@@ -23,8 +23,9 @@ from baselines.shared.arguments import CsvFile, one
 from baselines.shared.rounds import alternated_us
 from baselines.shared.tables import Results, in_order, of, rich
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels import attention, cudnn, indirect, linear, packing, pixels
+from torchrlopt.executors.eager.kernels import cudnn, indirect, linear, packing, pixels
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
+from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 
 #: Channels in and out, height and width, kernel, stride, groups.
@@ -207,7 +208,7 @@ def cases() -> Cases:
     for what, (channels, size) in POOLS.items():
         yield f"max pool, {what}", max_pool(channels, size)
     for what, given in ATTENTIONS.items():
-        if _C.kernel_takes_attention(given[1], given[1], given[2], given[2], is_bfloat16()):
+        if _C.kernel_takes_attention(given[1], given[1], given[2], given[2], dtype_name()):
             yield what, attend(*given)
 
 
@@ -225,9 +226,9 @@ def _renamed(ways: dict[str, Call]) -> dict[str, Call]:
     return {"ours" if name == "sums" else name: call for name, call in ways.items()}
 
 
-def is_bfloat16() -> bool:
-    """Whether operands are."""
-    return torch.get_default_dtype() is torch.bfloat16
+def dtype_name() -> str:
+    """That of operands."""
+    return KERNEL_DTYPES[torch.get_default_dtype()].name
 
 
 def chosen(what: str) -> str:
@@ -239,13 +240,13 @@ def chosen(what: str) -> str:
     images, inside, outside, size, kernel = METHOD_CONVOLUTIONS[what]
     numbers = window(outside, kernel, 1).of_convolution(1, NONE)
     sizes = (images, inside, size, size)
-    return names[_C.kernel_method(*sizes, numbers, torch.get_num_threads(), is_bfloat16())]
+    return names[_C.kernel_method(*sizes, numbers, torch.get_num_threads(), dtype_name())]
 
 
 def has_method(method: int, kernel: int) -> bool:
     """Whether there is such a method for a window of this size."""
     if method == indirect.BF16X3:
-        return _C.kernel_has_matrix_unit() and not is_bfloat16()
+        return _C.kernel_has_matrix_unit() and dtype_name() == "float32"
     return method == indirect.SUMS or kernel == 3
 
 
@@ -277,7 +278,7 @@ def convolution(
     if packing.can_pack(x):
         theirs = packing.PACK_CONVOLUTION(weight, *numbers, list(x.shape))
         ways["oneDNN"] = lambda: packing.CONVOLUTION(x, theirs, bias, *numbers, "relu", [], "")
-    if _C.kernel_takes_groups(outside, inside, groups, is_bfloat16()):
+    if _C.kernel_takes_groups(outside, inside, groups, dtype_name()):
         for name, method in methods.items():
             if has_method(method, kernel):
                 packed = indirect.pack(weight, bias, groups, method)
@@ -327,7 +328,7 @@ def attend(heads: int, length: int, size: int, is_causal: bool) -> dict[str, Cal
     scale = 1 / math.sqrt(size)
     return {
         "ATen": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal),
-        "ours": lambda: attention.attend(q, k, v, None, is_causal, scale, is_by_heads=False),
+        "ours": lambda: indirect.attention(q, k, v, None, is_causal, scale, is_by_heads=False),
     }
 
 

@@ -18,7 +18,7 @@ class KernelDtype:
         name: of its row in C++.
         heads_are_even: whether attention takes heads of an even size only, as it reads pairs of numbers.
         sums_beat_onednn: whether products by sums are quicker than oneDNN's for any number of rows
-            (`python -m baselines.cpu_kernels --dtype bfloat16`: with up to 197 rows oneDNN was not quicker,
+            (`python -m baselines.kernels --dtype bfloat16`: with up to 197 rows oneDNN was not quicker,
             with 2048 it took 0.92 to 1.03 times as long, a script of its own).
         min_packed_linear_flop: oneDNN's packed linear pays from there on, whatever the weight; None where
             that depends on the weight. One thread of bfloat16: 20 us became 15 for one row of 128 x 128, 4
