@@ -1,7 +1,7 @@
 // Reads tensors in place through DLPack's C exchange interface, which PyTorch offers from 2.10 on.
 //
-// The declarations are those of DLPack 1.3 (https://github.com/dmlc/dlpack, include/dlpack/dlpack.h) as far as
-// reading goes; their layout stays within a major version. Nothing is compiled or linked against torch.
+// The declarations are those of DLPack 1.3 (https://github.com/dmlc/dlpack, include/dlpack/dlpack.h) as far
+// as reading goes; their layout stays within a major version. Nothing is compiled or linked against torch.
 #pragma once
 
 #include <cstdint>

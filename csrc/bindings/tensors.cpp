@@ -57,8 +57,9 @@ void bind_tensors(py::module_& m) {
   py::class_<TensorPlaces>(m, "TensorPlaces",
                            "Where tensor objects lay; ValueError where one of them has no plain memory.")
       .def(py::init<const py::sequence&>(), py::arg("tensors"))
-      .def("is_of", &TensorPlaces::is_of, py::arg("tensors"),
-           "Whether these are the same objects, of the same dtype, sizes and strides, at the same addresses.");
+      .def(
+          "is_of", &TensorPlaces::is_of, py::arg("tensors"),
+          "Whether these are the same objects, of the same dtype, sizes and strides, at the same addresses.");
 }
 
 }  // namespace rlopt
