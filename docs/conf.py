@@ -16,6 +16,7 @@ include_patterns = ["*.md", "docs/*.md"]
 # Folders that need not be walked through; no page is in them.
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "docs"]
 myst_heading_anchors = 4  # links lead to headings as on GitHub
+suppress_warnings = ["misc.highlighting_failure"]  # GitHub draws mermaid; here it stays text
 default_role = "code"  # in docstrings, a word between backticks
 napoleon_use_ivar = True
 autodoc_member_order = "bysource"

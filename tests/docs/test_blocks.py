@@ -50,6 +50,8 @@ def kind_of(block: Block) -> str:
         return {"run": "sh", "fails": "fails"}.get(word, "check")
     if block.language == "text" and word in TEXTS:
         return word
+    if block.language == "mermaid" and word == "run":
+        return "diagram"
     if word == QUOTE and block.language not in ("", "text"):
         return QUOTE
     return FILE if word == FILE and len(block.words) == 2 else ""
@@ -64,6 +66,7 @@ def test_says_how_it_is_treated(block: Block) -> None:
         "sh fails",
         *(f"sh {word}" for word in NOT_RUN),
         *(f"text {word}" for word in TEXTS),
+        "mermaid",
     ]
     got = " ".join((block.language, *block.words))
     assert kind_of(block), (

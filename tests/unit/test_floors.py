@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "torchrlopt"
-DESIGN = ROOT / "docs" / "design.md"
+DESIGN = ROOT / "docs" / "architecture.md"
 
 
 def floors() -> dict[str, int]:
