@@ -22,7 +22,7 @@ def checked(graph: fx.Graph) -> fx.Graph:
     """The graph itself, once each text of it that becomes a name in source is known to be one.
 
     It stands around the graph wherever the package has fx generate code of one
-    (`tests/unit/test_generated_code.py` looks for such places).
+    (`tests/package/test_generated_code.py` looks for such places).
 
     Raises:
         LoweringError: a text is no identifier, or is a keyword.

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tests.e2e.models import Branches, ConvNorm, build
-from tests.unit.onnx_text import proto_of
+from tests.onnx.onnx_text import proto_of
 from torchrlopt import optimise_onnx
 from torchrlopt.compile import check_file, rewrite_file
 from torchrlopt.errors import (

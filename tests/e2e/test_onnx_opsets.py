@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from tests.unit.onnx_text import proto_of
+from tests.onnx.onnx_text import proto_of
 from torchrlopt.api.optimise import optimise_onnx
 from torchrlopt.report import Report
 

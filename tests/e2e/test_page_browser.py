@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.browser import Browser, browser, missing
-from tests.unit.page_cases import CONVOLUTION, blocks, report_of, tangle
-from tests.unit.test_page import HOSTILE, Given, hostile
+from tests.report.page_cases import CONVOLUTION, blocks, report_of, tangle
+from tests.report.test_page import HOSTILE, Given, hostile
 from torchrlopt.report import Report, Source
 
 pytestmark = pytest.mark.browser

@@ -19,7 +19,7 @@ from torch import nn
 import torchrlopt
 from tests.e2e.models import RUNTIMES, build
 from tests.e2e.test_default_runtime import DEFAULT, ManySmall
-from tests.unit.test_isolation import until_gone
+from tests.executors.test_isolation import until_gone
 from torchrlopt.compile import backend
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.isolation import verdicts

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.unit.cuda_cases import ADD_RELU, IMAGE, RELU, check, lowered, targets
+from tests.executors.cuda_cases import ADD_RELU, IMAGE, RELU, check, lowered, targets
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import cudnn
 from torchrlopt.executors.eager.kernels.cublas import linear_activation

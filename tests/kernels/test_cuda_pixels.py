@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from tests.unit.cuda_cases import IMAGE, check, lowered, targets
+from tests.executors.cuda_cases import IMAGE, check, lowered, targets
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import pixels
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes

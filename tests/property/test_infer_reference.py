@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core_calls import build, print_type, read_type
-from tests.unit.test_infer import ONE_OF_EACH
+from tests.core.core_calls import build, print_type, read_type
+from tests.core.test_infer import ONE_OF_EACH
 from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.capture.capture_calls import Capture, capture_module
 from tests.e2e.models import Branches, ConvNorm
-from tests.unit.capture_calls import Capture, capture_module
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.executors.registry import get
 from torchrlopt.onnx.reader import read

@@ -3,8 +3,8 @@
 `torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention` run one opaque operator where no gradient
 is recorded. Its parts are ordinary ones: projections, attention, layer norms and two linear layers, which is
 also what those modules run otherwise. The formulas follow their kernels (aten/src/ATen/native/transformers).
-The check of a rewritten graph sees what is taken apart already: `tests/unit/test_fast_paths.py` compares with
-the kernels themselves.
+The check of a rewritten graph sees what is taken apart already: `tests/capture/test_fast_paths.py` compares
+with the kernels themselves.
 
 The fused kernels of CUDA, on the other hand, want a mask whose last stride is 1. Models expand theirs from
 one column, and then PyTorch takes attention apart into products, softmax and copies in float32: a BERT of 12

@@ -1,6 +1,6 @@
 """What is known of each private name: where it was tried, and what happens in a PyTorch that lacks it.
 
-`tests/unit/test_torch_private.py` holds the table to what the other modules here use.
+`tests/package/test_torch_private.py` holds the table to what the other modules here use.
 """
 
 from __future__ import annotations

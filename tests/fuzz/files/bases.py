@@ -9,7 +9,7 @@ import onnx
 import torch
 from torch import nn
 
-from tests.unit.test_onnx_mutations import rich
+from tests.onnx.test_mutations import rich
 
 _EXPORTED = Path(__file__).parent / "exported"
 

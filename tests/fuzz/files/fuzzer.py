@@ -27,7 +27,7 @@ from tests.fuzz.files.mutations import MUTATIONS, mangled
 from tests.fuzz.files.texts import ORDINARY, STEERING, payloads
 from tests.fuzz.kept import Case, format_case
 from tests.fuzz.outcome import Outcome
-from tests.unit.test_onnx_mutations import damaged
+from tests.onnx.test_mutations import damaged
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.compile import check_file
 from torchrlopt.compile.rewrite_file import rewrite_file

@@ -3,7 +3,7 @@
     composition(Config.of_row("wm")).wires()
 
 `python training/reproduce.py components` draws it. The trainers (`training.real_trainer`,
-`training.dream_trainer`) run the same parts; `tests/unit/test_training_components.py` compares them.
+`training.dream_trainer`) run the same parts; `tests/training/test_papers_components.py` compares them.
 """
 
 from __future__ import annotations

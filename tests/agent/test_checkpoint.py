@@ -1,0 +1,310 @@
+"""Agents on disk: torchrlopt/agent/checkpoint.py."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.agent.agent_cases import LIBRARY, make_observation
+from torchrlopt import _C
+from torchrlopt.agent import catalogue, checkpoint
+from torchrlopt.agent.networks.candidate_controller import ControllerConfig
+from torchrlopt.agent.observation import Schema
+from torchrlopt.errors import AgentError
+from torchrlopt.options import Options
+
+NUM_DAMAGED = 3000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.safetensors"
+    checkpoint.save(path, checkpoint.new_controller(LIBRARY, seed=5), LIBRARY, {"hours": 0.5, "seeds": [5]})
+    return path
+
+
+def rewrite(path: Path, change: object) -> None:
+    """Change the header of a checkpoint and make the manifest fit."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header)  # type: ignore[operator]
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    manifest = json.loads(checkpoint.manifest_path(path).read_text())
+    manifest["sha256"] = checkpoint.hashlib.sha256(path.read_bytes()).hexdigest()
+    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+
+
+def test_what_is_saved_is_what_is_loaded(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    controller = checkpoint.new_controller(LIBRARY, seed=5).eval()
+    states = make_observation(2)
+    with caplog.at_level(logging.WARNING, "torchrlopt"), torch.no_grad():
+        agent = checkpoint.load(path, LIBRARY)
+        assert torch.equal(agent.controller(states)[0], controller(states)[0])
+        assert torch.equal(agent.controller(states)[2], controller(states)[2])
+    assert not caplog.records
+    assert agent.metadata["hours"] == "0.5"
+    assert agent.metadata["schema_hash"] == Schema.current().hash
+    assert agent.metadata["library_hash"] == LIBRARY.hash
+    assert path.stat().st_size < 8 * 2**20
+
+
+def test_thousands_of_damaged_files_are_refused(path: Path) -> None:
+    """Bits that flip, anywhere and in the header, files that end early, and parts that are swapped."""
+    content, draw = path.read_bytes(), random.Random(0)
+    header = 8 + int.from_bytes(content[:8], "little")
+
+    def flip(end: int) -> bytes:
+        at = draw.randrange(end)
+        return content[:at] + bytes([content[at] ^ 1 << draw.randrange(8)]) + content[at + 1 :]
+
+    def cut() -> bytes:
+        return content[: draw.randrange(len(content))]
+
+    def swap() -> bytes:
+        first, second = sorted(draw.sample(range(len(content)), 2))
+        return content[second:] + content[first:second] + content[:first]
+
+    damages = [lambda: flip(len(content)), lambda: flip(header), cut, swap]
+    for number in range(NUM_DAMAGED):
+        damaged = damages[number % len(damages)]()
+        path.write_bytes(damaged)
+        with pytest.raises(AgentError, match="damaged"):
+            checkpoint.load(path, LIBRARY)
+    path.write_bytes(content)
+    checkpoint.load(path, LIBRARY)
+
+
+def test_damaged_headers_with_a_digest_that_fits_end_nothing(path: Path) -> None:
+    """Somebody who can write the manifest too gets a clear error, or another agent, never a crash."""
+    content, draw, refused = path.read_bytes(), random.Random(1), 0
+    header = 8 + int.from_bytes(content[:8], "little")
+    for _ in range(NUM_DAMAGED // 10):
+        damaged = bytearray(content)
+        damaged[draw.randrange(header)] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        manifest = json.loads(checkpoint.manifest_path(path).read_text())
+        manifest["sha256"] = checkpoint.hashlib.sha256(damaged).hexdigest()
+        checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+        try:
+            checkpoint.load(path, LIBRARY)
+        except AgentError:
+            refused += 1
+    assert refused > NUM_DAMAGED // 20
+
+
+def test_a_file_cut_short_or_missing_is_refused(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(AgentError, match="damaged"):
+        checkpoint.load(path, LIBRARY)
+    path.unlink()
+    with pytest.raises(AgentError, match="cannot be read"):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sha256": 3}'])
+def test_a_broken_manifest_is_refused(path: Path, text: str) -> None:
+    checkpoint.manifest_path(path).write_text(text)
+    with pytest.raises(AgentError, match=r"cannot be read|damaged"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_a_column_that_is_gone_is_refused_by_name(path: Path) -> None:
+    def change(header: dict) -> None:
+        schema = json.loads(header["__metadata__"]["schema"])
+        schema["columns"]["node"][4] = "novelty"
+        header["__metadata__"]["schema"] = json.dumps(schema)
+
+    rewrite(path, change)
+    with pytest.raises(AgentError, match="the node features; expected: novelty"):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("format", "999", "another format"),
+        ("schema", "{", "schema of a checkpoint is malformed"),
+        ("architecture", "{}}", "no agent"),
+        ("architecture", '{"encoder": "nothing"}', "no agent"),
+        ("architecture", '{"width": 16}', "no agent"),
+    ],
+)
+def test_other_metadata_is_refused(path: Path, name: str, value: str, message: str) -> None:
+    rewrite(path, lambda header: header["__metadata__"].__setitem__(name, value))
+    with pytest.raises(AgentError, match=message):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"rounds": 10**9},
+        {"rounds": 2**63},
+        {"width": 4000, "rounds": 30},
+        {"width": 10**9},
+        {"width": 10**30},
+        {"width": 1, "rounds": 10**9},
+        {"rule_width": 10**5},
+        {"encoder": None},
+        {"encoder": []},
+    ],
+    ids=str,
+)
+def test_networks_are_made_no_larger_than_their_weights(path: Path, sizes: dict[str, object]) -> None:
+    """The first took memory until there was none; so this would not end if they were made."""
+
+    def change(header: dict) -> None:
+        known = json.loads(header["__metadata__"]["architecture"])
+        header["__metadata__"]["architecture"] = json.dumps({**known, **sizes})
+
+    rewrite(path, change)
+    with pytest.raises(AgentError, match="no agent"):
+        checkpoint.load(path, LIBRARY)
+
+
+@pytest.mark.parametrize("names", ["3", "null", "{", "[" * 100_000, json.dumps(["x"] * 10**6), "[[], {}]"])
+def test_a_latent_agent_with_other_names_is_refused(path: Path, names: str) -> None:
+    def change(header: dict) -> None:
+        header["__metadata__"].update(kind="latent", substitutions=names, architecture='{"row": "wm"}')
+
+    rewrite(path, change)
+    with pytest.raises(AgentError, match=r"no agent|safetensors"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_room_is_for_what_the_file_holds(path: Path) -> None:
+    """An agent takes less than half of what it may."""
+    tensors = checkpoint.load_tensors(path.read_bytes())
+    room = checkpoint._room_for(tensors.values())
+    with checkpoint.making_networks(most=(left := checkpoint._room_for(tensors.values()))):
+        checkpoint.CandidateController(
+            Schema.current(), checkpoint.SubstitutionGraphs.of(LIBRARY, Schema.current()), None
+        )
+    assert 0 < room.tensors - left.tensors < room.tensors / 2
+    assert 0 < room.elements - left.elements < room.elements / 2
+
+
+DEEP = "[" * 100_000
+
+
+def resign(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    manifest = {"sha256": checkpoint.hashlib.sha256(content).hexdigest()}
+    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("name", ["schema", "architecture", "latency"])
+def test_nested_json_is_refused(path: Path, name: str) -> None:
+    rewrite(path, lambda header: header["__metadata__"].__setitem__(name, DEEP))
+    with pytest.raises(AgentError, match=r"no agent|schema of a checkpoint is malformed"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_nested_headers_and_manifests_are_refused(path: Path) -> None:
+    content = path.read_bytes()
+    resign(path, len(DEEP).to_bytes(8, "little") + DEEP.encode())
+    with pytest.raises(AgentError, match="no safetensors"):
+        checkpoint.load(path, LIBRARY)
+    resign(path, content)
+    checkpoint.manifest_path(path).write_text("[" * 60_000)
+    with pytest.raises(AgentError, match="nested too deep"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_large_headers_and_manifests_are_refused(path: Path) -> None:
+    content = path.read_bytes()
+    rewrite(path, lambda header: header["__metadata__"].__setitem__("notes", "x" * 2**20))
+    with pytest.raises(AgentError, match="a header of"):
+        checkpoint.load(path, LIBRARY)
+    resign(path, content)
+    with open(checkpoint.manifest_path(path), "ab") as file:
+        file.truncate(1 << 34)  # of spaces it would be well-formed
+    with pytest.raises(AgentError, match="expected up to 65536"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_pipes_are_no_agents(path: Path) -> None:
+    """And are not waited for."""
+    checkpoint.manifest_path(path).unlink()
+    os.mkfifo(checkpoint.manifest_path(path))
+    with pytest.raises(AgentError, match="no plain file"):
+        checkpoint.load(path, LIBRARY)
+    assert catalogue.digest(Options(searcher="agent", agent=str(path))) == ""
+
+
+def test_weights_that_are_no_numbers_are_refused(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-4:] = b"\x00\x00\xc0\x7f"
+    resign(path, bytes(content))
+    with pytest.raises(AgentError, match="not finite"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_a_file_that_is_no_safetensors_is_refused(path: Path) -> None:
+    path.write_bytes(b"x" * 100)
+    manifest = {"sha256": checkpoint.hashlib.sha256(b"x" * 100).hexdigest()}
+    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+    with pytest.raises(AgentError, match="safetensors"):
+        checkpoint.load(path, LIBRARY)
+
+
+def test_another_library_is_no_reason_for_a_warning(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    few = _C.Library("\n".join(LIBRARY.text(name) for name in LIBRARY.names[:9]))
+    with caplog.at_level(logging.DEBUG, "torchrlopt"):
+        agent = checkpoint.load(path, few)
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG]
+    assert LIBRARY.hash in caplog.text
+    assert few.hash in caplog.text
+    assert len(agent.controller.embeddings()) == 9
+
+
+def test_an_operator_that_is_gone_moves_no_other(path: Path) -> None:
+    def change(header: dict) -> None:
+        schema = json.loads(header["__metadata__"]["schema"])
+        schema["ops"][3] = "OpOfThePast"
+        header["__metadata__"]["schema"] = json.dumps(schema)
+
+    rewrite(path, change)
+    agent = checkpoint.load(path, LIBRARY)
+    rows = agent.controller.encoder.node_input.rows
+    assert rows[3] == len(rows)
+    assert rows[4] == 4
+
+
+def test_the_graph_network_encoder_can_be_saved_too(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "agent.safetensors"
+    config = ControllerConfig(encoder="graph_network", width=32, rounds=2)
+    checkpoint.save(path, checkpoint.new_controller(LIBRARY, config), LIBRARY, {})
+    assert checkpoint.load(path, LIBRARY).controller.config == config
+
+
+def test_new_controllers_depend_on_their_seed_only() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = checkpoint.new_controller(LIBRARY, seed=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(9)
+    other = checkpoint.new_controller(LIBRARY, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_loading_imports_neither_pyg_nor_gymnasium(path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from torchrlopt.agent import checkpoint\n"
+        "from torchrlopt.agent.search import searcher\n"
+        "from torchrlopt.substitutions import load_library\n"
+        "checkpoint.load(Path(sys.argv[1]), load_library())\n"
+        "print([n for n in ('torch_geometric', 'gymnasium', 'tensorboard') if n in sys.modules])"
+    )
+    output = subprocess.check_output([sys.executable, "-c", script, str(path)], text=True)
+    assert output.strip() == "[]"

@@ -1,0 +1,116 @@
+"""Agents find columns by name: an agent and a core of different versions, through `AgentSearcher`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_observation
+from torchrlopt import _C
+from torchrlopt.agent import catalogue, checkpoint, observation
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
+from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
+from torchrlopt.agent.observation import ARRAYS, Schema
+from torchrlopt.agent.search.searcher import AgentSearcher
+from torchrlopt.env import columns
+from torchrlopt.options import Options
+from torchrlopt.plan.search import Plan
+
+OPTIONS = Options.from_dict({"budget_ms": 60_000.0, "budget_steps": 60})
+
+
+def plan_of(agent: Agent, library: _C.Library = LIBRARY) -> Plan:
+    return AgentSearcher(agent).search(GRAPHS[1], library, COST, OPTIONS)
+
+
+def load(name: str, library: _C.Library = LIBRARY) -> Agent:
+    return checkpoint.load(catalogue.FOLDER / f"{name}.safetensors", library)
+
+
+def with_a_new_column(core: pytest.MonkeyPatch) -> None:
+    """A core that writes one more column of sevens, the second one, into every array of features."""
+    as_tensors = observation._as_tensors
+
+    def names(array: str) -> tuple[str, ...]:
+        first, *others = columns(array)
+        return (first, "novelty", *others)
+
+    def widened(arrays: dict[str, np.ndarray]) -> observation.Observation:
+        features = {f"{array}s": np.insert(arrays[f"{array}s"], 1, 7.0, axis=1) for array in ARRAYS}
+        return as_tensors({**arrays, **features})
+
+    core.setattr(observation, "columns", names)
+    core.setattr(observation, "_as_tensors", widened)
+
+
+@pytest.mark.parametrize("name", ["plan", "mf", "wm", "wm_plus"])
+def test_a_column_that_an_agent_does_not_know_changes_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = plan_of(load(name))
+    with_a_new_column(monkeypatch)
+    assert Schema.current().columns["node"][1] == "novelty"
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
+        after = plan_of(load(name))
+    assert not caplog.records
+    assert (after.steps, after.expansions) == (before.steps, before.expansions)
+    assert before.expansions > 10
+
+
+def without(schema: Schema, place: int) -> Schema:
+    """The schema of an older version: one column of each array had not been there."""
+    shorter = {array: names[:place] + names[place + 1 :] for array, names in schema.columns.items()}
+    return Schema(shorter, schema.ops)
+
+
+@pytest.mark.parametrize("encoder", ["local", "graph_network"])
+def test_an_agent_of_an_older_core_says_what_one_says_that_gives_the_new_column_no_weight(
+    encoder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, schema = 2, Schema.current()
+    config = ControllerConfig(encoder=encoder, width=16, rounds=2)
+    rules = SubstitutionGraphs.of(LIBRARY, schema)
+    torch.manual_seed(0)
+    old = CandidateController(without(schema, place), rules, config)
+    nn.init.normal_(old.scorer.score[-1].weight)
+    new = CandidateController(schema, rules, config).eval()
+    weights = dict(old.state_dict())
+    for name, tensor in new.state_dict().items():
+        if weights[name].shape != tensor.shape:  # a layer that reads the column, alone or behind pooled nodes
+            first = tensor.shape[1] - len(schema.columns["global"]) if "readout" in name else 0
+            at = first + place
+            gap = torch.zeros(len(tensor), 1)
+            weights[name] = torch.cat([weights[name][:, :at], gap, weights[name][:, at:]], dim=1)
+    new.load_state_dict(weights)
+
+    path = tmp_path / "old.safetensors"
+    checkpoint.save(path, old, LIBRARY, {})
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
+        agent = checkpoint.load(path, LIBRARY)
+        plan = plan_of(agent)
+    assert not caplog.records
+    seen = make_observation(3)
+    with torch.no_grad():
+        torch.testing.assert_close(agent.controller(seen)[0], new(seen)[0], rtol=1e-4, atol=1e-4)
+    assert plan.cost_after_ms < plan.cost_before_ms
+
+
+def test_a_new_substitution_is_scored_and_no_reason_for_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    text = "\n".join(LIBRARY.text(name) for name in LIBRARY.names)
+    novelty = "substitution a_novelty\n  y = Relu(x)\n=>\n  t = Relu(x)\n  y = Relu(t)\nproof tested\n"
+    more = _C.Library(f"{text}\n{novelty}")
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
+        agent = load("plan", more)
+        plan = plan_of(agent, more)
+    assert not caplog.records
+    assert isinstance(agent.controller, CandidateController)
+    with torch.no_grad():
+        assert agent.controller.embeddings()[more.find("a_novelty")].isfinite().all()
+    assert plan.searcher == "agent"
+    assert plan.cost_after_ms < plan.cost_before_ms

@@ -1,0 +1,58 @@
+"""The modes of torch.compile that the backend takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.executors.test_executors import build
+from torchrlopt.compile import backend
+from torchrlopt.errors import OptionsError
+from torchrlopt.options import Options
+
+
+def test_modes_of_torch_compile() -> None:
+    model, x = build()
+    torch._dynamo.reset()
+    torchrlopt.optimise(nn.ReLU().eval(), x)  # its report is not ours
+    for mode in ("max-autotune", "max-autotune-no-cudagraphs"):
+        with torch.no_grad():
+            torch.compile(model, backend="rlopt", mode=mode)(x)
+        found = torchrlopt.reports()[-1].choices
+        if mode == "max-autotune":  # on the CPU there are no CUDA graphs, and asking for them leaves all in
+            assert {each.executor for each in found} >= {"eager", "onnxruntime"}
+        assert found
+        torch._dynamo.reset()
+    with (
+        pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="reduce-overhead") as caught,
+        torch.no_grad(),
+    ):
+        torch.compile(model, backend="rlopt", mode="quickest")(x)
+    assert isinstance(caught.value.inner_exception, OptionsError)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "expected"),
+    [
+        (None, {}, ("default", False)),
+        ("reduce-overhead", {}, ("default", True)),
+        ("max-autotune", {}, ("auto", True)),
+        ("max-autotune-no-cudagraphs", {}, ("auto", False)),
+        ("max-autotune", {"cuda_graphs": False}, ("auto", False)),
+        ("reduce-overhead", {"executor": "inductor"}, ("inductor", True)),
+    ],
+)
+def test_what_modes_stand_for(
+    mode: str | None, options: dict[str, Any], expected: tuple[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Options] = []
+    monkeypatch.setattr(backend, "compile_graph", lambda gm, inputs, chosen, record: seen.append(chosen))
+    backend.rlopt(torch.fx.symbolic_trace(nn.ReLU()), [], options=options, mode=mode)
+    (chosen,) = seen
+    assert (chosen.executor, chosen.cuda_graphs) == expected
+    assert chosen.on("cuda") == chosen
+    assert not chosen.on("cpu").cuda_graphs

@@ -1,0 +1,382 @@
+"""Graphs by key, rewards, collection and resumption: training/graphs/, episodes/, real_trainer.py."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.agent.agent_cases import COST, LIBRARY, make_env
+from torchrlopt import _C
+from torchrlopt.agent import checkpoint
+from torchrlopt.agent.networks.candidate_controller import no_noise
+from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
+from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.env import OUTCOMES
+from torchrlopt.env.reward import ILLEGAL, REWARDS
+from torchrlopt.errors import OptionsError
+from torchrlopt.plan.search import Plan
+from training.collectors import worker
+from training.collectors.data_hash import data_hash
+from training.config import CHOICES, Config, meanings
+from training.dream_trainer import DreamTrainer
+from training.episodes import latent_task
+from training.episodes import random_keys as keys
+from training.episodes.candidate_task import state_of
+from training.episodes.play import Key
+from training.graphs import curriculum as graphs
+from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
+from training.graphs.samplers import draw_sample
+from training.learning.pyg import with_meta_layers
+from training.real_trainer import RealTrainer
+from training.samplers import SAMPLERS, Place
+from training.scores.evaluate import (
+    Score,
+    held_out_graphs,
+    plans_of,
+    scores_of,
+    searchers_of,
+    table_of,
+)
+from training.train import add_arguments, config_of, trainer_of
+from training.trainer import STATE
+
+SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
+
+
+def collected(trainer: RealTrainer | DreamTrainer, state: bytes, keys: Sequence[Key]) -> str:
+    with trainer.collector as collector:
+        return data_hash(collector.collect(state, keys))
+
+
+def same_weights(one: RealTrainer, other: RealTrainer) -> bool:
+    pairs = zip(one.controller.parameters(), other.controller.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_key_gives_its_graph_and_its_numbers_always() -> None:
+    one, again, other = (graphs.sample_graph(7, i, progress=0.5) for i in (1, 1, 2))
+    assert one.graph.canonical_text() == again.graph.canonical_text()
+    assert one.graph.canonical_text() != other.graph.canonical_text()
+    assert keys.generator(1, 2).random() == keys.generator(1, 2).random() != keys.generator(2, 1).random()
+    draw = keys.gumbel([keys.generator(1), keys.generator(2)])
+    alone = keys.gumbel([keys.generator(2)])
+    assert torch.equal(draw([3, 4])[3:], alone([4]))
+
+
+@pytest.mark.parametrize("name", sorted({*IMAGE_BLOCKS, *SEQUENCE_BLOCKS}))
+def test_every_block_makes_a_sound_graph_that_can_be_rewritten(name: str) -> None:
+    is_image = name in IMAGE_BLOCKS
+    block = IMAGE_BLOCKS[name] if is_image else SEQUENCE_BLOCKS[name]
+    parameters = {"batch": 1, "size": 7, "width": 16} if is_image else {"batch": 1, "length": 8, "width": 32}
+    counts = []
+    for seed in range(3):
+        sketch, value = graphs._begin(is_image, parameters)
+        shape = sketch.shape(value)
+        value = block(sketch, value, np.random.default_rng(seed))
+        assert sketch.shape(value) == shape
+        graph = sketch.finish(value)
+        graph.check()
+        counts.append(len(LIBRARY.matches(graph)))
+    assert max(counts) > 0
+
+
+def test_training_never_sees_what_is_held_out() -> None:
+    train = [graphs.sample_graph(3, i) for i in range(40)]
+    held_out = held_out_graphs(10)
+    assert not {family for sample in train for family in sample.families} & HELD_OUT_FAMILIES
+    structures = [
+        {structure for sample in split for structure in sample.structures} for split in (train, held_out)
+    ]
+    assert not structures[0] & structures[1]
+    assert not any(map(graphs.is_held_out, structures[0]))
+    for sample in held_out:
+        pairs = zip(sample.families, sample.structures, strict=True)
+        assert all(
+            family in HELD_OUT_FAMILIES or graphs.is_held_out(structure) for family, structure in pairs
+        )
+
+
+def test_a_structure_is_what_is_left_without_sizes() -> None:
+    def structure(width: int, op: str = "Relu") -> str:
+        sketch = graphs.Sketch()
+        return graphs.structure_hash(sketch.finish(sketch.op(op, sketch.linear(sketch.input(4, 8), width))))
+
+    assert structure(8) == structure(16) != structure(8, "Tanh")
+
+
+def test_graphs_grow_with_progress() -> None:
+    def depth(progress: float) -> float:
+        return float(
+            np.mean([graphs.sample_graph(5, i, progress=progress).parameters["depth"] for i in range(20)])
+        )
+
+    assert depth(0.0) == 1.0
+    assert depth(1.0) > 1.8
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_graphs_of_samplers_depend_on_their_key_only(sampler: str) -> None:
+    def draw(group: int, update: int = 3) -> graphs.Sample:
+        # Wide graphs are what this policy is least sure of.
+        place = Place(0, update, group, 6)
+        return draw_sample(sampler, place, (1, update, group), 1.0, lambda g: len(g.text()))
+
+    assert draw(1).graph.text() == draw(1).graph.text()
+    samples = [draw(group) for group in range(6)]
+    assert len({sample.graph.text() for sample in samples}) > 4
+    if sampler == "latin_hypercube":
+        assert {sample.parameters["batch"] for sample in samples} == {1, 2, 4}
+
+
+def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
+    seen: list[float] = []
+
+    def entropy(graph: _C.Graph) -> float:
+        seen.append(COST.total(graph)["time_us"])
+        return seen[-1]
+
+    sample = draw_sample("uncertainty", Place(0, 1, 0, 1), (1, 1, 0), 0.0, entropy)
+    assert len(seen) == 4
+    assert COST.total(sample.graph)["time_us"] == max(seen)
+
+
+def test_numbers_of_a_sampler_are_the_free_parameters() -> None:
+    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
+    assert given.parameters["batch"] == 1
+    assert given.parameters["width"] in (64, 256)
+
+
+def test_every_sampler_collects(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, sampler="heterogeneous", groups=3)
+    trainer = RealTrainer(config, tmp_path)
+    hashes = [collected(trainer, state_of(trainer.controller), trainer.keys()) for _ in range(2)]
+    assert hashes[0] == hashes[1]
+
+
+def outcomes(cost: float, traffic: float, best: float = 8.0, illegal: float = 0.0) -> np.ndarray:
+    row = np.zeros((1, len(OUTCOMES)))
+    values = {
+        "cost_after_us": cost,
+        "bytes": traffic,
+        "best_us": best,
+        "initial_us": 10.0,
+        "is_illegal": illegal,
+    }
+    for name, value in values.items():
+        row[0, OUTCOMES[name]] = value
+    return row
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("best_so_far", 0.1),
+        ("R1", 0.8 * 0.2 + 0.2 * 0.5),
+        ("R2", 0.3),
+        ("R3", 0.1 * 0.2 + 0.9 * 0.5),
+        ("R4", 0.5 * 0.2 + 0.5 * 0.5),
+        ("R5", 0.2),
+    ],
+)
+def test_rewards_are_shares_of_the_first_cost(name: str, expected: float) -> None:
+    first, before = outcomes(10.0, 100.0), outcomes(9.0, 90.0, best=8.0)
+    after = outcomes(7.0, 40.0, best=7.0)
+    assert REWARDS[name](before, after, first)[0] == pytest.approx(expected)
+    scaled = [each.copy() for each in (before, after, first)]
+    for each in scaled:
+        for column in ("cost_after_us", "bytes", "best_us", "initial_us"):
+            each[0, OUTCOMES[column]] *= 1000
+    assert REWARDS[name](*scaled)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["R1", "R2", "R3", "R4", "R5"])
+def test_an_illegal_action_is_punished(name: str) -> None:
+    same = outcomes(9.0, 90.0)
+    assert REWARDS[name](same, outcomes(9.0, 90.0, illegal=1.0), same)[0] == ILLEGAL
+
+
+def test_best_so_far_forgives_a_detour() -> None:
+    first, up, down = (
+        outcomes(10.0, 1.0, best=10.0),
+        outcomes(12.0, 1.0, best=10.0),
+        outcomes(6.0, 1.0, best=6.0),
+    )
+    rewards = [REWARDS["best_so_far"](a, b, first)[0] for a, b in ((first, up), (up, down))]
+    assert rewards == pytest.approx([0.0, 0.4])
+
+
+WORKERS = {"in_process": 1, "threads": 2, "processes": 2}
+
+
+@pytest.mark.slow
+def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in WORKERS.items():
+        config = dataclasses.replace(SMALL, workers=workers, collector=kind, groups=3)
+        trainer = RealTrainer(config, tmp_path / kind)
+        hashes[kind] = collected(trainer, state_of(trainer.controller), trainer.keys())
+    assert len(set(hashes.values())) == 1, hashes
+
+
+@pytest.mark.slow
+def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+    hashes = {}
+    for kind, workers in WORKERS.items():
+        config = Config.of_row("wm", groups=3, max_steps=3, workers=workers, collector=kind)
+        trainer = DreamTrainer(config, tmp_path / kind)
+        keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
+        hashes[kind] = collected(trainer, worker.state_of(trainer.controller), keys)
+    assert len(set(hashes.values())) == 1, hashes
+
+
+@pytest.mark.parametrize("row", ["mf", "plan", "gumbel"])
+def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path: Path, row: str) -> None:
+    config = dataclasses.replace(SMALL, row=row)
+    straight = RealTrainer(config, tmp_path / "straight")
+    for _ in range(3):
+        logs = straight.step()
+    assert logs["gradient_norm"] > 0
+    broken = RealTrainer(config, tmp_path / "broken")
+    broken.step()
+    broken.save()
+    broken.step()  # lost
+    resumed = RealTrainer(config, tmp_path / "broken", resume=True)
+    assert (resumed.update, resumed.real_steps > 0) == (1, True)
+    for _ in range(2):
+        resumed.step()
+    assert same_weights(straight, resumed)
+    assert resumed.real_steps == straight.real_steps
+
+
+def test_a_run_is_neither_overwritten_nor_continued_with_other_arguments(tmp_path: Path) -> None:
+    RealTrainer(SMALL, tmp_path).save()
+    with pytest.raises(FileExistsError, match="--resume"):
+        RealTrainer(SMALL, tmp_path)
+    with pytest.raises(OptionsError, match=r"another learning_rate; expected: learning_rate 0\.0"):
+        RealTrainer(dataclasses.replace(SMALL, learning_rate=1.0), tmp_path, resume=True)
+    RealTrainer(dataclasses.replace(SMALL, minutes=5.0, workers=2), tmp_path, resume=True)
+    assert (tmp_path / STATE).stat().st_size > 1000
+
+
+def test_every_argument_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    parser.print_help()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert set(meanings()) == {field.name for field in dataclasses.fields(Config)}
+    for text in meanings().values():
+        assert text.endswith(".")
+        assert text[:20] in shown
+
+
+def test_a_whole_run_ends_in_an_agent_that_knows_where_it_comes_from(tmp_path: Path) -> None:
+    trainer = RealTrainer(dataclasses.replace(SMALL, updates=2), tmp_path)
+    trainer.run()
+    agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
+    assert agent.metadata["updates"] == "2"
+    assert json.loads(agent.metadata["scores"]) == {"held_out": 0.9}
+    assert json.loads(agent.metadata["manifest"])["held_out_families"] == sorted(HELD_OUT_FAMILIES)
+    assert Config.from_json(agent.metadata["config"]) == trainer.config
+    states = observe(make_env(2))
+    with torch.no_grad():
+        mine, its = trainer.controller.eval().act(states, no_noise), agent.controller.act(states, no_noise)
+    assert torch.equal(mine[0], its[0])
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_scores_are_against_greedy_with_equal_expansions() -> None:
+    controller = checkpoint.new_controller(LIBRARY)
+    samples = held_out_graphs(2)
+    searchers = searchers_of(controller, LIBRARY)
+    plans = plans_of(searchers, [s.graph for s in samples], LIBRARY, COST, 30)
+    scores = scores_of(plans)
+    assert set(scores) == {"greedy", "beam", "taso", "annealing", "agent", "random_network"}
+    assert {name: len(each) for name, each in plans.items()} == dict.fromkeys(scores, 2)
+    mine, greedy = plans["agent"], plans["greedy"]
+    assert all(a.cost_after_ms <= b.cost_after_ms for a, b in zip(mine, greedy, strict=True))
+    assert 0 < scores["agent"].ratio < 1
+
+
+def test_a_score_is_a_mean_over_graphs() -> None:
+    def plan(before_ms: float, after_ms: float, expansions: int) -> Plan:
+        return Plan("", "", (("a", 0),), (after_ms,), before_ms, "", expansions, 0, True, 0.0)
+
+    greedy = [plan(4.0, 2.0, 3), plan(10.0, 8.0, 5)]
+    mine = [plan(4.0, 1.0, 10), plan(10.0, 8.0 * 0.9995, 20)]
+    found = scores_of({"greedy": greedy, "mine": mine})
+    assert found["greedy"] == Score(pytest.approx(0.4**0.5), 1.0, 0.0, 4.0)  # type: ignore[arg-type]
+    assert found["mine"].ratio == pytest.approx((0.25 * 0.7996) ** 0.5)
+    assert found["mine"].to_greedy == pytest.approx((0.5 * 0.9995) ** 0.5)
+    assert found["mine"].better == 0.5, "by less than a thousandth is as good"
+    assert found["mine"].expansions == 15.0
+    assert table_of(found)[2] == "| greedy | 0.6325 | 1.0000 | 0% | 4 |"
+
+
+def test_pyg_and_plain_torch_have_the_same_keys_and_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    schema = Schema.current()
+    plain = GraphNetworkEncoder(schema, 16, 2)
+    pyg = GraphNetworkEncoder(schema, 16, 2)
+    pyg.load_state_dict(plain.state_dict())
+    with_meta_layers(pyg)
+    assert {type(block).__name__ for block in pyg.blocks} == {"MetaLayer"}
+    assert list(plain.state_dict()) == list(pyg.state_dict())
+    states = observe(make_env(3))
+    for mine, its in zip(plain(states), pyg(states), strict=True):
+        assert torch.equal(mine, its)
+
+
+def test_the_graph_network_is_trained_by_pyg_and_runs_without_it(tmp_path: Path) -> None:
+    trainer = RealTrainer(dataclasses.replace(SMALL, encoder="graph_network"), tmp_path)
+    assert {type(block).__name__ for block in trainer.controller.encoder.blocks} == {"MetaLayer"}
+    before = [parameter.clone() for parameter in trainer.controller.encoder.blocks.parameters()]
+    trainer.step()
+    after = list(trainer.controller.encoder.blocks.parameters())
+    assert not any(torch.equal(one, other) for one, other in zip(before[:2], after[:2], strict=True))
+    agent = checkpoint.load(trainer.export(), LIBRARY)
+    assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
+    states = observe(make_env(3))
+    with torch.no_grad():
+        assert torch.equal(agent.controller(states)[0], trainer.controller.eval()(states)[0])
+
+
+def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert config_of(parser.parse_args([])) == Config()
+    assert config_of(parser.parse_args(["--row", "mf", "--max-steps", "7"])) == Config(row="mf", max_steps=7)
+    dream = config_of(parser.parse_args(["--row", "wm_plus", "--rollouts", "5"]))
+    assert (dream.row, dream.encoder, dream.groups, dream.rollouts) == ("wm_plus", "graph_network", 16, 5)
+
+
+@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder", "collector"])
+def test_a_name_that_is_none_is_refused_with_those_that_are(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(OptionsError, match=rf"no such {name}; expected: one of .*{CHOICES[name][-1]}.*typo"):
+        Config(**{name: "typo"})
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([f"--{name}", "typo"])
+    assert CHOICES[name][-1] in capsys.readouterr().err
+
+
+def test_every_row_is_trained_by_what_trains_it(tmp_path: Path) -> None:
+    for row in CHOICES["row"]:
+        config = dataclasses.replace(SMALL, row=row)
+        trainer = trainer_of(config, tmp_path / row)
+        assert type(trainer) is (DreamTrainer if row.startswith("wm") else RealTrainer)
+        assert trainer.provenance()["row"] == row
+    with pytest.raises(OptionsError, match="not train this row; expected: mf or plan or gumbel; got: wm"):
+        RealTrainer(dataclasses.replace(SMALL, row="wm"), tmp_path / "other")
+    with pytest.raises(OptionsError, match="expected: wm or wm_plus; got: plan"):
+        DreamTrainer(SMALL, tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,151 @@
+"""The contract of collection: training/collectors/."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.collector_cases import DEADLY, NoPlayer, Numbers, OfTaskError
+from torchrlopt.errors import OptionsError
+from training.collectors.collector import KINDS, MAX_LOSSES, Collector
+from training.collectors.data_hash import data_hash
+from training.collectors.worker import packed, unpacked
+
+KEYS = [5, 0, DEADLY, 9, 1, 2, 7]
+STATE = bytes(range(40))
+
+
+def collected(
+    task: Numbers, kind: str, workers: int, **options: object
+) -> tuple[list[dict[str, object]], int]:
+    """Results of the second collection; the first one, with another state, must leave nothing behind."""
+    with Collector(task, kind, workers, **options) as collector:
+        collector.collect(STATE[::-1], KEYS)
+        found = collector.collect(STATE, KEYS)
+        assert collector.collect_seconds > 0
+        assert collector.broadcast_seconds > 0
+        return found, collector.replaced
+
+
+def expected() -> str:
+    player = Numbers().player()
+    player.load(STATE)
+    return data_hash([player.play(key) for key in KEYS])
+
+
+@pytest.mark.parametrize("share", [1, 3, None])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [("in_process", 1), ("in_process", 4), ("threads", 1), ("threads", 2), ("threads", 4), ("auto", 1)],
+)
+def test_data_depend_neither_on_the_kind_of_workers_nor_on_their_number(
+    kind: str, workers: int, share: int | None
+) -> None:
+    found, replaced = collected(Numbers(), kind, workers, share=share)
+    assert [each["key"] for each in found] == KEYS
+    assert (data_hash(found), replaced) == (expected(), 0)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("processes", 4), ("auto", 2)])
+def test_data_of_processes_are_those_of_one(kind: str, workers: int) -> None:
+    found, _ = collected(Numbers(), kind, workers)
+    assert data_hash(found) == expected()
+
+
+def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
+    found, replaced = collected(Numbers(tmp_path / "died"), "processes", 2, share=2)
+    assert (tmp_path / "died").exists()
+    assert (data_hash(found), replaced) == (expected(), 1)
+
+
+def test_a_worker_that_is_killed_between_two_collections_changes_nothing() -> None:
+    with Collector(Numbers(), "processes", 1) as collector:
+        collector.collect(STATE[::-1], KEYS)
+        (process,) = collector._seats[0]._executor._processes.values()
+        process.kill()
+        process.join()
+        assert data_hash(collector.collect(STATE, KEYS)) == expected()
+        assert collector.replaced == 1
+
+
+def test_keys_that_always_kill_their_worker_are_given_up(tmp_path: Path) -> None:
+    task = Numbers(tmp_path / "died", always=True)
+    with (
+        Collector(task, "processes", 1) as collector,
+        pytest.raises(RuntimeError, match=r"died while .*\[3\]"),
+    ):
+        collector.collect(STATE, KEYS)
+
+
+@pytest.mark.parametrize("kind", ["in_process", "threads"])
+def test_what_the_task_raises_reaches_the_learner(kind: str) -> None:
+    with Collector(Numbers(), kind, 2) as collector:
+        with pytest.raises(OfTaskError, match="-4"):
+            collector.collect(STATE, [1, -4, 2])
+        assert data_hash(collector.collect(STATE, KEYS)) == expected(), "the workers are still there"
+
+
+@pytest.mark.parametrize("kind", ["in_process", "threads", "processes"])
+def test_a_worker_that_cannot_begin_says_why(kind: str) -> None:
+    with (
+        Collector(NoPlayer(is_killed=False), kind, 2) as collector,
+        pytest.raises(OfTaskError, match="no player"),
+    ):
+        collector.collect(STATE, KEYS)
+
+
+def test_workers_that_die_of_their_state_are_not_replaced_for_ever() -> None:
+    with Collector(NoPlayer(is_killed=True), "processes", 1) as collector:
+        with pytest.raises(RuntimeError, match="while they loaded"):
+            collector.collect(STATE, KEYS)
+        assert collector.replaced == MAX_LOSSES
+
+
+def test_no_keys_are_no_results() -> None:
+    with Collector(Numbers()) as collector:
+        assert collector.collect(STATE, []) == []
+
+
+def test_an_unknown_kind_is_refused_with_those_that_are() -> None:
+    with pytest.raises(OptionsError, match=", ".join(KINDS)):
+        Collector(Numbers(), "cluster").collect(STATE, KEYS)
+
+
+@dataclasses.dataclass
+class Nested:
+    tensors: list[torch.Tensor]
+    name: str
+
+
+def test_results_come_back_as_they_were() -> None:
+    given = Nested([torch.arange(6).view(2, 3).T, torch.tensor(True), torch.zeros(0, 2)], "a")
+    again = unpacked(packed(given))
+    assert data_hash(again) == data_hash(given)
+    assert again.tensors[0].is_contiguous(), "sums over other strides may round otherwise"
+    assert [each.dtype for each in again.tensors] == [torch.int64, torch.bool, torch.float32]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.zeros(2, 3), torch.zeros(3, 2)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
+        ([1, 23], [12, 3]),
+        ({"a": 1}, {"b": 1}),
+        (Nested([], "a"), Nested([], "b")),
+        (np.array([0.0]), np.array([-0.0])),
+        (None, 0),
+    ],
+    ids=["shape", "type", "list", "dict", "field", "sign", "none"],
+)
+def test_a_hash_tells_data_apart(one: object, other: object) -> None:
+    assert data_hash(one) != data_hash(other)
+
+
+def test_what_has_no_content_has_no_hash() -> None:
+    with pytest.raises(TypeError, match="object has no hash"):
+        data_hash([object()])
