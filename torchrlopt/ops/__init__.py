@@ -1,6 +1,6 @@
-"""Operators, one family a file: ATen calls as ONNX nodes, and ONNX nodes as ATen calls.
+"""Operator translations in both directions, one operator family per file: ATen to ONNX and ONNX to ATen.
 
-Importing the package fills the table of each direction: `to_onnx.TABLE` and `to_aten.CONVERTERS`.
+Importing the package fills both tables: `to_onnx.TABLE` and `to_aten.CONVERTERS`.
 """
 
 from torchrlopt.ops import (

@@ -17,7 +17,7 @@ from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 
 def _heads(emitter: Emitter, x: fx.Node, count: int) -> fx.Node:
-    """[B, S, heads * size] as [B, heads, S, size]; 4-D operands stay."""
+    """Reshapes [B, S, heads * size] to [B, heads, S, size]; 4-D operands stay unchanged."""
     if emitter.rank(x) == 4:
         return x
     batch, length, width = emitter.shape(x)
@@ -43,14 +43,14 @@ def _sdpa(
     scale = given["scale"]
     if scale is not None:
         width = static_int(value_dims(q)[3])
-        # The default of both worlds is left out, so that equal attentions are equal nodes.
+        # ATen and ONNX share this default. Omit it so that equal attentions become equal nodes.
         scale = None if math.isclose(scale, 1 / math.sqrt(width), rel_tol=1e-12) else float(scale)
     is_causal = 1 if given["is_causal"] else None
     found = g.op("Attention", q, k, v, mask, dims=target.dims, scale=scale, is_causal=is_causal)
     return [found, *[None] * (len(target.types) - 1)]
 
 
-# The others, and what a call of PyTorch's kernel does not give, are left to the standard's definition.
+# Attributes of PyTorch's kernel. Others, and results it does not compute, use the standard's function body.
 _OF_THE_KERNEL = {"is_causal", "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode"}
 
 
@@ -72,7 +72,7 @@ def _lower_attention(emitter: Emitter, call: OpCall) -> Entry:
         k = _heads(emitter, k, call.required("kv_num_heads"))
         v = _heads(emitter, v, call.required("kv_num_heads"))
     groups = emitter.static_dim(q, 1) // emitter.static_dim(k, 1)
-    if groups > 1:  # each head so many times in a row
+    if groups > 1:  # repeat each head `groups` times in a row
         k, v = (emitter.op(aten.repeat_interleave.self_int, x, groups, 1) for x in (k, v))
     if mask is not None:
         mask = _wide_mask(emitter, mask, k)
@@ -86,7 +86,7 @@ def _lower_attention(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _wide_mask(emitter: Emitter, mask: fx.Node, k: fx.Node) -> fx.Node:
-    """A mask with a column for every key: the missing ones are masked out."""
+    """Widens a mask to one column per key; added columns are masked out."""
     have, want = emitter.dim(mask, -1), emitter.dim(k, 2)
     if have in (want, 1) or not isinstance(have, int) or not isinstance(want, int):
         return mask

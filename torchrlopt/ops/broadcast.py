@@ -1,4 +1,4 @@
-"""Operators that broadcast: arithmetic, comparison, logic, selection; and conversions of element type.
+"""Broadcasting operators: arithmetic, comparison, logic, selection; and dtype conversions.
 
 PyTorch's type promotion becomes explicit Casts.
 """
@@ -28,9 +28,9 @@ _ARITHMETIC = {
 _COMPARISONS = {"Equal": "eq", "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le"}
 _LOGIC = {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}
 ROWS: dict[str, Any] = {"Add": aten.add.Tensor, "Sub": aten.sub.Tensor}
-"""Operators that are one to one, by ONNX's name; the tables above are added to it."""
+"""One-to-one operators by ONNX name; the tables above are added to it."""
 
-# ATen computes + and * of bools as or and and; the bitwise operators of ONNX take integers only.
+# ATen computes bool + and * as or and and; ONNX's bitwise operators take integers only.
 _BOOL_FORMS = {"Add": "Or", "Mul": "And", "BitwiseAnd": "And", "BitwiseOr": "Or", "BitwiseXor": "Xor"}
 ORDINARY = (
     torch.float32,
@@ -46,7 +46,7 @@ ORDINARY = (
 
 
 def operand(g: GraphBuilder, argument: Any, dtype: torch.dtype) -> ir.Value:
-    """Returns a tensor, symbolic or Python scalar argument as a value of a dtype."""
+    """Returns a tensor, symbolic scalar or Python scalar as a value of the given dtype."""
     if isinstance(argument, ir.Value):
         return g.cast(argument, dtype)
     if isinstance(argument, SymScalar):
@@ -61,7 +61,7 @@ def promoted(*arguments: Any) -> torch.dtype:
     samples: list[Any] = []
     for argument in arguments:
         if isinstance(argument, ir.Value):
-            # Only the dtype and whether the tensor is 0-d matter to promotion.
+            # Promotion only looks at the dtype and at whether the tensor is 0-d.
             shape = [1] if value_dims(argument) else []
             samples.append(torch.empty(shape, dtype=value_dtype(argument)))
         elif isinstance(argument, SymScalar):
@@ -74,7 +74,7 @@ def promoted(*arguments: Any) -> torch.dtype:
 
 
 def binary(g: GraphBuilder, target: Target, op_type: str, x: Any, y: Any) -> ir.Value:
-    """Emits a binary operator computed in the dtype of the result."""
+    """Emits a binary operator that computes in the result's dtype."""
     dtype = target.dtype
     if dtype == torch.bool and op_type in _BOOL_FORMS:
         op_type = _BOOL_FORMS[op_type]
@@ -104,7 +104,7 @@ def _lower_row(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _enter(rows: Mapping[str, str], translator: Callable[[str], Translator], *overloads: str) -> None:
-    """Enters both directions of a table; the first of the overloads is what ONNX's operator becomes."""
+    """Registers both directions of a table; ONNX's operator lowers to the first overload."""
     for op_type, name in rows.items():
         translation(*(f"{name}.{overload}" for overload in overloads))(translator(op_type))
         ROWS[op_type] = getattr(getattr(aten, name), overloads[0])
@@ -121,7 +121,7 @@ translation("logical_not.default")(_logic("Not"))
 
 
 def arithmetic(emitter: Emitter, target: Any, operands: tuple[fx.Node, ...]) -> fx.Node:
-    """`target` on the operands, through int64 where torch has no kernel for their width."""
+    """Applies `target` to the operands, via int64 if torch has no kernel for their dtype."""
     dtype = emitter.dtype(operands[0])
     if dtype not in UNSIGNED_WIDE or target in (aten.eq.Tensor, aten.bitwise_and.Tensor):
         return emitter.op(target, *operands)
@@ -183,12 +183,12 @@ def _scaled(g: GraphBuilder, dtype: torch.dtype, y: Any, alpha: Any) -> Any:
 def _lower_div(emitter: Emitter, call: OpCall) -> Entry:
     if emitter.dtype(call.x(0)).is_floating_point:
         return emitter.op(aten.div.Tensor, call.x(0), call.x(1))
-    # Integers truncate towards zero.
+    # Integer division truncates towards zero.
     return _through_int64(emitter, call, aten.div.Tensor_mode, rounding_mode="trunc")
 
 
 def _through_int64(emitter: Emitter, call: OpCall, target: Any, **options: Any) -> fx.Node:
-    """A quotient or remainder; exact in int64 where torch has no kernels for the width."""
+    """Emits a quotient or remainder; exact via int64 if torch has no kernel for the dtype."""
     a, b = call.x(0), call.x(1)
     dtype = emitter.dtype(a)
     if dtype == torch.uint64:
@@ -202,7 +202,7 @@ def _through_int64(emitter: Emitter, call: OpCall, target: Any, **options: Any) 
 def _div_mode(g: GraphBuilder, target: Target, x: Any, y: Any, rounding_mode: str | None) -> ir.Value:
     if rounding_mode is None:
         return binary(g, target, "Div", x, y)
-    # ONNX's integer Div truncates; floor division of negative integers has no operator.
+    # ONNX's integer Div truncates; no operator floors the quotient of negative integers.
     if not target.dtype.is_floating_point:
         require(rounding_mode == "trunc" or target.dtype == torch.uint8, "integer floor division")
         return binary(g, target, "Div", x, y)
@@ -225,7 +225,7 @@ def _lower_mod(emitter: Emitter, call: OpCall) -> Entry:
 @translation("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def _pow(g: GraphBuilder, target: Target, x: Any, y: Any) -> ir.Value:
     require(target.dtype.is_floating_point, f"Pow in {target.dtype}")
-    # ATen computes with the number as it is given; in ONNX it is a constant of the tensor's type.
+    # ATen computes with the number at full precision; in ONNX it is a constant of the tensor's dtype.
     is_narrow = target.dtype in (torch.bfloat16, torch.float16)
     is_rounded = isinstance(y, int | float) and torch.tensor(y, dtype=target.dtype).item() != y
     require(not (is_narrow and is_rounded), f"an exponent that {target.dtype} rounds")
@@ -242,9 +242,9 @@ def _lower_pow(emitter: Emitter, call: OpCall) -> Entry:
     if isinstance(constant, torch.Tensor) and constant.numel() == 1 and constant.dim() <= emitter.rank(base):
         number = constant.reshape(()).item()
         if dtype.is_floating_point or (isinstance(number, int) and number >= 0):
-            # The scalar form has its own fast paths for squares, cubes and roots.
+            # The scalar overload has fast paths for squares, cubes and roots.
             return emitter.op(aten.pow.Tensor_Scalar, base, number)
-    # The result has the type of the base, whatever the exponent's is.
+    # The result has the dtype of the base, whatever the exponent's dtype is.
     return emitter.cast(emitter.op(aten.pow.Tensor_Tensor, base, exponent), dtype)
 
 
@@ -317,7 +317,7 @@ def _lerp(g: GraphBuilder, target: Target, start: ir.Value, end: ir.Value, weigh
 
 @translation("_to_copy.default")
 def _to_copy(g: GraphBuilder, target: Target, x: ir.Value, *options: Any) -> ir.Value:
-    # A move between devices is not a computation ONNX can express.
+    # ONNX cannot express a copy between devices.
     devices = {source.meta["val"].device for source in target.node.all_input_nodes}
     require(devices == {target.node.meta["val"].device}, "a copy to another device")
     return _converted(g, target, x)
@@ -347,7 +347,7 @@ def _lower_bit_shift(emitter: Emitter, call: OpCall) -> Entry:
         a, b = _bits(emitter, a), _bits(emitter, b)
         if not right:
             return _unsigned(emitter, emitter.op(aten.bitwise_left_shift.Tensor, a, b))
-        # A logical shift: clear what the arithmetic shift copied from the sign bit.
+        # A logical shift: clear the copies of the sign bit that the arithmetic shift brought in.
         shifted = emitter.op(aten.bitwise_right_shift.Tensor, a, b)
         ones = emitter.scalar(-1, torch.int64)
         room = emitter.op(aten.rsub.Scalar, b, 63)

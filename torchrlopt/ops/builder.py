@@ -1,8 +1,9 @@
-"""Collects ONNX nodes while the FX graph is walked, with a type on every value and names that stay.
+"""Collects ONNX nodes during a walk over the FX graph; every value is typed and names are stable.
 
-A *group* is what one fx node becomes. Its last values take the fx name (`view_3`, or `split.1` for element
-1 of a tuple), values inside it are named after their operator (`add_3.Mul`); every node is named as its
-first output. fx names hold no dot, so nothing collides. A group that fails is dropped as a whole.
+A *group* holds the ONNX nodes of one fx node. Its final values take the fx name (`view_3`, or `split.1` for
+element 1 of a tuple); inner values are named after their operator (`add_3.Mul`); each node takes the name of
+its first output. fx names contain no dot, so names cannot collide. If a translation fails, its whole group
+is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torchrlopt.ops.onnx_types import Dims, broadcast, onnx_dtype, set_type, val
 
 
 class Untranslatable(Exception):  # noqa: N818 - a verdict on one node, never seen outside the capture
-    """This fx node has no translation here: it is tried elsewhere, and ends as an opaque node."""
+    """This translator cannot handle the fx node: others are tried, and as a last resort it becomes opaque."""
 
 
 Scalar = bool | int | float
@@ -32,8 +33,8 @@ class GraphBuilder:
 
     Attributes:
         inputs: graph inputs, in order.
-        constants: Constant nodes, deduplicated by type, shape and bytes; they stand before all other nodes.
-        nodes: the nodes of the groups closed so far, in topological order.
+        constants: Constant nodes, deduplicated by type, shape and bytes; they precede all other nodes.
+        nodes: nodes of all closed groups, in topological order.
     """
 
     def __init__(self) -> None:
@@ -63,9 +64,9 @@ class GraphBuilder:
         Args:
             op_type: ONNX operator of the default domain.
             inputs: input values; None is an absent optional input.
-            dtype: element type of the output; the first input's by default.
-            dims: dims of the output; those of an elementwise operator by default.
-            attributes: attributes by name; None is left out.
+            dtype: element type of the output; defaults to that of the first input.
+            dims: dims of the output; default to those of an elementwise operator.
+            attributes: attributes by name; those that are None are omitted.
 
         Returns:
             The output.
@@ -104,11 +105,11 @@ class GraphBuilder:
         self._group.extend(nodes)
 
     def scalar(self, value: Scalar, dtype: torch.dtype) -> ir.Value:
-        """Returns the 0-d constant `value` of a dtype.
+        """Returns `value` as a 0-d constant of a dtype.
 
         Raises:
-            Untranslatable: the dtype holds it as another number. ATen computes with the number itself: it
-                divides tensors of float16 by 65536, which float16 cannot tell from infinity.
+            Untranslatable: the dtype cannot represent the value. ATen computes with the number itself: it
+                divides float16 tensors by 65536, which overflows to infinity in float16.
         """
         held = torch.tensor(value, dtype=dtype)
         if dtype.is_floating_point and math.isfinite(value):
@@ -118,7 +119,7 @@ class GraphBuilder:
         return self.constant(held)
 
     def ints(self, values: Sequence[int]) -> ir.Value:
-        """Returns the 1-d int64 constant that axes, shapes and pads are given as."""
+        """Returns a 1-d int64 constant, as used for axes, shapes and pads."""
         key = ("ints", tuple(values))
         found = self._shared.get(key)
         if found is None:
@@ -126,15 +127,15 @@ class GraphBuilder:
         return found
 
     def constant(self, tensor: torch.Tensor, name: str | None = None) -> ir.Value:
-        """Returns the value of a Constant node, one per distinct content.
+        """Returns the value of a Constant node; equal contents share one node.
 
         Args:
             tensor: a small real tensor, on any device.
-            name: name of value and node; a named constant is never shared.
+            name: name of the value and the node; named constants are never shared.
         """
         host = tensor.detach().cpu().contiguous()
         dims = tuple(host.shape)
-        # Copied: one element of an expanded tensor is contiguous, and has a stride that no view of bytes has.
+        # Copy: an expanded one-element tensor counts as contiguous but its stride rules out a view as bytes.
         dense = host.reshape(-1).clone(memory_format=torch.contiguous_format)
         content = dense.view(torch.uint8).numpy().tobytes() if host.numel() else b""
         key = (host.dtype, dims, content)
@@ -152,17 +153,17 @@ class GraphBuilder:
         return value
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-        """Returns the value in a dtype, cast where it is in another."""
+        """Returns the value in a dtype, with a Cast if needed."""
         if value_dtype(value) == dtype:
             return value
         return self.op("Cast", value, dtype=dtype, to=int(onnx_dtype(dtype)))
 
     def identity(self, value: ir.Value) -> ir.Value:
-        """Returns a copy of the value: what a functional clone is."""
+        """Returns a copy of the value: the translation of a functional clone."""
         return self.op("Identity", value)
 
     def discard_group(self) -> None:
-        """Drops the open group: its translation failed half-way."""
+        """Drops the open group after its translation failed half-way."""
         for node in reversed(self._group):
             for index in range(len(node.inputs)):
                 node.replace_input_with(index, None)
@@ -171,7 +172,7 @@ class GraphBuilder:
     def close_group(
         self, name: str, result: Result, types: Sequence[tuple[torch.dtype, Dims] | None]
     ) -> None:
-        """Names and types what the open group made, and appends it.
+        """Names and types the values of the open group, and appends its nodes.
 
         Args:
             name: name of the fx node.
@@ -182,7 +183,7 @@ class GraphBuilder:
         elements: Sequence[ir.Value | None] = [result] if isinstance(result, ir.Value) else result
         made = {id(value) for node in self._group for value in node.outputs}
         for index, (value, known) in enumerate(zip(elements, types, strict=True)):
-            # A value of an earlier group keeps its name: this fx node is an alias of it.
+            # A value of an earlier group keeps its name; this fx node is an alias of it.
             if value is None or id(value) not in made or value.name is not None:
                 continue
             value.name = name if single else f"{name}.{index}"
@@ -200,7 +201,7 @@ class GraphBuilder:
 
 
 def _adopt_type(value: ir.Value, dtype: torch.dtype, dims: Dims) -> None:
-    """Types a value as the tracer saw it; refuses a translation whose own type contradicts that."""
+    """Sets the type that the tracer recorded; rejects a translation whose own type contradicts it."""
     found = value_dtype(value), value_dims(value)
     if found == (dtype, dims):
         return

@@ -20,14 +20,14 @@ from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 
 class Window:
-    """The window attributes of a convolution or pooling, pads resolved.
+    """The window attributes of a convolution or pooling, with resolved pads.
 
     Attributes:
-        kernel: sizes, one per spatial dimension.
-        strides: steps.
-        dilations: spacing.
+        kernel: kernel size per spatial dimension.
+        strides: strides.
+        dilations: dilations.
         begins: padding before each spatial dimension.
-        ends: padding after it.
+        ends: padding after each spatial dimension.
     """
 
     def __init__(self, emitter: Emitter, call: OpCall, x: fx.Node, kernel: Sequence[int]) -> None:
@@ -59,11 +59,11 @@ class Window:
 
     @property
     def symmetric(self) -> bool:
-        """Whether both sides are padded alike."""
+        """Whether the padding is equal on both sides."""
         return self.begins == self.ends
 
     def pad(self, emitter: Emitter, x: fx.Node, value: float) -> fx.Node:
-        """`x` padded explicitly; afterwards the window has no pads."""
+        """Pads `x` explicitly; the window has no pads afterwards."""
         widths = interleaved(self.begins, self.ends)
         self.begins = [0] * len(self.begins)
         self.ends = [0] * len(self.ends)
@@ -71,12 +71,12 @@ class Window:
 
 
 def interleaved(begins: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
-    """Pads in torch's order: last dimension first, before and after side by side."""
+    """Pads in torch's order: last dimension first, begin and end in pairs."""
     return [width for pair in zip(reversed(begins), reversed(ends), strict=True) for width in pair]
 
 
 def convolution(emitter: Emitter, call: OpCall, x: fx.Node, w: fx.Node, bias: fx.Node | None) -> fx.Node:
-    """ONNX's Conv on the given operands, attributes from the call."""
+    """Emits ONNX's Conv on the given operands, with the call's attributes."""
     kernel = [emitter.static_dim(w, 2 + index) for index in range(emitter.rank(w) - 2)]
     window = Window(emitter, call, x, kernel)
     if not window.symmetric:
@@ -103,7 +103,7 @@ def _convolution(
     groups: Any,
 ) -> ir.Value:
     rank = len(value_dims(x)) - 2
-    # Unbatched images (C, H, W) have no form in ONNX.
+    # ONNX has no unbatched images (C, H, W).
     require(rank == len(value_dims(weight)) - 2 and rank >= 1, "an unbatched convolution")
     attributes: dict[str, Any] = {
         "strides": _per_axis(stride, rank),
@@ -148,7 +148,7 @@ def _lower_conv_transpose(emitter: Emitter, call: OpCall) -> Entry:
             target = wanted[len(wanted) - rank + index] if wanted is not None else size * strides[index]
             total = full - target
             if total < 0:
-                # The output is larger than the kernels reach: the rest is zero-filled at the end.
+                # The output extends beyond the reach of the kernels: zero-fill the rest at the end.
                 extra[index] -= total
                 total = 0
             small, large = total // 2, total - total // 2
@@ -156,7 +156,7 @@ def _lower_conv_transpose(emitter: Emitter, call: OpCall) -> Entry:
             ends.append(large if auto == "SAME_UPPER" else small)
         pads = begins + ends
     begins, ends = pads[:rank], pads[rank:]
-    # torch pads both sides alike and takes less output_padding than a stride: compute everything, then cut.
+    # torch pads both sides equally and limits output_padding to less than a stride: compute all, then crop.
     common = [min(b, e) for b, e in zip(begins, ends, strict=True)]
     cut = any(b != e for b, e in zip(begins, ends, strict=True)) or any(
         width >= max(stride, dilation)

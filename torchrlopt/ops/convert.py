@@ -1,4 +1,4 @@
-"""Emits the ATen calls of an ONNX node: shape arithmetic and small constants now, other calls for later."""
+"""Lowers an ONNX node: folds shape arithmetic and small constants now, emits ATen calls for the rest."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torchrlopt.ops.functions import body_of, output_name
 from torchrlopt.ops.to_aten import CONVERTERS, Converter, OpCall
 
 _MAX_ELEMENTS = 256
-"""Larger tensors are data: the prologue computes what depends on constants only, once."""
+"""Larger tensors are data: whatever depends on constants only, the prologue computes once."""
 
 
 def convert(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]) -> tuple[Entry | None, ...]:
     """Emit the ATen calls of one ONNX node.
 
     Args:
-        emitter: where the calls go.
+        emitter: receives the calls.
         node: the ONNX node.
-        inputs: what stands for its inputs; None for an omitted one.
+        inputs: entries of its inputs; None for an omitted one.
 
     Returns:
         One entry per output of the node.
@@ -63,7 +63,7 @@ def _converted(
 def _run_body(
     emitter: Emitter, body: onnx_ir.Graph, inputs: Sequence[Entry | None], num_outputs: int
 ) -> tuple[Entry | None, ...]:
-    """The results of the nodes of a body, which are in an order in which they can run."""
+    """The results of converting the nodes of a body, which are in topological order."""
     given = [entry for entry in inputs if entry is not None]
     entries: dict[onnx_ir.Value | None, Entry | None] = dict(zip(body.inputs, given, strict=True))
     entries[None] = None
@@ -77,10 +77,10 @@ def _run_body(
 def _evaluated(
     emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None], converter: Converter
 ) -> tuple[Entry | None, ...] | None:
-    """The results of a node on small constants, None where they are not all small constants.
+    """Evaluates a node on small constants; None if an input or a result is not a small constant.
 
-    Axes, sizes and bounds that a model computes from constants become constants, which the converters that
-    need numbers can then read.
+    Axes, sizes and bounds that the model computes from constants thereby become constants, which some
+    converters require.
     """
     constants = [_constant(entry) for entry in inputs]
     if not inputs or any(c is None and e is not None for c, e in zip(constants, inputs, strict=True)):
@@ -98,7 +98,7 @@ def _evaluated(
 
 
 def _constant(entry: Entry | None) -> torch.Tensor | None:
-    """The tensor of a small constant."""
+    """The tensor of a small constant, else None."""
     if isinstance(entry, Ints):
         numbers = [element for element in entry.elements if isinstance(element, int)]
         if len(numbers) != len(entry.elements):

@@ -1,4 +1,4 @@
-"""Operators that make tensors from nothing or from shapes."""
+"""Operators that create tensors, from nothing or from shapes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _lower_eye_like(emitter: Emitter, call: OpCall) -> Entry:
     to = call.attr("dtype")
     dtype = emitter.dtype(x) if to is None else torch_dtype(to)
     rows, columns = emitter.shape(x)
-    # Row i has its one in column i + k.
+    # Row i has its 1 in column i + k.
     line, across = (
         emitter.op(aten.arange.default, size, dtype=torch.int64, device=emitter.device)
         for size in (rows, columns)

@@ -1,4 +1,4 @@
-"""Elementwise operators of one operand: arithmetic, transcendental functions and activations."""
+"""Unary elementwise operators: arithmetic, transcendental functions and activations."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from torchrlopt.torch_private.operators import schema_of
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """How ATen computes an ONNX operator of one operand.
+    """How ATen computes a unary ONNX operator.
 
     Attributes:
-        aten: name of the operator.
-        numbers: the attributes that are the arguments behind the operand, in order, with ONNX's defaults.
-        is_captured: whether every call of ATen's operator is ONNX's; else a translation below says which are.
+        aten: name of the ATen operator.
+        numbers: attributes passed as arguments after the operand, in order, with ONNX's defaults.
+        is_captured: whether every call of the ATen operator translates to this one; if not, a translation
+            below decides.
     """
 
     aten: str
@@ -35,7 +36,7 @@ class Row:
     is_captured: bool = True
 
     def lower(self, emitter: Emitter, x: fx.Node, numbers: Sequence[Any]) -> fx.Node:
-        """Emits the call of ATen."""
+        """Emits the ATen call."""
         target = getattr(aten, self.aten).default
         arguments = list(zip(schema_of(target).arguments[1:], numbers, strict=False))
         by_position = [number for argument, number in arguments if not argument.kwarg_only]
@@ -78,13 +79,13 @@ ROWS: dict[str, Row] = {
     "Tan": Row("tan"),
     "Tanh": Row("tanh"),
 }
-"""Operators that are one to one, by ONNX's name: both directions come from here."""
+"""One-to-one operators by ONNX name; both directions are derived from this table."""
 
 _ROUNDS = ("Ceil", "Floor", "Round")
 
 
 def _unary(op_type: str, names: Iterable[str] = ()) -> Translator:
-    """The translation of a call into one node; `names` are the attributes behind the operand."""
+    """Builds a translation of a call into one node; `names` are the attributes after the operand."""
 
     def translate(g: GraphBuilder, target: Target, x: ir.Value, *numbers: Any) -> ir.Value:
         if op_type in _ROUNDS and not target.dtype.is_floating_point:
@@ -109,7 +110,7 @@ for _name, _row in ROWS.items():
     if _row.is_captured:
         translation(f"{_row.aten}.default")(_unary(_name, _row.numbers))
 
-# The way back of these differs.
+# One-to-one in this direction only.
 translation("sign.default", "sgn.default")(_unary("Sign"))
 translation("celu.default")(_unary("Celu", ["alpha"]))
 
@@ -176,9 +177,9 @@ def _lower_clip(emitter: Emitter, call: OpCall) -> Entry:
     if all(bound is None or is_number(bound) for bound in bounds):
         low, high = call.number(1), call.number(2)
         if low is not None and high is not None and low > high:
-            low = high  # ONNX: every element becomes max
+            low = high  # ONNX: all elements become max
         return emitter.op(aten.clamp.default, x, low, high)
-    # Bounds from the graph: maximum first, so that min > max gives max, as ONNX says.
+    # Bounds computed at run time: apply the maximum first, so that min > max yields max, as in ONNX.
     result = x
     if bounds[0] is not None:
         result = emitter.op(aten.maximum.default, result, call.x(1))
@@ -188,7 +189,7 @@ def _lower_clip(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def is_number(entry: Entry) -> bool:
-    """Whether an entry is a constant with one element."""
+    """Whether an entry is a one-element constant."""
     if isinstance(entry, Ints):
         return len(entry.elements) == 1 and isinstance(entry.elements[0], int)
     return isinstance(entry, torch.Tensor) and entry.numel() == 1
@@ -232,7 +233,7 @@ def _lower_thresholded_relu(emitter: Emitter, call: OpCall) -> Entry:
 
 @translation("softplus.default")
 def _softplus(g: GraphBuilder, target: Target, x: ir.Value, beta: Any, threshold: Any) -> ir.Value:
-    # Above the threshold ATen returns x itself; from 20 on that is the rounded value of the formula.
+    # Above the threshold ATen returns x itself; from 20 on, the formula rounds to x as well.
     require(beta == 1 and threshold >= 20, "softplus with a beta or a low threshold")
     return g.op("Softplus", x)
 
@@ -254,7 +255,7 @@ def _lower_sign(emitter: Emitter, call: OpCall) -> Entry:
     result = emitter.op(aten.sign.default, x)
     if not emitter.dtype(x).is_floating_point:
         return result
-    # torch's sign maps NaN to 0, ONNX and numpy keep it.
+    # torch's sign maps NaN to 0; ONNX and numpy keep NaN.
     return emitter.op(aten.where.self, emitter.op(aten.isnan.default, x), x, result)
 
 
@@ -264,7 +265,7 @@ def _lower_hard_sigmoid(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def hard_sigmoid(emitter: Emitter, x: fx.Node, alpha: float, beta: float) -> fx.Node:
-    """max(0, min(1, alpha * x + beta)); torch's own kernel where it has these coefficients."""
+    """max(0, min(1, alpha * x + beta)); uses torch's kernel if the coefficients match."""
     if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5:
         return emitter.op(aten.hardsigmoid.default, x)
     scaled = emitter.op(aten.add.Tensor, emitter.op(aten.mul.Tensor, x, alpha), beta)
@@ -299,7 +300,7 @@ def _lower_shrink(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def activate(emitter: Emitter, x: fx.Node, call: OpCall) -> fx.Node:
-    """The activation that a fused operator names in its attributes, applied to `x`."""
+    """Applies the activation that a fused operator names in its attributes to `x`."""
     name = call.attr("activation", "")
     alpha, beta = call.attr("alpha", 0.0), call.attr("beta", 0.0)
     if name == "":

@@ -1,8 +1,8 @@
 """The FX graph under construction, and what is known about its values.
 
-Every emitted node carries `meta["val"]`, a fake tensor (or int) that says dtype, shape and strides, so that
-a converter decides by exact types and never guesses. Where the shape depends on data there is no fake value;
-the type that the ONNX model declares stands in.
+Every emitted node carries `meta["val"]`, a fake tensor (or int) with dtype, shape and strides, so that
+converters decide on exact types and never guess. If the shape depends on data there is no fake value, and the
+type declared in the ONNX model is used instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torchrlopt.torch_private.tensors import (
 aten = torch.ops.aten
 
 SymInt = int | fx.Node
-"""An integer of the graph: a number, or a node that yields one when the graph runs."""
+"""An integer in the graph: a number, or a node that yields one at run time."""
 
 _NOTHING = contextlib.nullcontext()
 
@@ -38,7 +38,7 @@ _MAX_CONSTANT_INTS = 4096  # longest constant that is read as a list of sizes, a
 
 
 class Ints:
-    """An int64 tensor of rank 0 or 1 whose elements are known one by one: shape arithmetic.
+    """An int64 tensor of rank 0 or 1 whose elements are known individually, as in shape arithmetic.
 
     Attributes:
         elements: the content; one element for rank 0.
@@ -53,15 +53,15 @@ class Ints:
 
 
 Entry = fx.Node | torch.Tensor | Ints
-"""What stands for an ONNX value: a node, a constant, or known integers."""
+"""Represents an ONNX value: a node, a constant, or known integers."""
 
 
 class Emitter:
     """Adds ATen calls to an FX graph.
 
     Args:
-        fake_mode: mode in which the fake values of the placeholders were made.
-        device: where constants live.
+        fake_mode: mode that created the fake values of the placeholders.
+        device: device of the constants.
     """
 
     def __init__(self, fake_mode: FakeTensorMode, device: torch.device) -> None:
@@ -78,19 +78,19 @@ class Emitter:
     # ---- emitting
 
     def op(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-        """Add a call of `target` and work out its fake result.
+        """Add a call of `target` and compute its fake result.
 
         Args:
             target: an ATen overload, or a function of `operator` on ints.
-            args: nodes, numbers, dtypes, lists of those.
-            kwargs: the same.
+            args: nodes, numbers, dtypes, or lists of those.
+            kwargs: likewise.
         """
         node = self.graph.call_function(target, args, kwargs)
         self.refresh(node)
         return node
 
     def refresh(self, node: fx.Node) -> None:
-        """Work out `node.meta["val"]` from the fake values of its arguments; absent where that fails."""
+        """Compute `node.meta["val"]` from the fake values of its arguments; leave it absent if that fails."""
         known = True
 
         def fake(argument: fx.Node) -> Any:
@@ -102,14 +102,14 @@ class Emitter:
         kwargs = fx.map_arg(node.kwargs, fake)
         if not known or not callable(node.target):
             return
-        # Repeated blocks repeat their types: a hundred times quicker than a fake call.
+        # Repeated blocks repeat their types: a cache hit is a hundred times faster than a fake call.
         key = _type_key((node.target, args, tuple(kwargs.items())))
         if key is not None and key in self._results:
             node.meta["val"] = self._results[key]
             return
         try:
-            # Operators that are made of others in C++ ask for numbers where there are symbols, and fail or
-            # forget them (constant_pad_nd). Those made in Python do not, but take longer.
+            # C++ composite operators need concrete numbers; given symbols they fail or lose them
+            # (constant_pad_nd). The Python decompositions handle symbols but are slower.
             with self.fake(), enable_python_dispatcher() if _has_symbols(args, kwargs) else _NOTHING:
                 node.meta["val"] = node.target(*args, **kwargs)
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
@@ -134,7 +134,7 @@ class Emitter:
         return self.op(operator.getitem, node, index)
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:
-        """A node for a tensor known now; the same tensor gives the same node."""
+        """A node for a known tensor; the same tensor always gives the same node."""
         node = self._attribute_nodes.get(id(tensor))
         if node is None:
             name = f"constant_{len(self.attributes)}"
@@ -148,12 +148,12 @@ class Emitter:
                     )
             node.meta["val"] = self._results[key]
             self._attribute_nodes[id(tensor)] = node
-            # The id stays unique as long as the tensor is kept.
+            # Keep the tensor alive so that its id stays unique.
             node.meta["tensor"] = tensor
         return node
 
     def submodule(self, module: torch.nn.Module) -> fx.Node:
-        """A node for a graph that a control-flow call takes as an argument."""
+        """A node for a graph that is an argument of a control-flow call."""
         name = f"submodule_{len(self.submodules)}"
         self.submodules[name] = module
         return self.graph.create_node("get_attr", name)
@@ -167,7 +167,7 @@ class Emitter:
         if isinstance(entry, fx.Node):
             if not isinstance(entry.meta.get("val"), int | torch.SymInt):
                 return entry
-            # A size that the original computes as a number, read here as a tensor.
+            # The original computes this size as a number; here it is used as a tensor.
             return self.op(aten.scalar_tensor.default, entry, dtype=torch.int64, device=self.device)
         if isinstance(entry, torch.Tensor):
             return self.constant(entry)
@@ -181,13 +181,13 @@ class Emitter:
         return self.op(aten.stack.default, scalars) if entry.rank else scalars[0]
 
     def cast(self, node: fx.Node, dtype: torch.dtype) -> fx.Node:
-        """`node` converted to `dtype`; itself when it has it."""
+        """Cast `node` to `dtype`; a no-op if it already has it."""
         if self.dtype(node) == dtype:
             return node
         return self.op(aten._to_copy.default, node, dtype=dtype)
 
     def next_size(self) -> str:
-        """A name for a size that is not known, which no other one of this graph has."""
+        """A fresh name for an unknown size, unique in this graph."""
         return f"size_{next(self._num_sizes)}"
 
     # ---- what is known
@@ -196,7 +196,7 @@ class Emitter:
         """The fake tensor of a node.
 
         Raises:
-            LoweringError: its type is not known when the graph is built.
+            LoweringError: its type is unknown at graph construction.
         """
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
@@ -216,7 +216,7 @@ class Emitter:
         return self.fake_of(node).dim()
 
     def dim(self, node: fx.Node, index: int) -> SymInt:
-        """Size of dimension `index` (negative: from the end): an int, or a node where it is symbolic."""
+        """Size of dimension `index` (negative: from the end): an int, or a node if it is symbolic."""
         fake = self.fake_of(node)
         index = normal_axis(index, fake.dim())
         size = fake.shape[index]
@@ -245,7 +245,7 @@ class Emitter:
         return size
 
     def ints(self, entry: Entry) -> list[SymInt]:
-        """The elements of an integer tensor of rank 0 or 1, read at run time where they are not known."""
+        """The elements of an integer tensor of rank 0 or 1; those that are not known are read at run time."""
         known = self.known_ints(entry)
         if known is not None:
             return list(known.elements)
@@ -256,11 +256,11 @@ class Emitter:
         return [self.item_of(self.op(aten.select.int, node, 0, index)) for index in range(length)]
 
     def item_of(self, node: fx.Node) -> fx.Node:
-        """The number in a one-element tensor, read at run time; nothing is known about it now."""
+        """The number in a one-element tensor, read at run time; nothing is known about it earlier."""
         return self.graph.call_function(aten._local_scalar_dense.default, (node,))
 
     def known_ints(self, entry: Entry) -> Ints | None:
-        """The elements of an integer tensor of rank 0 or 1 where they are known now, else None."""
+        """The elements of an integer tensor of rank 0 or 1 if they are known now, else None."""
         if isinstance(entry, Ints):
             return entry
         if isinstance(entry, fx.Node) and isinstance(entry.meta.get("val"), int | torch.SymInt):
@@ -272,10 +272,10 @@ class Emitter:
         return Ints([int(number) for number in entry.reshape(-1).tolist()], entry.dim())
 
     def const_ints(self, entry: Entry, what: str) -> list[int]:
-        """The elements of an integer tensor that must be numbers now.
+        """The elements of an integer tensor, all of which must be known now.
 
         Raises:
-            LoweringError: one is only known at run time.
+            LoweringError: an element is only known at run time.
         """
         known = self.known_ints(entry)
         numbers = [e for e in known.elements if isinstance(e, int)] if known is not None else []
@@ -314,7 +314,7 @@ class Emitter:
 
 
 def normal_axis(axis: int, rank: int) -> int:
-    """`axis` counted from the front.
+    """Normalises a possibly negative `axis`.
 
     Raises:
         LoweringError: it is out of range.
@@ -325,7 +325,7 @@ def normal_axis(axis: int, rank: int) -> int:
 
 
 def _type_key(value: Any) -> Any:
-    """A key that is equal for arguments of equal types and equal numbers; None where a size is symbolic."""
+    """A key that is equal for arguments of equal types and equal numbers; None if a size is symbolic."""
     if isinstance(value, torch.Tensor):
         sizes = (*value.shape, *value.stride(), value.storage_offset())
         if not all(isinstance(size, int) for size in sizes):
@@ -336,12 +336,12 @@ def _type_key(value: Any) -> Any:
         return None if None in keys else (len(keys), *keys)
     if value is None or isinstance(value, str | torch.dtype | torch.device) or callable(value):
         return type(value), value
-    # 1, 1.0 and True are equal, and give different types.
+    # 1, 1.0 and True compare equal but give different types.
     return (type(value), value) if isinstance(value, bool | int | float) else None
 
 
 def _has_symbols(args: Any, kwargs: Any) -> bool:
-    """Whether sizes or numbers among the fake arguments of a call are symbols."""
+    """Whether the fake arguments of a call contain symbolic sizes or numbers."""
     return any(
         isinstance(each, torch.SymInt) or (isinstance(each, FakeTensor) and has_symbolic_sizes(each))
         for each in tree_leaves((args, kwargs))
@@ -349,7 +349,7 @@ def _has_symbols(args: Any, kwargs: Any) -> bool:
 
 
 def _is_data_dependent(error: BaseException) -> bool:
-    """Whether a fake result failed only because it depends on the content of a tensor."""
+    """Whether computing a fake result failed only because it depends on a tensor's content."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     kinds = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)

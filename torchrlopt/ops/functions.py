@@ -1,4 +1,4 @@
-"""Bodies of the ONNX operators that the standard defines by others, for those without a converter."""
+"""Function bodies from the ONNX standard, for operators without a converter."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torchrlopt.onnx import opsets
 from torchrlopt.ops.emitter import Emitter, Entry
 from torchrlopt.ops.onnx_types import dims_of, set_type
 
-_DOMAIN = "rlopt.body"  # of the function while it is put in place of its call
+_DOMAIN = "rlopt.body"  # domain of the function while it is inlined
 
 
 def body_of(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]) -> onnx_ir.Graph | None:
-    """The body of an operator for operands of these types, None where the standard defines it otherwise.
+    """The function body of an operator for these operand types; None if the standard defines none.
 
     Args:
         emitter: knows the types of the operands.
         node: of the default domain.
-        inputs: what stands for its operands; they are the inputs of the body, without the omitted ones.
+        inputs: entries of its operands; the body has an input for each that is not omitted.
     """
     imports = {} if node.graph is None else node.graph.opset_imports
     opset = int(node.meta.get(opsets.FORM, imports.get("", opsets.NATIVE)))
@@ -46,7 +46,7 @@ def body_of(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]
         return None
     if function is None:
         return None
-    # A call passes on what it is given: what it leaves out has its default in the body, too.
+    # Inlining passes on only attributes that the call sets, so the defaults must be set explicitly.
     present = {each.name for each in model.graph.node[0].attribute}
     defaults = [each.default_value for name, each in schema.attributes.items() if name not in present]
     model.graph.node[0].attribute.extend(each for each in defaults if each.name)
@@ -56,14 +56,14 @@ def body_of(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]
 
 
 def output_name(index: int) -> str:
-    """Name of an output of a body; those that nobody reads are left out."""
+    """Name of an output of a body; outputs that nobody reads are omitted."""
     return f"y{index}"
 
 
 def _function(
     schema: Any, opset: int, call: onnx.NodeProto, types: Sequence[onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
-    """The newest form of a body that there is up to an opset; `schema` is an OpSchema, which has no stubs."""
+    """The newest body available up to an opset. `schema` is an OpSchema, which has no type stubs."""
     fixed = [version for version in schema.function_opset_versions if version <= opset]
     by_types = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
     if fixed:

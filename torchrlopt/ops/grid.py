@@ -1,4 +1,4 @@
-"""Sampling at the points of a grid, and images put together from columns."""
+"""Grid sampling, and images assembled from columns (col2im)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchrlopt.ops.to_onnx import Target, translation
 
 _MODES = {"linear": 0, "nearest": 1, "cubic": 2, "bilinear": 0, "bicubic": 2}
 _PADDING = {"zeros": 0, "border": 1, "reflection": 2}
-"""ATen's numbers by ONNX's names; of two names for one number the first is written."""
+"""ATen's codes by ONNX name; if two names share a code, the first is written."""
 
 
 @translation("grid_sampler_2d.default", "grid_sampler_3d.default")

@@ -1,4 +1,4 @@
-"""Reading and writing by index."""
+"""Gather and scatter: reading and writing by index."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from torchrlopt.ops.to_onnx import Target, non_negative_axis, require, shape_val
 
 
 def _from_front(emitter: Emitter, entry: Entry, size: Any, is_from_front: bool = False) -> fx.Node:
-    """Indices in int64, counted from the front; only for kernels that refuse negative ones.
+    """Indices as int64, counted from the front; only for kernels that reject negative ones.
 
     Args:
-        emitter: where calls go.
+        emitter: receives the calls.
         entry: the indices.
-        size: what negative ones are added to.
-        is_from_front: whether negative ones are to be refused, as the original refuses them.
+        size: added to negative indices.
+        is_from_front: whether to reject negative indices, as the original does.
     """
     if is_from_front:
         return emitter.cast(emitter.tensor(entry), torch.int64)
@@ -55,12 +55,12 @@ def _lower_gather(emitter: Emitter, call: OpCall) -> Entry:
         indices = emitter.cast(indices, torch.int64)
     if call.is_from_front:
         return _rows(emitter, x, axis, indices)
-    # index counts negative indices from the end by itself.
+    # index accepts negative indices.
     return emitter.op(aten.index.Tensor, x, [None] * axis + [indices])
 
 
 def _rows(emitter: Emitter, x: fx.Node, axis: int, indices: fx.Node) -> fx.Node:
-    """As `embedding` and `index_select` read, which refuse negative indices."""
+    """Reads by `embedding` or `index_select`, which reject negative indices."""
     if axis == 0 and emitter.rank(x) == 2:
         return emitter.op(aten.embedding.default, x, indices)
     if emitter.rank(indices) == 1:
@@ -146,11 +146,11 @@ def _index(g: GraphBuilder, target: Target, x: ir.Value, indices: list[ir.Value 
     axes = list(given)
     if len(axes) == 1:
         return g.op("Gather", x, given[axes[0]], dims=target.dims, axis=axes[0])
-    # GatherND takes the indexed axes first, and their indices as the columns of one tensor.
+    # GatherND expects the indexed axes first, and their indices as the columns of one tensor.
     rank = len(value_dims(x))
     others = [axis for axis in range(rank) if axis not in given]
     num_selected = len(target.dims) - len(others)
-    # ATen puts the selected dims where the indexed axes were if those are neighbours, else first.
+    # If the indexed axes are adjacent, ATen puts the selected dims in their place, else first.
     at = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     selected = target.dims[at : at + num_selected]
     shape = shape_value(g, target, selected, *given.values())

@@ -51,7 +51,7 @@ def _addmm(
     require(value_dtype(x) in _MATMUL_DTYPES, f"Gemm in {value_dtype(x)}")
     factor = None if alpha == 1 else float(alpha)
     if beta == 0:
-        # ATen promises not to read the bias then (it may hold NaN).
+        # If beta is 0, ATen promises not to read the bias (it may contain NaN).
         return g.op("Gemm", x, y, dims=target.dims, alpha=factor)
     bias_factor = None if beta == 1 else float(beta)
     return g.op("Gemm", x, y, bias, dims=target.dims, alpha=factor, beta=bias_factor)
@@ -98,7 +98,7 @@ def _lower_matmul(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def matmul(emitter: Emitter, a: fx.Node, b: fx.Node) -> fx.Node:
-    """The matmul of numpy: 1-D operands are vectors, leading dimensions broadcast."""
+    """Matmul as in numpy: 1-D operands are vectors, leading dimensions broadcast."""
     rank_a, rank_b = emitter.rank(a), emitter.rank(b)
     if not emitter.dtype(a).is_floating_point:
         return _integer_matmul(emitter, a, b)
@@ -114,7 +114,7 @@ def matmul(emitter: Emitter, a: fx.Node, b: fx.Node) -> fx.Node:
 
 
 def _rows(emitter: Emitter, x: fx.Node, w: fx.Node, bias: fx.Node | None) -> fx.Node:
-    """The product of x [..., k] with w [k, n] plus bias [n] as one 2-D product."""
+    """Computes x [..., k] @ w [k, n] + bias [n] as one 2-D product."""
     *lead, inner = emitter.shape(x)
     flat = emitter.op(aten.reshape.default, x, [emitter.prod(lead), inner])
     if bias is None:
@@ -125,7 +125,7 @@ def _rows(emitter: Emitter, x: fx.Node, w: fx.Node, bias: fx.Node | None) -> fx.
 
 
 def _integer_matmul(emitter: Emitter, a: fx.Node, b: fx.Node) -> fx.Node:
-    """Integer product: exact in int64, wrapped to the operands' width."""
+    """Integer product: exact in int64, then wrapped to the operands' width."""
     dtype = emitter.dtype(a)
     wide = emitter.op(aten.matmul.default, emitter.cast(a, torch.int64), emitter.cast(b, torch.int64))
     return emitter.cast(wide, dtype)
@@ -165,7 +165,7 @@ def _lower_matmul_integer(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def centred(emitter: Emitter, x: fx.Node, zero: fx.Node | None, axis: int | None) -> fx.Node:
-    """`x` in int64 with its zero point taken off; `axis` is where a vector of zero points gets a new axis."""
+    """`x` in int64 minus its zero point; a vector of zero points gets a new axis at `axis`."""
     wide = emitter.cast(x, torch.int64)
     if zero is None:
         return wide

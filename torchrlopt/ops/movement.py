@@ -1,4 +1,4 @@
-"""Data movement: joins, cuts, repetition and padding."""
+"""Data movement: concatenation, split, slice, repetition and padding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _slice(
     start = 0 if start is None else start
     end = _INT64_MAX if end is None else end
     if isinstance(size, int):
-        # One form for one slice: bounds within the tensor, counted from its beginning.
+        # Canonical form: bounds within the tensor, counted from the start.
         start, end = (_clamped(bound, size) for bound in (start, end))
     if start == 0 and end in (size, _INT64_MAX) and step == 1:
         return g.identity(x)
@@ -80,7 +80,7 @@ def _cut(
     if step == 0:
         raise call.unsupported("step 0")
     if step > 0:
-        # torch counts and clamps negative and oversized bounds as ONNX does.
+        # torch and ONNX treat negative and oversized bounds alike.
         if isinstance(start, int) and start == 0 and isinstance(end, int) and end >= _INT64_MAX and step == 1:
             return x
         return emitter.op(aten.slice.Tensor, x, axis, start, end, step)
@@ -97,7 +97,7 @@ def _cut(
 
 
 def _bound(start: int, size: int, largest: int) -> int:
-    """A start counted from the front and clamped into [0, largest]."""
+    """Normalises a start and clamps it to [0, largest]."""
     start = start + size if start < 0 else start
     return min(max(start, 0), largest)
 
@@ -111,7 +111,7 @@ def _select(g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: Any)
 @translation("cat.default")
 def _cat(g: GraphBuilder, target: Target, tensors: list[ir.Value], axis: int) -> ir.Value:
     rank = len(target.dims)
-    # ATen's legacy rule: 1-D empty tensors are skipped whatever the rank of the others.
+    # ATen's legacy rule: it skips empty 1-D tensors, whatever the rank of the others.
     kept = [x for x in tensors if rank == 1 or value_dims(x) != (0,)]
     require(bool(kept), "a concatenation of nothing")
     values = [g.cast(x, target.dtype) for x in kept]
@@ -124,7 +124,7 @@ def _cat(g: GraphBuilder, target: Target, tensors: list[ir.Value], axis: int) ->
 def _lower_concat(emitter: Emitter, call: OpCall) -> Entry:
     nodes = call.all_x()
     axis = call.attr("axis", 1)
-    # torch would skip an empty 1-D operand silently; the ranks agree in a valid model.
+    # torch would skip an empty 1-D operand silently; in a valid model the ranks agree.
     return nodes[0] if len(nodes) == 1 else emitter.op(aten.cat.default, nodes, axis)
 
 
@@ -227,7 +227,7 @@ def _pad(
 ) -> ir.Value:
     rank = len(target.dims)
     begins, ends = [0] * rank, [0] * rank
-    # ATen lists (begin, end) pairs from the last axis backwards; ONNX all begins, then all ends.
+    # ATen lists (begin, end) pairs from the last axis backwards; ONNX lists all begins, then all ends.
     for index in range(len(pad) // 2):
         begins[rank - 1 - index] = static_int(pad[2 * index])
         ends[rank - 1 - index] = static_int(pad[2 * index + 1])
@@ -263,7 +263,7 @@ def _pad_constant(emitter: Emitter, call: OpCall, x: fx.Node, widths: list[Any],
     fill = call.maybe(2)
     if fill is None or _is_constant(fill):
         return emitter.op(aten.constant_pad_nd.default, x, widths, value)
-    # The fill is a tensor: pad data and a mask, then choose.
+    # The fill value is a tensor: pad both the data and a mask, then select.
     inside = emitter.op(aten.ones_like.default, x, dtype=torch.bool)
     padded = emitter.op(aten.constant_pad_nd.default, x, widths, 0)
     mask = emitter.op(aten.constant_pad_nd.default, inside, widths, 0)
@@ -274,7 +274,7 @@ def _pad_constant(emitter: Emitter, call: OpCall, x: fx.Node, widths: list[Any],
 def _pad_by_index(
     emitter: Emitter, call: OpCall, x: fx.Node, mode: str, begins: list[SymInt], ends: list[SymInt]
 ) -> fx.Node:
-    """reflect, edge and wrap: along each axis the padded tensor is a selection of the input."""
+    """Reflect, edge and wrap: along each axis the padded tensor is a gather from the input."""
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         if begin == 0 and end == 0:
             continue

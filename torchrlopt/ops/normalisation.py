@@ -17,7 +17,7 @@ from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 
 def _filled_like(g: GraphBuilder, dims: Sequence[Any], value: float, dtype: torch.dtype) -> ir.Value:
-    """A constant vector that stands for an absent scale or bias."""
+    """A constant vector in place of an absent scale or bias."""
     sizes = [static_int(dim) for dim in dims]
     return g.op("Expand", g.scalar(value, dtype), g.ints(sizes), dims=tuple(sizes))
 
@@ -35,7 +35,7 @@ def _layer_norm(
     dtype = value_dtype(x)
     scale = weight if weight is not None else _filled_like(g, normalized, 1.0, dtype)
     types = [known for known in target.types if known is not None]
-    # Mean and inverse deviation are read by training graphs only.
+    # Only training graphs read the mean and the inverse standard deviation.
     wanted = types if target.used - {0} else types[:1]
     made = g.op_many(
         "LayerNormalization",
@@ -76,7 +76,7 @@ def _lower_layer_norm(emitter: Emitter, call: OpCall) -> Result:
 
 
 def _full(emitter: Emitter, affine: fx.Node, sizes: list[Any]) -> fx.Node:
-    """A scale or bias in exactly the normalised shape, which torch asks for."""
+    """A scale or bias in exactly the normalised shape, as torch requires."""
     if emitter.shape(affine) == sizes:
         return affine
     if emitter.rank(affine) > len(sizes):
@@ -205,7 +205,7 @@ def _log_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, half_t
 
 @translation("_safe_softmax.default")
 def _safe_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, dtype: object) -> ir.Value:
-    # Rows that are masked out altogether are 0 here, where Softmax has NaN.
+    # Fully masked rows are 0 here, whereas Softmax gives NaN.
     result = _over_axis(g, target, "Softmax", x, axis)
     rank, dtype_in = len(target.dims), value_dtype(x)
     dims = tuple(1 if at == axis % rank else dim for at, dim in enumerate(target.dims))

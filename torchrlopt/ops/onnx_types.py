@@ -1,7 +1,7 @@
-"""What a fake tensor of the FX graph says about an ONNX value: element type and (symbolic) dims.
+"""Types of ONNX values, derived from the fake tensors of the FX graph: element type and (symbolic) dims.
 
-Dims are plain Python here, `int` or the text of a symbolic expression such as `"2*s0"`, so that a shape
-can be compared, hashed and used as a dictionary key.
+Dims are plain Python: an `int`, or the text of a symbolic expression such as `"2*s0"`. A shape can therefore
+be compared, hashed and used as a dictionary key.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ DTYPES: dict[torch.dtype, ir.DataType] = {
 TORCH_DTYPES: dict[ir.DataType, torch.dtype] = {onnx: dtype for dtype, onnx in DTYPES.items()}
 
 UNSIGNED_WIDE = frozenset({torch.uint16, torch.uint32, torch.uint64})
-"""Dtypes for which torch has storage and conversions but hardly any kernels."""
+"""Dtypes that torch can store and convert but has hardly any kernels for."""
 
-# Scalars of the traced program that are not tensors travel as 0-d values of these types.
+# 0-d values of these types represent the traced program's non-tensor scalars.
 _SCALAR_DTYPES: tuple[tuple[tuple[type, ...], torch.dtype], ...] = (
     ((bool, torch.SymBool), torch.bool),
     ((int, torch.SymInt), torch.int64),
@@ -67,7 +67,7 @@ def onnx_dtype(dtype: torch.dtype) -> ir.DataType:
 
 
 def torch_dtype(dtype: ir.DataType | int | None) -> torch.dtype:
-    """Returns the torch dtype of an ONNX element type that torch computes in.
+    """Returns the torch dtype of an ONNX element type that torch can compute in.
 
     Raises:
         LoweringError: torch has no kernels for it (string, sub-byte and 8-bit floating types, complex).
@@ -94,7 +94,7 @@ def tensor_of(value: ir.TensorProtocol) -> torch.Tensor:
 
 
 def dim_of(size: int | torch.SymInt) -> Dim:
-    """Returns one size of a fake tensor as an int, or as the text of its symbolic expression."""
+    """Returns one size of a fake tensor as an int or as the text of its symbolic expression."""
     if isinstance(size, int):
         return size
     expression = size.node.expr
@@ -107,7 +107,7 @@ def dims_of(tensor: torch.Tensor) -> Dims:
 
 
 def value_dims(value: ir.Value) -> Dims:
-    """Returns the dims an ONNX value was typed with.
+    """Returns the dims of a typed ONNX value.
 
     Raises:
         CaptureError: the value has no shape.
@@ -118,7 +118,7 @@ def value_dims(value: ir.Value) -> Dims:
 
 
 def value_dtype(value: ir.Value) -> torch.dtype:
-    """Returns the torch dtype an ONNX value was typed with.
+    """Returns the torch dtype of a typed ONNX value.
 
     Raises:
         CaptureError: the value has no element type.
@@ -129,7 +129,7 @@ def value_dtype(value: ir.Value) -> torch.dtype:
 
 
 def scalar_dtype(scalar: object) -> torch.dtype | None:
-    """Returns the dtype of the 0-d value that carries a Python or symbolic scalar, None for anything else."""
+    """Returns the dtype of the 0-d value that represents a Python or symbolic scalar, else None."""
     for types, dtype in _SCALAR_DTYPES:
         if isinstance(scalar, types):
             return dtype
@@ -137,13 +137,13 @@ def scalar_dtype(scalar: object) -> torch.dtype | None:
 
 
 def set_type(value: ir.Value, dtype: torch.dtype, dims: Dims) -> None:
-    """Types an ONNX value."""
+    """Sets the type of an ONNX value."""
     value.type = ir.TensorType(onnx_dtype(dtype))
     value.shape = ir.Shape(dims)
 
 
 def type_of_meta(meta: object) -> tuple[torch.dtype, Dims] | None:
-    """Returns dtype and dims of an fx node's `meta["val"]`, None if it is neither tensor nor scalar."""
+    """Returns dtype and dims of an fx node's `meta["val"]`; None if it is neither a tensor nor a scalar."""
     if isinstance(meta, torch.Tensor):
         return meta.dtype, dims_of(meta)
     dtype = scalar_dtype(meta)
@@ -153,7 +153,7 @@ def type_of_meta(meta: object) -> tuple[torch.dtype, Dims] | None:
 def broadcast(*shapes: Dims) -> Dims:
     """Returns the dims of an elementwise result of operands with these dims.
 
-    Two different symbolic dims can only meet when one is known to equal the other; the first is kept.
+    Two different symbolic dims only meet if they are known to be equal; the first one is kept.
     """
     rank = max((len(dims) for dims in shapes), default=0)
     result: list[Dim] = [1] * rank
@@ -171,10 +171,10 @@ def is_static(sizes: Sequence[object]) -> bool:
 
 
 def reshape_target(source: Dims, target: Dims) -> list[int] | None:
-    """Returns the constant second input of a Reshape from `source` to `target` dims.
+    """Returns the constant shape input of a Reshape from `source` to `target` dims.
 
-    A symbolic dim becomes 0 (copied) where the input has the same dim at the same place, and at most one
-    becomes -1 (inferred). Returns None where no such constant exists.
+    A symbolic dim becomes 0 (copy) if the input has the same dim at the same position; at most one other
+    becomes -1 (inferred). Returns None if no such constant exists.
     """
     if is_static(target):
         return [dim for dim in target if isinstance(dim, int)]
@@ -196,7 +196,7 @@ def reshape_target(source: Dims, target: Dims) -> list[int] | None:
 
 
 def meta_of(node: torch.fx.Node) -> Any:
-    """Returns what the tracer recorded as a node's result: fake tensor, symbolic scalar, or a tuple of them.
+    """Returns a node's result as the tracer recorded it: fake tensor, symbolic scalar, or a tuple of them.
 
     Raises:
         CaptureError: nothing was recorded; the graph does not come from AOTAutograd.

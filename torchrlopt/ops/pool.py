@@ -33,13 +33,13 @@ def _lowest(dtype: torch.dtype) -> float | int:
 
 
 def _needs_padding(window: Window) -> bool:
-    """Whether torch refuses these pads: it takes symmetric ones up to half the kernel."""
+    """Whether torch rejects these pads: it requires symmetric ones of at most half the kernel."""
     half = [pad * 2 > kernel for pad, kernel in zip(window.begins, window.kernel, strict=True)]
     return not window.symmetric or any(half)
 
 
 def _overhang(emitter: Emitter, x: fx.Node, window: Window) -> list[int]:
-    """How far the last window of ceil mode reaches over the padded input, by ONNX's rule."""
+    """How far the last window extends beyond the padded input in ceil mode, by ONNX's rule."""
     result = []
     for index, kernel in enumerate(window.kernel):
         stride, reach = window.strides[index], window.dilations[index] * (kernel - 1) + 1
@@ -47,7 +47,7 @@ def _overhang(emitter: Emitter, x: fx.Node, window: Window) -> list[int]:
         padded = size + window.begins[index] + window.ends[index]
         count = -(-(padded - reach) // stride) + 1
         if (count - 1) * stride >= size + window.begins[index]:
-            count -= 1  # a window that would start in the right padding is dropped
+            count -= 1  # drop a window that would start in the right padding
         result.append(max((count - 1) * stride + reach - padded, 0))
     return result
 
@@ -56,7 +56,7 @@ def _overhang(emitter: Emitter, x: fx.Node, window: Window) -> list[int]:
 def _max_pool_with_indices(
     g: GraphBuilder, target: Target, x: ir.Value, *window: Any
 ) -> list[ir.Value | None]:
-    # The indices count differently: within a plane in ATen, within the whole tensor in ONNX.
+    # Index conventions differ: ATen counts within a plane, ONNX within the whole tensor.
     target.need_only(0)
     return [_max_pool(g, target, x, *window), None]
 
@@ -115,7 +115,7 @@ def _lower_max_pool(emitter: Emitter, call: OpCall) -> Result:
 
 
 def _flat_indices(emitter: Emitter, x: fx.Node, indices: fx.Node) -> fx.Node:
-    """Indices over the whole tensor, as ONNX counts them, from indices within each plane."""
+    """Converts indices within each plane to indices over the whole tensor, as ONNX counts them."""
     planes = emitter.mul(emitter.dim(x, 0), emitter.dim(x, 1))
     size = emitter.prod(emitter.shape(x)[2:])
     start = emitter.op(aten.arange.default, planes, dtype=torch.int64, device=emitter.device)
@@ -142,13 +142,13 @@ def _avg_pool(
     rank = _pooled_rank(x, kernel, target.dims)
     pads = _window(padding, rank)
     require(divisor is None, "average pooling with its own divisor")
-    # The two disagree on what a window counts that reaches beyond the padding.
+    # ATen and ONNX count windows that extend beyond the padding differently.
     require(not (ceil_mode and count_include_pad and any(pads)), "ceil_mode with counted padding")
     sizes = _window(kernel, rank)
     source = value_dims(x)[2:]
     is_over_all = all(isinstance(dim, int) and dim <= size for dim, size in zip(source, sizes, strict=True))
     if is_over_all and source != tuple(sizes) and not any(pads):
-        # A window beyond the input, of which only the input counts; runtimes walk through all of it.
+        # Only the input counts in a window larger than it, but runtimes iterate over the whole window.
         return g.op("ReduceMean", x, g.ints(range(2, rank + 2)), dims=target.dims, keepdims=1)
     return g.op(
         "AveragePool",
@@ -193,7 +193,7 @@ def _lower_average_pool(emitter: Emitter, call: OpCall) -> Entry:
 def _average_by_sums(
     emitter: Emitter, call: OpCall, x: fx.Node, window: Window, ceil: bool, counted: bool
 ) -> fx.Node:
-    """Average pooling as a depthwise convolution of the input over one of its mask."""
+    """Average pooling as the quotient of two depthwise convolutions: of the input and of its mask."""
     rank = len(window.kernel)
     over = _overhang(emitter, x, window) if ceil else [0] * rank
     mask = emitter.op(aten.ones_like.default, x)

@@ -13,7 +13,7 @@ _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16)
 
 
 def _along(emitter: Emitter, call: OpCall, parameter: fx.Node, x: fx.Node) -> fx.Node:
-    """A scale or zero point in a shape that broadcasts against `x`."""
+    """Reshapes a scale or zero point so that it broadcasts against `x`."""
     if emitter.rank(parameter) == 0 or emitter.shape(parameter) == [1]:
         return parameter
     block = call.attr("block_size", 0)
@@ -30,7 +30,7 @@ def _along(emitter: Emitter, call: OpCall, parameter: fx.Node, x: fx.Node) -> fx
 def _quantise(
     emitter: Emitter, x: fx.Node, scale: fx.Node, zero: fx.Node | None, dtype: torch.dtype
 ) -> fx.Node:
-    """saturate(round(x / scale) + zero), halves to even."""
+    """saturate(round(x / scale) + zero), rounding halves to even."""
     y = emitter.op(aten.round.default, emitter.op(aten.div.Tensor, x, scale))
     if zero is not None:
         y = emitter.op(aten.add.Tensor, y, emitter.cast(zero, emitter.dtype(y)))

@@ -1,4 +1,4 @@
-"""Reductions, extrema with positions, running sums, and selection by order."""
+"""Reductions, argmin and argmax, cumulative sums and products, top-k."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ ROWS = {
     "ReduceMax": ("max.default", "amax.default"),
     "ReduceMin": ("min.default", "amin.default"),
 }
-"""Reductions that are one to one, by ONNX's name: ATen's call over all elements, and the one over axes."""
+"""One-to-one reductions by ONNX name: the ATen overload over all elements, and the one over axes."""
 
 
 def reduce(
     g: GraphBuilder, target: Target, op_type: str, x: ir.Value, axes: object, keepdims: bool
 ) -> ir.Value:
-    """Emits a Reduce operator over the given axes, over all of them for None or an empty list."""
+    """Emits a Reduce operator over the given axes; None or an empty list means all axes."""
     found = non_negative_axes(axes, len(value_dims(x)))
     x = g.cast(x, target.dtype)
     if not found:
-        # ONNX cannot reduce a 0-d tensor; every reduction here is the identity on one element.
+        # ONNX cannot reduce a 0-d tensor. On a single element every reduction here is the identity.
         return g.identity(x)
     dims = reduced(value_dims(x), found, keepdims)
     return g.op(op_type, x, g.ints(found), dims=dims, keepdims=int(keepdims))
@@ -76,7 +76,7 @@ for _name, _overloads in ROWS.items():
 
 
 def _dims(emitter: Emitter, call: OpCall, x: fx.Node) -> list[int] | None:
-    """The reduced axes, all of them by default; None when the operator does nothing."""
+    """The reduced axes (default: all); None if the operator is a no-op."""
     axes = axes_of(emitter, call)
     if not axes:
         if call.attr("noop_with_empty_axes", 0):
@@ -86,14 +86,14 @@ def _dims(emitter: Emitter, call: OpCall, x: fx.Node) -> list[int] | None:
 
 
 def _sum(emitter: Emitter, x: fx.Node, dims: list[int] | None, keep: bool) -> fx.Node:
-    """Sum in the type of `x`: torch would widen integers to int64."""
+    """Sum in the dtype of `x`; torch would widen integers to int64."""
     if dims is None or not dims:
         return x
     return emitter.op(aten.sum.dim_IntList, x, dims, keep, dtype=emitter.dtype(x))
 
 
 def _wide(emitter: Emitter, call: OpCall) -> tuple[fx.Node, torch.dtype]:
-    """The operand, in int64 where torch lacks kernels for its width, and its own type."""
+    """The operand and its dtype; the operand as int64 if torch lacks kernels for its dtype."""
     x = call.x(0)
     dtype = emitter.dtype(x)
     if dtype == torch.uint64:
@@ -157,7 +157,7 @@ def _lower_arg_extremum(emitter: Emitter, call: OpCall) -> Entry:
     target = aten.argmax.default if call.op_type == "ArgMax" else aten.argmin.default
     if not call.attr("select_last_index", 0):
         return emitter.op(target, x, axis, keep)
-    # The last occurrence is the first one from the other end.
+    # The last occurrence is the first one in the flipped tensor.
     first = emitter.op(target, emitter.op(aten.flip.default, x, [axis]), axis, keep)
     last = emitter.sub(emitter.dim(x, axis), 1)
     return emitter.op(aten.add.Tensor, emitter.op(aten.neg.default, first), last)
@@ -233,7 +233,7 @@ def _lower_running(emitter: Emitter, call: OpCall) -> Entry:
     if reverse:
         x = emitter.op(aten.flip.default, x, [axis])
     if call.attr("exclusive", 0):
-        # Shift by one: drop the last element, put the neutral one in front.
+        # Shift by one: drop the last element and prepend the neutral one.
         behind = 2 * (emitter.rank(x) - 1 - axis)
         x = emitter.op(aten.constant_pad_nd.default, x, [0] * behind + [1, -1], 0 if is_sum else 1)
     result = emitter.op(target, x, axis, dtype=emitter.dtype(x))
@@ -260,7 +260,7 @@ def _lower_top_k(emitter: Emitter, call: OpCall) -> Result:
     k = emitter.ints(call.entry(1))[0]
     axis = normal_axis(call.attr("axis", -1), emitter.rank(x))
     largest = bool(call.attr("largest", 1))
-    # A stable sort gives the smallest index among equals, which ONNX asks for and topk does not promise.
+    # ONNX requires the smallest index among equal elements; a stable sort gives it, topk does not promise it.
     ordered = emitter.op(aten.sort.stable, x, stable=True, dim=axis, descending=largest)
     values, indices = (
         emitter.op(aten.slice.Tensor, emitter.item(ordered, index), axis, 0, k) for index in range(2)
@@ -302,7 +302,7 @@ def _lower_reduce_extremum(emitter: Emitter, call: OpCall) -> Entry:
         return call.entry(0)
     largest = call.op_type == "ReduceMax"
     if any(emitter.dim(x, axis) == 0 for axis in dims):
-        # The extremum of nothing is the neutral element, which torch refuses to give.
+        # Reducing an empty axis gives the neutral element; torch raises an error instead.
         worst = _extreme(dtype, not largest)
         sizes = [1 if i in dims else s for i, s in enumerate(emitter.shape(x)) if keep or i not in dims]
         return emitter.op(aten.full.default, sizes, worst, dtype=dtype, device=emitter.device)

@@ -1,7 +1,7 @@
-"""Resize: torch's kernels where the modes agree, else one selection or matrix per axis.
+"""Resize: uses torch's kernels if the modes agree, else one gather or matrix product per axis.
 
-The interpolation weights follow the formulas of the ONNX operator; they are worked out once, when the graph
-is built, so the sizes must be static.
+The interpolation weights follow the formulas of the ONNX operator. They are computed once, when the graph is
+built, so the sizes must be static.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEAREST = {
     "upsample_nearest": ("asymmetric", "floor"),
     "_upsample_nearest_exact": ("half_pixel", "round_prefer_ceil"),
 }
-"""Rules of coordinates and of rounding, by the name of ATen's kernels without their number of dimensions."""
+"""Coordinate and rounding rules by ATen kernel name, without the number of dimensions."""
 
 INTERPOLATED = {
     "upsample_linear1d": ("linear", 3),
@@ -31,7 +31,7 @@ INTERPOLATED = {
     "upsample_trilinear3d": ("linear", 5),
     "upsample_bicubic2d": ("cubic", 4),
 }
-"""ATen's kernels that interpolate: mode and rank of the operand."""
+"""ATen's interpolating kernels: mode and rank of the operand."""
 
 _ROUND: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda value: math.ceil(value - 0.5),
@@ -115,7 +115,7 @@ def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> l
     if not scales:
         scales, sizes = None, emitter.const_ints(call.entry(3), "sizes")
     if len(scales or sizes) != len(own) or 0 in own or not all(map(_is_factor, scales or sizes)):
-        raise call.unsupported("scales or sizes that do not fit the axes")  # files may have anything there
+        raise call.unsupported("scales or sizes that do not fit the axes")  # files may contain anything here
     if scales is not None:
         return [(math.floor(size * scale), scale) for size, scale in zip(own, scales, strict=True)]
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
@@ -138,8 +138,8 @@ def _floats(entry: Entry, call: OpCall) -> list[float]:
 
 @translation(*(f"upsample_nearest{rank}d.default" for rank in (1, 2, 3)))
 def _nearest(g: GraphBuilder, target: Target, x: ir.Value, size: object, *factors: Any) -> ir.Value:
-    # ATen takes floor(i * float32(1 / factor)) and runtimes floor(i / factor). A factor that float32 rounds
-    # gives another element at ties, which a check sees for its own sizes only.
+    # ATen computes floor(i * float32(1 / factor)), runtimes floor(i / factor). If float32 rounds the factor,
+    # ties select another element, and a check only covers the sizes it runs on.
     known = [factor for factor in factors if factor is not None]
     is_exact = all(_rounded(factor) == factor for factor in known)
     require(
@@ -165,7 +165,7 @@ def _interpolated(
 def _antialiased(
     g: GraphBuilder, target: Target, x: ir.Value, size: object, align: bool, *factors: Any
 ) -> ir.Value:
-    # With aligned corners ATen takes other taps than ONNX.
+    # With aligned corners, ATen and ONNX use different taps.
     require(not align, f"{target.node.name}: antialiased between aligned corners")
     mode = "cubic" if "bicubic" in target.opname else "linear"
     return _resize(g, target, x, factors, mode, "half_pixel", None, is_antialiased=True)
@@ -183,8 +183,8 @@ def _resize(
 ) -> ir.Value:
     scales = None
     sizes = None
-    # ATen samples at 1 / factor where a factor is given, at input / output size where it is not. Where both
-    # are the same, sizes are plainer: ONNX has factors in float32, and floor(10 * float32(1.3)) is 12.
+    # ATen samples at 1 / factor if a factor is given, else at input / output size. If both are the same, pass
+    # sizes instead: ONNX stores factors as float32, and floor(10 * float32(1.3)) is 12.
     known = [factor for factor in factors or () if factor is not None]
     if factors and len(known) == len(factors) and not _are_ratios(known, x, target.dims):
         scales = g.constant(torch.tensor([1.0, 1.0, *map(_float32, known)], dtype=torch.float32))
@@ -200,7 +200,7 @@ def _resize(
         mode=mode,
         coordinate_transformation_mode=coordinates,
         nearest_mode=rounding,
-        # ATen's antialiased kernels are Pillow's: other coefficients, and no taps outside of the image
+        # ATen's antialiased kernels are Pillow's: other coefficients, and no taps outside the image
         cubic_coeff_a=(-0.5 if is_antialiased else -0.75) if mode == "cubic" else None,
         antialias=1 if is_antialiased else None,
         exclude_outside=1 if is_antialiased else None,
@@ -208,7 +208,7 @@ def _resize(
 
 
 def _are_ratios(factors: Sequence[float], x: ir.Value, dims: Sequence[Any]) -> bool:
-    """Whether factors that float32 rounds are the output sizes by the input sizes, which are fixed."""
+    """Whether the factors are inexact in float32 and equal the ratios of the sizes, which are static."""
     if len(factors) != len(dims) - 2 or x.shape is None or all(_rounded(each) == each for each in factors):
         return False
     pairs = list(zip(tuple(x.shape)[2:], dims[2:], factors, strict=True))
@@ -219,7 +219,7 @@ def _are_ratios(factors: Sequence[float], x: ir.Value, dims: Sequence[Any]) -> b
 
 
 def _float32(factor: float) -> float:
-    """The next number of float32 that is not below, so that size * factor rounds down as in float64."""
+    """Rounds up to the next float32, so that size * factor rounds down as in float64."""
     rounded = _rounded(factor)
     if rounded >= factor:
         return rounded
@@ -263,9 +263,9 @@ def _lower_resize(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> fx.Node | None:
-    """The kernel of torch for sizes, or whole factors of sizes, that are known when it runs.
+    """Emits torch's kernel for sizes, or integer multiples of sizes, that are known only at run time.
 
-    None where all is known now, or where no kernel computes it.
+    Returns None if all sizes are static or no kernel computes this form.
     """
     rank, mode = emitter.rank(x), call.attr("mode", "nearest")
     rule = call.attr("coordinate_transformation_mode", "half_pixel")
@@ -307,7 +307,7 @@ def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) 
 
 
 def _extrapolate(emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]) -> fx.Node:
-    """Replace what lies outside the input by the extrapolation value."""
+    """Replaces samples outside the input by the extrapolation value."""
     value = emitter.scalar(call.attr("extrapolation_value", 0.0), emitter.dtype(x))
     for axis, plan in resized:
         inside = torch.tensor([0 <= plan.coordinate(i) <= plan.size - 1 for i in range(plan.target)])
@@ -320,20 +320,20 @@ def _extrapolate(emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[t
 def _torch_kernel(
     emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]
 ) -> fx.Node | None:
-    """The kernel of torch where it computes the same: 4-D, both last axes, equal coordinate rules."""
+    """Emits torch's kernel if it computes the same: 4-D, the last two axes, equal coordinate rules."""
     if emitter.rank(x) != 4 or [axis for axis, _ in resized] != [2, 3]:
         return None
     plans = [plan for _, plan in resized]
     if not emitter.dtype(x).is_floating_point or call.attr("antialias", 0) or call.attr("exclude_outside", 0):
         return None
     sizes = [plan.target for plan in plans]
-    # With a scale that is not target / size the kernel would see other coordinates.
+    # If the scale differs from target / size, the kernel would use other coordinates.
     if any(abs(plan.scale * plan.size - plan.target) > 1e-6 for plan in plans):
         return None
     mode, rule = call.attr("mode", "nearest"), plans[0].mode
     corners = rule == "align_corners"
     half = rule == "half_pixel" or (rule == "pytorch_half_pixel" and min(sizes) > 1)
-    # Whole factors only: torch computes the coordinate in float32 from the sizes.
+    # Integer factors only: torch computes the coordinate in float32 from the sizes.
     whole = rule == "asymmetric" and all(plan.target % plan.size == 0 for plan in plans)
     if mode == "nearest" and whole and call.attr("nearest_mode") == "floor":
         return emitter.op(aten.upsample_nearest2d.default, x, sizes)

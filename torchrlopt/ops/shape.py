@@ -1,6 +1,6 @@
-"""Views: other sizes and another order of axes for the same elements.
+"""Views: the same elements with other sizes or another order of axes.
 
-Every shape-like input is a constant where ONNX allows it to be, with symbolic dims too.
+Every shape input is a constant if ONNX allows it, even with symbolic dims.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchrlopt.ops.to_onnx import Target, non_negative_axes, require, shape_val
 
 
 def reshape(g: GraphBuilder, target: Target, x: ir.Value, dims: Dims) -> ir.Value:
-    """Emits a Reshape of x to dims, with a constant target shape wherever there is one."""
+    """Emits a Reshape of x to dims, with a constant target shape if one exists."""
     source = value_dims(x)
     if source == dims:
         return g.identity(x)
@@ -28,7 +28,7 @@ def reshape(g: GraphBuilder, target: Target, x: ir.Value, dims: Dims) -> ir.Valu
     if sizes is None:
         require(0 not in dims, "a Reshape of an empty tensor to symbolic dims")
         return g.op("Reshape", x, shape_value(g, target, dims, x), dims=dims)
-    # A literal zero is a size here, not "copy": it only appears where every dim is known.
+    # A literal zero means a size here, not "copy": it only appears if every dim is known.
     allow_zero = 1 if 0 in dims else None
     return g.op("Reshape", x, g.ints(sizes), dims=dims, allowzero=allow_zero)
 
@@ -60,7 +60,7 @@ def _expand(g: GraphBuilder, target: Target, x: ir.Value, *options: object) -> i
     source, dims = value_dims(x), target.dims
     if source == dims:
         return g.identity(x)
-    # A 1 in Expand's shape keeps the input's dim, so only newly made dims have to be named.
+    # A 1 in Expand's shape keeps the input's dim, so only new dims need to be given.
     offset = len(dims) - len(source)
     wanted: Dims = tuple(
         1 if axis >= offset and isinstance(dim, str) and source[axis - offset] == dim else dim
@@ -76,7 +76,7 @@ def _lower_expand(emitter: Emitter, call: OpCall) -> Entry:
     rank = max(len(sizes), emitter.rank(x))
     own: list[SymInt] = [*[1] * (rank - emitter.rank(x)), *emitter.shape(x)]
     asked: list[SymInt] = [*[1] * (rank - len(sizes)), *sizes]
-    # Broadcasting goes both ways: a 1 in the requested shape keeps the input's size.
+    # Broadcasting is two-way: a 1 in the requested shape keeps the input's size.
     merged = [-1 if index >= rank - emitter.rank(x) and a == 1 else a for index, a in enumerate(asked)]
     if not is_static(asked) and emitter.known_ints(call.entry(1)) is None:
         template = emitter.op(aten.new_empty.default, x, asked)
@@ -86,7 +86,7 @@ def _lower_expand(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _wider(own: SymInt, asked: SymInt) -> SymInt:
-    """The broadcast of an input's size with a requested one that is not the number 1."""
+    """Broadcasts an input's size with a requested one that is not the number 1."""
     if isinstance(own, int) and own != 1:
         return own
     return asked
@@ -115,8 +115,8 @@ def _squeeze(g: GraphBuilder, target: Target, x: ir.Value, axes: Any = None) -> 
     source = value_dims(x)
     chosen = (
         [] if axes == [] else non_negative_axes(axes, len(source))
-    )  # no axes given are all, an empty list none
-    # ATen leaves an axis alone whose size is not 1; ONNX refuses it.
+    )  # None means all axes, an empty list means none
+    # ATen ignores an axis whose size is not 1; ONNX rejects it.
     kept = [axis for axis in chosen if axis < len(source) and source[axis] == 1]
     if not kept:
         return g.identity(x)
@@ -153,7 +153,7 @@ def _t(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
 
 
 def transpose(g: GraphBuilder, x: ir.Value, order: list[int]) -> ir.Value:
-    """Emits a Transpose, or nothing but an Identity where the order is the natural one."""
+    """Emits a Transpose, or an Identity for the identity permutation."""
     if order == sorted(order):
         return g.identity(x)
     dims = value_dims(x)
@@ -178,7 +178,7 @@ def _lower_reshape(emitter: Emitter, call: OpCall) -> Entry:
             raise call.unsupported("both 0 and -1 under allowzero")
         return emitter.op(aten.reshape.default, x, sizes)
     if not is_static(sizes) and emitter.known_ints(call.entry(1)) is None:
-        # A zero that is only seen at run time would mean "copy"; the declared output type has the sizes.
+        # A zero only known at run time would mean "copy"; the declared output type has the sizes.
         sizes = [_copied(emitter, x, size, index) for index, size in enumerate(sizes)]
         return emitter.op(aten.reshape.default, x, sizes)
     return emitter.op(
@@ -189,7 +189,7 @@ def _lower_reshape(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def _copied(emitter: Emitter, x: fx.Node, size: SymInt, index: int) -> SymInt:
-    """`size`, or the input's own where it is 0 at run time: size + (size == 0) * own."""
+    """`size`, or the input's own size if it is 0 at run time: size + (size == 0) * own."""
     if isinstance(size, int) or index >= emitter.rank(x):
         return size
     is_zero = emitter.op(operator.eq, size, 0)
@@ -207,7 +207,7 @@ def _lower_flatten(emitter: Emitter, call: OpCall) -> Entry:
 
 
 def axes_of(emitter: Emitter, call: OpCall) -> list[int] | None:
-    """The axes, an attribute in old opsets and the second input in new ones; None if absent."""
+    """The axes: an attribute in old opsets, the second input in new ones; None if absent."""
     attribute = call.attr("axes")
     if attribute is not None:
         return list(attribute)

@@ -19,7 +19,7 @@ _MAX_ELEMENTS = 64  # longer integer tensors are data, not shapes
 
 
 def fold(emitter: Emitter, call: OpCall) -> Ints | None:
-    """The result of an operator whose inputs are all known integers, None where it is no shape arithmetic."""
+    """Folds an operator whose inputs are all known integers; None if it is not shape arithmetic."""
     known = [None if entry is None else emitter.known_ints(entry) for entry in call.inputs]
     ints = [operand for operand in known if operand is not None]
     if len(ints) != len(known) or not ints or any(len(i.elements) > _MAX_ELEMENTS for i in ints):
@@ -56,7 +56,7 @@ def _mul(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
 
 def _div(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
     for element in (*ints[0].elements, *ints[1].elements):
-        # Floor and truncation agree for sizes only, which are never negative.
+        # Floor and truncation agree only for sizes, which are never negative.
         if isinstance(element, int) and element < 0:
             return None
     if 0 in ints[1].elements:
@@ -151,7 +151,7 @@ def _register(name: str, op_type: str) -> None:
 _register("operator.add", "Add")
 _register("operator.sub", "Sub")
 _register("operator.mul", "Mul")
-# Mod takes the sign of the divisor, in Python as in ONNX.
+# Mod takes the sign of the divisor, in Python and in ONNX.
 _register("operator.mod", "Mod")
 _register("torch.sym_max", "Max")
 _register("torch.sym_min", "Min")
@@ -167,6 +167,6 @@ def _neg(g: GraphBuilder, target: Target, x: Any) -> ir.Value:
 def _floordiv(g: GraphBuilder, target: Target, x: Any, y: Any) -> ir.Value:
     require(target.dtype == torch.int64, "a quotient of what is no size")
     dividend, divisor = operand(g, x, torch.int64), operand(g, y, torch.int64)
-    # ONNX truncates; without the remainder both divisions agree.
+    # ONNX truncates; both divisions agree once the remainder is subtracted.
     whole = g.op("Sub", dividend, g.op("Mod", dividend, divisor))
     return g.op("Div", whole, divisor)

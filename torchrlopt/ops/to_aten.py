@@ -1,4 +1,4 @@
-"""The table of converters, and the view of an ONNX node that a converter gets."""
+"""The converter table, and the view of an ONNX node that a converter receives."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Result = Entry | tuple[Entry | None, ...]
 Converter = Callable[[Emitter, "OpCall"], Result]
 
 FROM_FRONT = "from_front"
-"""In `meta` of a node whose positions count from the front only."""
+"""Key in `meta` of a node whose positions only count from the front."""
 
 CONVERTERS: dict[tuple[str, str], Converter] = {}
 """Converters by (domain, operator type); the default domain is ""."""
 
 
 class OpCall:
-    """One ONNX node with its inputs as entries and its attributes as plain values.
+    """One ONNX node, with its inputs as entries and its attributes as plain values.
 
     Attributes:
         op_type: operator type.
         name: name of the node.
         inputs: one entry per input slot; None for an omitted one.
-        num_outputs: number of outputs, omitted ones included.
+        num_outputs: number of outputs, including omitted ones.
         wanted: for each output, whether anything may read it.
-        is_from_front: whether PyTorch refuses positions that count from the end.
+        is_from_front: whether PyTorch rejects positions that count from the end.
     """
 
     def __init__(self, node: onnx_ir.Node, inputs: Sequence[Entry | None], emitter: Emitter) -> None:
@@ -49,15 +49,15 @@ class OpCall:
         self._emitter = emitter
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Value of an attribute; `default` where it is absent."""
+        """Value of an attribute; `default` if it is absent."""
         value = self.attributes.get(name)
         return default if value is None else value
 
     def choice(self, name: str, default: str, table: Mapping[str, T]) -> T:
-        """What a table has for the text of an attribute.
+        """Look up the text of an attribute in a table.
 
         Raises:
-            LoweringError: it has nothing; a file may have any text there.
+            LoweringError: the table has no such text; a file may contain any.
         """
         value = self.attr(name, default)
         if value not in table:
@@ -65,7 +65,7 @@ class OpCall:
         return table[value]
 
     def required(self, name: str) -> Any:
-        """Value of an attribute that must be there.
+        """Value of a required attribute.
 
         Raises:
             LoweringError: it is absent.
@@ -76,7 +76,7 @@ class OpCall:
         return value
 
     def entry(self, index: int) -> Entry:
-        """Entry of an input that must be there.
+        """Entry of a required input.
 
         Raises:
             LoweringError: it is omitted.
@@ -87,15 +87,15 @@ class OpCall:
         return found
 
     def maybe(self, index: int) -> Entry | None:
-        """Entry of an input, None where it is omitted."""
+        """Entry of an input; None if it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def x(self, index: int) -> fx.Node:
-        """Node of an input that must be there."""
+        """Node of a required input."""
         return self._emitter.tensor(self.entry(index))
 
     def maybe_x(self, index: int) -> fx.Node | None:
-        """Node of an input, None where it is omitted."""
+        """Node of an input; None if it is omitted."""
         found = self.maybe(index)
         return None if found is None else self._emitter.tensor(found)
 
@@ -104,7 +104,7 @@ class OpCall:
         return [self.x(index) for index in range(len(self.inputs))]
 
     def number(self, index: int) -> float | int | None:
-        """The number in a one-element constant input; None where it is omitted.
+        """The number in a one-element constant input; None if the input is omitted.
 
         Raises:
             LoweringError: the input is not a constant.
@@ -120,12 +120,12 @@ class OpCall:
         raise self.unsupported(f"input {index} that is no constant")
 
     def unsupported(self, what: str) -> LoweringError:
-        """The error that says which form of the operator has no converter."""
+        """The error for a form of the operator without a converter."""
         return LoweringError(f"{self.op_type} with {what} has no converter", where=self.name)
 
 
 def converts(*op_types: str, domain: str = "") -> Callable[[Converter], Converter]:
-    """Enter a converter into the table under the given operator types."""
+    """Register a converter for the given operator types."""
 
     def enter(function: Converter) -> Converter:
         for op_type in op_types:

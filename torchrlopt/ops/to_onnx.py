@@ -1,8 +1,8 @@
 """The table of direct translations: ATen overload -> function that emits its ONNX nodes.
 
-A translation is called with the builder, its `Target` and the operator's arguments in schema order, defaults
+A translation receives the builder, its `Target` and the operator's arguments in schema order with defaults
 filled in: tensors as `ir.Value`, symbolic scalars as `SymScalar`, everything else as the Python value. It
-returns the value (a list for tuples, None for elements it does not make) or raises `Untranslatable`.
+returns the value (a list for tuples, with None for elements it does not compute) or raises `Untranslatable`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SymScalar:
 
     Attributes:
         value: its 0-d ONNX value.
-        dim: its expression.
+        dim: its symbolic expression.
     """
 
     value: ir.Value
@@ -40,12 +40,12 @@ class SymScalar:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a translation has to produce.
+    """The required result of a translation.
 
     Attributes:
         node: the fx node.
-        types: (dtype, dims) of its result, or of each element of its tuple; None for what is no tensor.
-        used: indices of the elements that something reads.
+        types: (dtype, dims) of its result, or of each element of its tuple; None for non-tensors.
+        used: indices of the elements that are read.
         dim_values: 0-d int64 values of the symbolic expressions known so far.
     """
 
@@ -76,14 +76,14 @@ class Target:
         return base_name(self.node.target)
 
     def named(self, *arguments: Any) -> dict[str, Any]:
-        """The operator's arguments, as the translation gets them, by name."""
+        """The operator's arguments by name, as the translation receives them."""
         operator = self.node.target
         assert isinstance(operator, OpOverload)
         names = [argument.name for argument in schema_of(operator).arguments]
         return dict(zip(names, arguments, strict=True))
 
     def need_only(self, *indices: int) -> None:
-        """Refuses unless nothing but these elements of the tuple is read."""
+        """Raises `Untranslatable` if any other element of the tuple is read."""
         if not self.used <= set(indices):
             raise Untranslatable(f"{self.node.name}: outputs {sorted(self.used)} are read")
 
@@ -108,19 +108,19 @@ def require(condition: bool, reason: str) -> None:
 
 
 def static_int(value: object) -> int:
-    """Returns an argument that has to be a plain int."""
+    """Returns an argument that must be a plain int."""
     if not isinstance(value, int):
         raise Untranslatable(f"{value} is symbolic")
     return value
 
 
 def shape_value(g: GraphBuilder, target: Target, dims: Dims, *sources: ir.Value) -> ir.Value:
-    """Returns the 1-D int64 value of a list of dims: a constant where they are static.
+    """Returns a list of dims as a 1-D int64 value: a constant if they are static.
 
-    A symbolic dim is read off one of the source tensors, or off a symbolic scalar of the graph.
+    A symbolic dim is read from one of the source tensors, or from a symbolic scalar of the graph.
 
     Raises:
-        Untranslatable: a symbolic dim is found nowhere.
+        Untranslatable: a symbolic dim cannot be found.
     """
     if is_static(dims):
         return g.ints([dim for dim in dims if isinstance(dim, int)])
@@ -145,12 +145,12 @@ def _dim_value(g: GraphBuilder, target: Target, dim: str, sources: tuple[ir.Valu
 
 
 def non_negative_axis(axis: int, rank: int) -> int:
-    """Returns a non-negative axis; a 0-d tensor is treated as one of rank 1, as ATen does."""
+    """Returns a non-negative axis; like ATen, treats a 0-d tensor as 1-d."""
     return axis % max(rank, 1)
 
 
 def non_negative_axes(axes: object, rank: int) -> list[int]:
-    """Returns sorted non-negative axes; all of them for None or an empty list, as ATen's reductions do."""
+    """Returns sorted non-negative axes; like ATen's reductions, all of them for None or an empty list."""
     if isinstance(axes, int):
         axes = [axes]
     if not axes or not isinstance(axes, list | tuple):
@@ -159,7 +159,7 @@ def non_negative_axes(axes: object, rank: int) -> list[int]:
 
 
 def bind(node: torch.fx.Node, convert: Callable[[Any], Any]) -> list[Any]:
-    """Returns an ATen node's arguments in schema order, defaults filled in, each run through `convert`."""
+    """Returns an ATen node's arguments in schema order with defaults filled in, each passed to `convert`."""
     target = node.target
     if not isinstance(target, OpOverload):
         raise Untranslatable(f"{node.target} has no schema")

@@ -1,7 +1,7 @@
-"""What operators have in common, where more than one place goes by it.
+"""Operator properties that several modules share.
 
-Of ATen's there are sets of overloads, without `view.dtype`, which reads the bits as other numbers.
-Of ONNX's there are sets of names, by the cost classes of the core's table.
+ATen operators are sets of overloads, excluding `view.dtype`, which reinterprets the bits.
+ONNX operators are sets of names, taken from the cost classes of the core's operator table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _overloads(names: str) -> frozenset[Any]:
 
 
 RESHAPES = _overloads("view _unsafe_view reshape")
-"""Calls that give the same numbers other sizes."""
+"""Calls that change the sizes and keep the elements in order."""
 
 VIEWS = (
     RESHAPES
@@ -34,16 +34,16 @@ VIEWS = (
     )
     | {operator.getitem}
 )
-"""Calls whose result may share memory with their operand, and elements of what returns several tensors."""
+"""Calls whose result may alias their operand, including elements of tuple results."""
 
 MOVES = VIEWS | _overloads(
     "cat stack clone contiguous constant_pad_nd embedding index index_select gather repeat pixel_shuffle "
     "pixel_unshuffle roll flip"
 )
-"""Calls that give elements of their operands at other places and round nothing; a pad adds a number."""
+"""Calls that only rearrange the elements of their operands, without rounding; a pad adds a constant."""
 
 PRODUCTS = _overloads("mm addmm bmm baddbmm matmul linear convolution conv1d conv2d conv3d")
-"""Products of matrices, and convolutions."""
+"""Matrix products and convolutions."""
 
 
 def _of_classes(*classes: str) -> frozenset[str]:
@@ -51,7 +51,7 @@ def _of_classes(*classes: str) -> frozenset[str]:
 
 
 ONNX_VIEWS = _of_classes("View")
-"""Operators of ONNX that give elements of their first operand, and need not move them."""
+"""ONNX operators that return elements of their first operand and need not move them."""
 
 ONNX_MOVES = _of_classes("View", "Movement") | {"Where"}
-"""Operators of ONNX whose results are elements of their operands, or sums of them (of a scatter)."""
+"""ONNX operators whose results are elements of their operands, or sums of them (scatter)."""
