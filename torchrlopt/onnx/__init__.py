@@ -1,1 +1,1 @@
-"""The border to ONNX: files, the C++ graph read from a model and written as one, other opsets."""
+"""The ONNX boundary: model files, conversion to and from the C++ graph, and other opsets."""

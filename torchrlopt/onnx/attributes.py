@@ -1,4 +1,4 @@
-"""ONNX attributes of plain Python values."""
+"""Makes ONNX attributes from plain Python values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx_ir
 
 
 def make_attribute(name: str, value: Any) -> onnx_ir.Attr:
-    """The attribute of an int, bool, float, string, tensor, or a list of ints or floats."""
+    """Make an attribute from an int, bool, float, string, tensor, or a list of ints or floats."""
     match value:
         case bool() | int():
             return onnx_ir.AttrInt64(name, int(value))

@@ -1,4 +1,4 @@
-"""Takes one ONNX node apart: collects the nodes that compute the same, and puts them in its place."""
+"""Decomposes an ONNX node: collects equivalent nodes and puts them in its place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torchrlopt.errors import UnsupportedError
 
 
 class Expansion:
-    """Nodes that compute together what one node computes; the last one made gives its output.
+    """Nodes that together replace one node; the last one added provides its output.
 
     Args:
-        node: of one output (others must not be read).
+        node: the node to replace; it has one output (any others must not be read).
     """
 
     def __init__(self, node: onnx_ir.Node) -> None:
@@ -25,7 +25,7 @@ class Expansion:
         self._label = node.name or node.outputs[0].name
 
     def put_in_place(self) -> None:
-        """Replace the node in its graph; the output keeps name, type and shape."""
+        """Replace the node in its graph; the output keeps its name, type and shape."""
         graph, node = self.node.graph, self.node
         assert isinstance(graph, onnx_ir.Graph)
         graph.insert_before(node, self.nodes)
@@ -39,7 +39,7 @@ class Expansion:
     # ---- what is known about operands
 
     def operand(self, index: int) -> onnx_ir.Value:
-        """An input that has to be there."""
+        """A required input."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         if value is None:
             raise UnsupportedError("an operand is missing", where=str(self.node.name), got=self.node.op_type)
@@ -52,7 +52,7 @@ class Expansion:
         return len(value.shape)
 
     def size(self, value: onnx_ir.Value, axis: int) -> int:
-        """A size that has to be known."""
+        """A size that must be known."""
         size = None if value.shape is None else value.shape[axis]
         if not isinstance(size, int):
             raise UnsupportedError(
@@ -71,13 +71,13 @@ class Expansion:
         attributes: Sequence[onnx_ir.Attr] = (),
         like: onnx_ir.Value | None = None,
     ) -> onnx_ir.Value:
-        """Append a node of one output.
+        """Append a node with one output.
 
         Args:
             op: operator of the default domain.
             inputs: its operands.
             attributes: its attributes.
-            like: a value of the output's dtype; None: the output has type and shape of the node's own.
+            like: a value with the output's dtype; None: type and shape of the replaced node's output.
         """
         own = self.node.outputs[0]
         output = onnx_ir.Value(
@@ -96,14 +96,14 @@ class Expansion:
         return value
 
     def scalar(self, number: float, like: onnx_ir.Value) -> onnx_ir.Value:
-        """A 0-d constant of the dtype of `like`."""
+        """A 0-d constant with the dtype of `like`."""
         dtype = like.dtype
         if dtype is None:
             raise UnsupportedError("an operand has no type", where=str(self.node.name), got=like.name)
         return self._constant(np.asarray(number, dtype=dtype.numpy()), dtype)
 
     def repeated(self, number: float, count: int, like: onnx_ir.Value) -> onnx_ir.Value:
-        """A 1-d constant of the dtype of `like` with one number everywhere."""
+        """A 1-d constant with the dtype of `like`, filled with one number."""
         dtype = like.dtype
         if dtype is None:
             raise UnsupportedError("an operand has no type", where=str(self.node.name), got=like.name)
@@ -118,7 +118,7 @@ class Expansion:
         return self._constant(np.asarray(number, dtype=np.int64), onnx_ir.DataType.INT64)
 
     def length(self, value: onnx_ir.Value, axis: int) -> onnx_ir.Value:
-        """A size as a 0-d int64 value; read at run time where it is not known."""
+        """A size as a 0-d int64 value; read at run time if it is unknown."""
         size = None if value.shape is None else value.shape[axis]
         if isinstance(size, int):
             return self.int_scalar(size)
@@ -126,34 +126,34 @@ class Expansion:
         return self.add("Gather", [self.add("Shape", [value], like=index), index], like=index)
 
     def mul(self, a: onnx_ir.Value, b: onnx_ir.Value) -> onnx_ir.Value:
-        """`a * b` of the dtype and shape of `a`, which `b` is broadcast to."""
+        """`a * b` with the dtype and shape of `a`, to which `b` is broadcast."""
         result = self.add("Mul", [a, b], like=a)
         result.shape = a.shape
         return result
 
     def cast(self, value: onnx_ir.Value, dtype: onnx_ir.DataType) -> onnx_ir.Value:
-        """The value in another dtype."""
+        """Cast the value to another dtype."""
         result = self.add("Cast", [value], [onnx_ir.AttrInt64("to", int(dtype))])
         result.type, result.shape = onnx_ir.TensorType(dtype), value.shape
         return result
 
     def transpose(self, value: onnx_ir.Value, order: Sequence[int]) -> onnx_ir.Value:
-        """The axes in another order."""
+        """Permute the axes."""
         result = self.add("Transpose", [value], [onnx_ir.AttrInt64s("perm", list(order))], like=value)
         if value.shape is not None:
             result.shape = onnx_ir.Shape([value.shape[axis] for axis in order])
         return result
 
     def reshape(self, value: onnx_ir.Value, shape: Sequence[int]) -> onnx_ir.Value:
-        """Another shape; 0 keeps a size, -1 is what is left."""
+        """Reshape; 0 keeps a size, -1 is inferred."""
         return self.add("Reshape", [value, self.ints(shape)], like=value)
 
     def concat(self, values: Sequence[onnx_ir.Value], axis: int) -> onnx_ir.Value:
-        """The values one after the other."""
+        """Concatenate the values."""
         return self.add("Concat", values, [onnx_ir.AttrInt64("axis", axis)], like=values[0])
 
     def split(self, value: onnx_ir.Value, sizes: Sequence[int], axis: int) -> list[onnx_ir.Value]:
-        """Consecutive pieces of these sizes, each by a Slice: a node here has one output."""
+        """Consecutive pieces of these sizes, one Slice each because a node here has one output."""
         starts = [sum(sizes[:index]) for index in range(len(sizes))]
         return [
             self.add(

@@ -1,7 +1,7 @@
-"""ONNX models from outside: checked and bounded before anything else looks at them.
+"""Untrusted ONNX models: checked and bounded before anything else reads them.
 
-A file may be malformed, huge, or point at files that are none of its business. In this process only size
-caps, the protobuf parser, `onnx.checker` without shape inference and the checks of `safety.py` touch it.
+A file may be malformed, huge, or refer to files outside its directory. In this process only size caps, the
+protobuf parser, `onnx.checker` without shape inference and the checks of `safety.py` touch it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from torchrlopt.onnx.upgrade import upgraded
 from torchrlopt.onnx.weightless import has_content, without_weights
 from torchrlopt.plain_text import escaped
 
-# What onnx_ir raises on protos that make no sense (its SerdeError is a RuntimeError).
+# Exceptions that onnx_ir raises on malformed protos (its SerdeError is a RuntimeError).
 _REFUSALS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError)
 
 
 def load(path: str | Path) -> onnx_ir.Model:
-    """Read a model file; its external data stays on disk and is mapped when it is needed.
+    """Read a model file; its external data stays on disk and is mapped on demand.
 
-    A model of an old opset is converted to one that is read.
+    A model of an older opset is converted to a supported one.
 
     Args:
         path: the file.
 
     Raises:
-        ModelFormatError: the file is no model, or inconsistent, or its name is no UTF-8.
-        UnsafePathError: its external data is outside its directory, or no plain file.
+        ModelFormatError: the file is not a model or is inconsistent, or its name is not UTF-8.
+        UnsafePathError: its external data is outside its directory or not a regular file.
         FileNotFoundError: there is no such file.
-        UnsupportedError: it is valid, and has what is not read.
+        UnsupportedError: it is valid but uses an unsupported feature.
     """
     path = Path(path)
     try:
         str(path).encode()
-    except UnicodeEncodeError as error:  # onnx takes names as UTF-8 only, and would blame the model
+    except UnicodeEncodeError as error:  # onnx only accepts UTF-8 names, and would blame the model
         raise ModelFormatError(
             "the name of the file is no UTF-8", where=ascii(str(path)), todo="rename the file"
         ) from escaped(error)
@@ -50,7 +50,7 @@ def load(path: str | Path) -> onnx_ir.Model:
 
 
 def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
-    """Check a model and make it ready to be read: nodes sorted, every node named.
+    """Check a model and prepare it for reading: nodes sorted, every node named.
 
     Args:
         proto: the model.
@@ -58,28 +58,28 @@ def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
 
     Raises:
         ModelFormatError: it is malformed.
-        UnsafePathError: its external data is outside the file's directory, or no plain file.
-        UnsupportedError: it is valid, and has what is not read.
+        UnsafePathError: its external data is outside the file's directory or not a regular file.
+        UnsupportedError: it is valid but uses an unsupported feature.
     """
     return made_of(checked(proto, path), path)
 
 
 def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto:
-    """Check a model; `prepared` says what is raised.
+    """Check a model; raises the same errors as `prepared`.
 
     Returns:
-        The model, or a copy of it without the faults that runtimes put right themselves.
+        The model, or a copy without the faults that runtimes repair themselves.
     """
     safety.check(proto, path)
     try:
-        # By path the checker finds external data; it runs no shape inference either way.
+        # Given a path, the checker finds external data. It runs no shape inference either way.
         onnx.checker.check_model(proto if path is None else str(path), full_check=False)
     except (onnx.checker.ValidationError, *_REFUSALS) as error:
         right = repaired(proto)
         if _is_valid(right):
             return right
         if right.opset_import and default_opset(right) is None:
-            # Where others than the standard operators are imported, runtimes take their newest of these.
+            # If a model imports other domains only, runtimes use their newest standard opset.
             right.opset_import.add(domain="", version=NATIVE)
             if _is_valid(right):
                 raise UnsupportedError(
@@ -92,7 +92,7 @@ def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto
 
 
 def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
-    """The model of a message that was checked; see `prepared`."""
+    """Build the model of a checked message; see `prepared`."""
     try:
         with quiet():
             model = onnx_ir.from_proto(proto)
@@ -108,27 +108,27 @@ def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
 
 
 def save(model: onnx_ir.Model, path: str | Path) -> None:
-    """Write a model so that the file is either complete or not there.
+    """Write a model atomically: afterwards the file is either complete or not there.
 
     Args:
-        model: the model, in memory or with external data beside `path`.
-        path: the file; initializers beyond `saving.MAX_INLINE_BYTES` go to a file beside it.
+        model: the model, in memory or with external data next to `path`.
+        path: the file; initializers beyond `saving.MAX_INLINE_BYTES` go to a file next to it.
     """
     save_message(message(model), path)
 
 
 def save_message(proto: onnx.ModelProto, path: str | Path) -> None:
-    """Write a protobuf message as `save` writes a model."""
+    """Write a protobuf message the way `save` writes a model."""
     with Staged(Path(path)) as staged:
         staged.write(proto, Path(path).parent)
         staged.commit()
 
 
 def message(model: onnx_ir.Model) -> onnx.ModelProto:
-    """The model as a protobuf message; external data stays where it is.
+    """Convert the model to a protobuf message; external data stays where it is.
 
     Raises:
-        ModelFormatError: something in it has no form in a file.
+        ModelFormatError: part of it cannot be represented in a file.
     """
     try:
         with quiet():
@@ -139,9 +139,9 @@ def message(model: onnx_ir.Model) -> onnx.ModelProto:
 
 
 def _is_valid(proto: onnx.ModelProto) -> bool:
-    """Whether the checker takes a model that was put right.
+    """Whether the checker accepts a repaired model.
 
-    Its weights are empty then: in memory the checker finds no external data, and takes no 2 GB.
+    Its weights are emptied first: for a model in memory the checker finds no external data and rejects 2 GB.
     """
     small = without_weights(proto)
     small.graph.sparse_initializer.extend(proto.graph.sparse_initializer)
@@ -156,11 +156,11 @@ def _is_valid(proto: onnx.ModelProto) -> bool:
 
 
 def _name_nodes(graph: onnx_ir.Graph) -> None:
-    """Give every node that lacks a name of its own one: names are how nodes are found again."""
+    """Give every node a unique name: nodes are looked up by name."""
     taken: set[str] = set()
     last: dict[
         str, int
-    ] = {}  # the number that a name was given last: of n nodes of one name none asks n times
+    ] = {}  # last suffix used per name, so that n nodes of one name do not each probe n suffixes
     for node in graph:
         name = node.name or next((f"{output.name}" for output in node.outputs if output.name), node.op_type)
         number = last.get(name, 0)
@@ -174,7 +174,7 @@ def _name_nodes(graph: onnx_ir.Graph) -> None:
 
 
 def _clear_negative_sizes(graph: onnx_ir.Graph) -> None:
-    """Some exporters write -1 for a size that is not known; runtimes take it so, and so does this package."""
+    """Clear sizes of -1, which some exporters write for unknown sizes; runtimes accept them as such."""
     for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
         dims = list(value.shape or ())
         if any(isinstance(dim, int) and dim < 0 for dim in dims):
@@ -182,9 +182,9 @@ def _clear_negative_sizes(graph: onnx_ir.Graph) -> None:
 
 
 def _refuse_references(graph: onnx_ir.Graph) -> None:
-    """Refuse attributes that stand for one of a function's call, and are in no function: they have no value.
+    """Refuse references to function attributes outside any function: they have no value.
 
-    The checker lets them pass, and whoever reads them would find None.
+    The checker accepts them, and readers would get None.
     """
     for node in graph.all_nodes():
         for attribute in node.attributes.values():

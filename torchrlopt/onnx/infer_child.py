@@ -1,4 +1,4 @@
-"""ONNX's own shape inference, which some files hang or crash; `missing_types.py` runs it, with limits."""
+"""Runs ONNX's shape inference, which some files hang or crash; `missing_types.py` starts this with limits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnx.shape_inference
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
-    """Types of the values of a model.
+    """Infer the types of a model's values.
 
     Args:
         data: the model, without its large weights.
         arguments: none.
 
     Returns:
-        A graph with nothing but types.
+        A graph that contains only types.
     """
     proto = onnx.ModelProto()
     proto.ParseFromString(data)

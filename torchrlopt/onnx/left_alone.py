@@ -1,4 +1,4 @@
-"""Why operators of a file are left as they are: a line for each, for the report."""
+"""Lists why operators of a file stay opaque, one line per reason, for the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchrlopt.onnx.program import Program
 
 
 def reasons(program: Program) -> tuple[str, ...]:
-    """One line for each operator and reason, all of them, the most frequent first."""
+    """One line per operator and reason, the most frequent first."""
     graph = program.graph
     nodes = map(graph.node, graph.topological_order())
     counts = Counter(_reason(program, node) for node in nodes if node["op"] == "Opaque")

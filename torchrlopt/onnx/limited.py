@@ -1,7 +1,7 @@
-"""Runs what a user's file could hang, crash or fill the memory with in a process of its own, with limits.
+"""Sandboxed subprocess with limits for untrusted files, which could hang, crash or exhaust the memory.
 
-The process ends with this one, and knows no secrets of its environment. Before it looks at the file it drops
-the rights to write files, to start processes and to open sockets, where the kernel can (`sandbox.py`).
+The subprocess ends with this process and inherits no secrets from its environment. Before it reads the file
+it drops the rights to write files, start processes and open sockets, where the kernel can (`sandbox.py`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ logger = logging.getLogger("torchrlopt")
 
 _CHILD = Path(__file__).with_name("limited_child.py")
 
-_STDERR_BYTES = 1 << 16  # of which the last line is shown
+_STDERR_BYTES = 1 << 16  # kept of standard error; its last line is reported
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a process may take.
+    """Resource limits of a subprocess.
 
     Attributes:
-        seconds: wall time; as much processor time on each core.
-        memory_bytes: address space, beyond what its modules take.
-        answer_bytes: what it may send back; this process has to hold that.
+        seconds: wall time; also the processor time per core.
+        memory_bytes: address space, in addition to what its modules take.
+        answer_bytes: maximum size of its answer, which this process holds in memory.
     """
 
     seconds: float
@@ -42,22 +42,22 @@ class Limits:
 
 
 def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limits, what: str) -> bytes:
-    """Call `main(data, arguments)` of a module in a new process.
+    """Call `main(data, arguments)` of a module in a subprocess.
 
     Args:
-        module: its name, or the path of its file, which is run without the package around it.
+        module: its name, or the path of its file, which then runs without importing its package.
         arguments: for `main`.
         data: for `main`.
-        limits: of the process.
-        what: what is done, for the message.
+        limits: of the subprocess.
+        what: describes the task in error messages.
 
     Returns:
-        What `main` returned.
+        The result of `main`.
 
     Raises:
-        UnsupportedError: the process took too long or too much, or died.
+        UnsupportedError: the subprocess exceeded a limit or died.
     """
-    # Each limit holds in the child, too: this process may be stopped or killed.
+    # The child enforces each limit too, as this process may be stopped or killed.
     numbers = [str(limits.memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
     executable = python_executable()
     if executable is None:
@@ -75,7 +75,7 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**plain_environment(os.environ), "PYTHONPATH": module_path()},
-            start_new_session=True,  # of the user's terminal it knows nothing
+            start_new_session=True,  # detach it from the user's terminal
         )
     with process:
         try:
@@ -99,11 +99,11 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
 
 
 def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[bytes, bytes]:
-    """What a process writes until it ends: its answer, and the end of its standard error.
+    """Read a subprocess's output until it ends: its answer and the end of its standard error.
 
     Raises:
-        subprocess.TimeoutExpired: it is not done in time.
-        OverflowError: it writes too much.
+        subprocess.TimeoutExpired: it did not finish in time.
+        OverflowError: it wrote too much.
     """
     answer, errors = bytearray(), bytearray()
     end = time.monotonic() + limits.seconds

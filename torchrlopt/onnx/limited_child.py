@@ -1,6 +1,6 @@
-"""The other side of `limited.py`: sets its own limits, drops rights, then calls a module.
+"""The child of `limited.py`: sets its own limits, drops rights, then calls a module.
 
-Imports nothing of the package by name, as that loads torch.
+It imports nothing from the package by name because that would load torch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import ModuleType
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-DONE = b"done"  # ends an answer that is whole: where SIGCHLD is ignored there is no exit status
-_NOTE = "sandbox: "  # begins a line that `limited.py` logs
-_GRACE_S = 5.0  # so that the parent, which says more, ends this process first where it can
+DONE = b"done"  # marks a complete answer: if SIGCHLD is ignored there is no exit status
+_NOTE = "sandbox: "  # prefix of lines that `limited.py` logs
+_GRACE_S = 5.0  # lets the parent, which reports more, end this process first
 
 
 def main() -> None:
@@ -30,11 +30,11 @@ def main() -> None:
     processes.killed_with_parent(int(parent))
     processes.killed_after(float(seconds) + _GRACE_S)
     with contextlib.suppress(FileNotFoundError):
-        tempfile.gettempdir()  # torch asks for it; to find one, it is written to
-    # Before there are other threads, which would keep their rights. Imports only read.
+        tempfile.gettempdir()  # torch calls this; finding a directory requires writing to it
+    # Drop rights before other threads start, which would keep theirs. Imports only need to read.
     are_files_confined = sandbox.confine_files()
     answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no part of the answer
+    os.dup2(2, 1)  # output printed by libraries must not end up in the answer
     module = _module(name)
     data = sys.stdin.buffer.read()
     _limit(int(memory), int(cpu))
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _module(name: str) -> ModuleType:
-    """A module by name, or by the path of its file."""
+    """Import a module by name, or by the path of its file."""
     if not name.endswith(".py"):
         return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(Path(name).stem, name)
@@ -61,7 +61,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _limit(memory: int, cpu: int) -> None:
-    """Allow so many bytes and seconds from here on, and no dump of what the file made of this process."""
+    """Limit memory and processor time from here on, and disable core dumps."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limits = {
         resource.RLIMIT_AS: pages * resource.getpagesize() + memory,
@@ -71,7 +71,7 @@ def _limit(memory: int, cpu: int) -> None:
     for kind, number in limits.items():
         _, hardest = resource.getrlimit(kind)
         allowed = number if hardest == resource.RLIM_INFINITY else min(number, hardest)
-        resource.setrlimit(kind, (allowed, allowed))  # not to be raised again
+        resource.setrlimit(kind, (allowed, allowed))  # hard limit as well, so it cannot be raised again
 
 
 if __name__ == "__main__":

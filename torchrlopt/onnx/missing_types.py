@@ -1,7 +1,7 @@
-"""Types of values that neither the file nor the core knows: those that follow an operator not in the core.
+"""Infers types that neither the file nor the core knows: those of operators that are not in the core.
 
-The core types every operator that it has. Of others it knows only what the file declares; where that is
-nothing, all that follows would stay as it is. ONNX's inference knows more operators.
+The core infers types for all of its own operators. For others it only knows what the file declares; without
+a declaration, everything downstream would stay unoptimised. ONNX's inference knows more operators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torchrlopt.onnx.weightless import without_weights
 from torchrlopt.plain_text import escaped
 
 LIMITS = Limits(seconds=10.0, memory_bytes=4 << 30)
-"""For the inference; large models have more time."""
+"""Limits of the inference; large models get more time."""
 
 _BYTES_PER_S = 200_000  # of a model: several times what the inference needs
 
@@ -32,11 +32,11 @@ _CHILD = Path(__file__).with_name("infer_child.py")
 
 
 def read_with_types(proto: onnx.ModelProto, model: onnx_ir.Model) -> Program:
-    """Read a model; where the core meets values without a type, after asking ONNX's inference for them.
+    """Read a model; if the core meets untyped values, run ONNX's inference for them and read again.
 
     Args:
         proto: the file's message.
-        model: made of it; values of it are given types.
+        model: built from it; inferred types are set on its values.
 
     Raises:
         ModelFormatError: see `reader.read`.
@@ -52,14 +52,14 @@ def read_with_types(proto: onnx.ModelProto, model: onnx_ir.Model) -> Program:
             if value.name in types:
                 _give_type(value, types[value.name])
         return read(model)
-    except (UnsupportedError, ModelFormatError):  # it failed, or what it says contradicts the file
+    except (UnsupportedError, ModelFormatError):  # inference failed or contradicts the file
         for value in values:
             value.type = value.shape = None
         return program
 
 
 def _untyped(program: Program, model: onnx_ir.Model) -> list[onnx_ir.Value]:
-    """Outputs of opaque nodes of which nothing is declared."""
+    """Outputs of opaque nodes without any declared type or shape."""
     opaque = {
         str(node["name"])
         for node in map(program.graph.node, program.graph.topological_order())
@@ -70,10 +70,10 @@ def _untyped(program: Program, model: onnx_ir.Model) -> list[onnx_ir.Value]:
 
 
 def _inferred(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """Types by name, as far as the inference found them.
+    """Types by value name, as far as the inference found them.
 
     Raises:
-        UnsupportedError: it died, took too long, or is not asked because the model is too large.
+        UnsupportedError: the inference died or timed out, or the model is too large for it.
         ModelFormatError: its answer makes no sense.
     """
     data = without_weights(proto).SerializeToString()

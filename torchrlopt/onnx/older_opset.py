@@ -1,12 +1,12 @@
-"""Takes newer operators apart into older ones, for files and parsers of an older opset.
+"""Lowers newer operators to older ones, for files and parsers of an older opset.
 
 Parsers trail the standard (TensorRT 10 reads up to opset 22) and files keep their opset, while substitutions
-write the form of opset 23 and plans end in its fused operators. Each expansion computes in the order and
-precision that the standard gives the operator, in the nodes that runtimes look for when they fuse (scale,
-product, mask, softmax, product).
+write the form of opset 23 and plans end in its fused operators. Each expansion keeps the order and precision
+that the standard specifies, and uses the node patterns that runtimes fuse (scale, product, mask, softmax,
+product).
 
-ONNX has bodies for these operators as well (`onnx.inliner`), but that of Attention has 66 nodes, in operators
-of opset 23, for which `onnx.version_converter` has no way down to older opsets.
+ONNX has function bodies for these operators as well (`onnx.inliner`), but that of Attention has 66 nodes, in
+operators of opset 23, which `onnx.version_converter` cannot lower to older opsets.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from torchrlopt.onnx.opsets import FORM, NATIVE, STANDARD_DOMAINS
 
 _NARROW = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
 
-# Reductions took their axes as an attribute before; ReduceSum was first, at 13.
+# Before this opset, reductions took their axes as an attribute; ReduceSum changed first, at 13.
 _AXES_ARE_INPUT = 18
 
 _OLDER_MODES = {"linear": "bilinear", "cubic": "bicubic"}  # of GridSample, before opset 20
 
 
 def lower_opset(model: onnx_ir.Model, opset: int) -> None:
-    """Rewrite a model of standard operators for an older opset; in place.
+    """Lower a model of standard operators to an older opset, in place.
 
     Args:
-        model: values typed where types are known; no node of domain `rlopt`. Nodes whose `meta` says that
-            they have the form of `opset` or of an older one stay as they are, with their subgraphs.
-        opset: version of the default domain that the model is to have.
+        model: values typed if their types are known; no node of domain `rlopt`. Nodes whose `meta` says that
+            they have the form of `opset` or of an older one stay unchanged, with their subgraphs.
+        opset: target version of the default domain.
 
     Raises:
         UnsupportedError: an operator, or the form of one, is newer than the opset and has no expansion.
@@ -50,7 +50,7 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
             parts = Expansion(node)
             expand(node, parts)
             parts.put_in_place()
-            waiting += parts.nodes  # may be newer than the opset as well
+            waiting += parts.nodes  # these may be newer than the opset as well
         else:
             _set_older_form(node, opset)
             _check(node, opset)
@@ -62,16 +62,16 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
 def _exists(op_type: str, opset: int) -> bool:
     import onnx
 
-    # The GroupNormalization of opset 18, which had scale and bias of groups, is deprecated in its own opset.
+    # Opset 18 deprecates its own GroupNormalization, whose scale and bias are per group.
     return bool(onnx.defs.has(op_type, opset)) and not onnx.defs.get_schema(op_type, opset).deprecated
 
 
 def _set_older_form(node: onnx_ir.Node, opset: int) -> None:
-    """Give an operator that the opset has the form that it has there."""
+    """Convert an operator to the form that it has in the opset."""
     is_reduction = node.op_type.startswith("Reduce") and node.op_type != "ReduceSum"
     if is_reduction and opset < _AXES_ARE_INPUT and len(node.inputs) > 1:
         axes = None if node.inputs[1] is None else onnx_ir.convenience.get_const_tensor(node.inputs[1])
-        if axes is not None:  # else `_check` finds that there is an input too many
+        if axes is not None:  # else `_check` reports the extra input
             node.attributes["axes"] = onnx_ir.AttrInt64s("axes", axes.numpy().reshape(-1).tolist())
             _drop_input(node, 1)
     elif node.op_type == "GridSample" and opset < 20 and "mode" in node.attributes:
@@ -80,7 +80,7 @@ def _set_older_form(node: onnx_ir.Node, opset: int) -> None:
 
 
 def _drop_input(node: onnx_ir.Node, count: int) -> None:
-    """Keep so many inputs; a constant that nobody else reads goes as well."""
+    """Keep the first `count` inputs; remove constants that become unused."""
     producers = [value.producer() for value in node.inputs[count:] if value is not None]
     node.resize_inputs(count)
     for producer in producers:
@@ -89,7 +89,7 @@ def _drop_input(node: onnx_ir.Node, count: int) -> None:
 
 
 def _check(node: onnx_ir.Node, opset: int) -> None:
-    """Refuse what the opset does not have: the operator, an input, or one of the attributes given."""
+    """Refuse an operator, input or attribute that the opset does not have."""
     import onnx
 
     if not _exists(node.op_type, opset):
@@ -139,7 +139,7 @@ def _mish(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _gelu(node: onnx_ir.Node, parts: Expansion) -> None:
-    """`x / 2 * (1 + erf(x / sqrt(2)))`, or with a polynomial's tanh for the error function."""
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, or the tanh approximation."""
     x = parts.operand(0)
     half, one = parts.scalar(0.5, x), parts.scalar(1.0, x)
     approximate = node.attributes.get("approximate")
@@ -153,7 +153,7 @@ def _gelu(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _layer_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
-    """`(x - mean) / sqrt(variance + epsilon) * scale + bias`, the quotient in float32 where x is narrower."""
+    """`(x - mean) / sqrt(variance + epsilon) * scale + bias`; the quotient in float32 if x is narrower."""
     if sum(bool(output.uses()) or output.is_graph_output() for output in node.outputs[1:]):
         raise UnsupportedError("a normalisation with several outputs", where=str(node.name))
     x, scale = parts.operand(0), parts.operand(1)
@@ -174,7 +174,7 @@ def _layer_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _group_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
-    """Each group as one channel of an InstanceNormalization, then scale and bias of the channels."""
+    """Each group becomes one channel of an InstanceNormalization; then per-channel scale and bias."""
     x, scale, bias = (parts.operand(index) for index in range(3))
     rank, groups = parts.rank(x), int(_number(node, "num_groups", 1))
     one, zero = (parts.repeated(number, groups, x) for number in (1.0, 0.0))
@@ -191,7 +191,7 @@ def _group_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _rms_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
-    """`x / sqrt(mean(x^2) + epsilon) * scale`, the quotient in float32 where x is narrower."""
+    """`x / sqrt(mean(x^2) + epsilon) * scale`; the quotient in float32 if x is narrower."""
     x, scale = parts.operand(0), parts.operand(1)
     rank = parts.rank(x)
     axis = int(_number(node, "axis", -1)) % rank
@@ -206,7 +206,7 @@ def _rms_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _rotary_embedding(node: onnx_ir.Node, parts: Expansion) -> None:
-    """Pairs of elements, rotated by angles given as cosines and sines."""
+    """Rotates pairs of elements by angles given as cosines and sines."""
     x, cosine, sine = (parts.operand(index) for index in range(3))
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         positions = node.inputs[3]
@@ -242,7 +242,7 @@ def _rotary_embedding(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _attention(node: onnx_ir.Node, parts: Expansion) -> None:
-    """`softmax(scale * Q K^T + mask) V`, heads apart; keys and values repeated where heads share them."""
+    """`softmax(scale * Q K^T + mask) V` per head; keys and values are repeated for grouped heads."""
     if len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:]):
         raise UnsupportedError("an attention with past keys or several outputs", where=str(node.name))
     q, k, v = (parts.operand(index) for index in range(3))
@@ -272,7 +272,7 @@ def _attention(node: onnx_ir.Node, parts: Expansion) -> None:
         scores = _masked(parts, scores, mask)
     weights = parts.add("Softmax", [scores], [onnx_ir.AttrInt64("axis", -1)], like=q)
     if mask is not None:
-        # A row without any key gives zeros, not NaN.
+        # A fully masked row gives zeros, not NaN.
         empty = parts.add("IsNaN", [weights], like=q)
         empty.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL)
         weights = parts.add("Where", [empty, parts.scalar(0.0, q), weights], like=q)
@@ -282,12 +282,12 @@ def _attention(node: onnx_ir.Node, parts: Expansion) -> None:
 
 
 def _masked(parts: Expansion, scores: onnx_ir.Value, mask: onnx_ir.Value) -> onnx_ir.Value:
-    """The scores, minus infinity where the mask is False."""
+    """The scores, set to minus infinity where the mask is False."""
     return parts.add("Where", [mask, scores, parts.scalar(-math.inf, scores)], like=scores)
 
 
 def _causal_mask(parts: Expansion, q: onnx_ir.Value, k: onnx_ir.Value) -> onnx_ir.Value:
-    """[queries, keys], True where the key is not after the query; sizes may be symbolic."""
+    """A [queries, keys] mask, True unless the key comes after the query; sizes may be symbolic."""
     zero, one = parts.int_scalar(0), parts.int_scalar(1)
     rows, columns = (parts.add("Range", [zero, parts.length(x, 2), one], like=zero) for x in (q, k))
     column_of_rows = parts.add("Unsqueeze", [rows, parts.ints([1])], like=zero)
@@ -297,7 +297,7 @@ def _causal_mask(parts: Expansion, q: onnx_ir.Value, k: onnx_ir.Value) -> onnx_i
 
 
 def _split_heads(parts: Expansion, x: onnx_ir.Value, heads: int) -> onnx_ir.Value:
-    """[B, S, heads * size] as [B, heads, S, size]."""
+    """Reshapes [B, S, heads * size] to [B, heads, S, size]."""
     width = parts.size(x, 2)
     shape = None if x.shape is None else [x.shape[0], heads, x.shape[1], width // heads]
     apart = parts.reshape(x, [0, 0, heads, width // heads])
@@ -313,7 +313,7 @@ def _join_heads(parts: Expansion, x: onnx_ir.Value) -> onnx_ir.Value:
 
 
 def _repeat_heads(parts: Expansion, x: onnx_ir.Value, times: int) -> onnx_ir.Value:
-    """[B, H, S, D] as [B, H * times, S, D], each head `times` in a row."""
+    """Expands [B, H, S, D] to [B, H * times, S, D], each head `times` in a row."""
     heads, width = parts.size(x, 1), parts.size(x, 3)
     apart = parts.add("Unsqueeze", [x, parts.ints([2])], like=x)
     spread = parts.add("Expand", [apart, parts.ints([1, 1, times, 1, 1])], like=x)
@@ -336,4 +336,4 @@ EXPANSIONS = {
     "RotaryEmbedding": _rotary_embedding,
     "Swish": _swish,
 }
-"""The operators that can be taken apart, and how."""
+"""Expansion of each operator that can be decomposed."""

@@ -1,7 +1,7 @@
 """A program: the C++ graph together with the ONNX model it was read from.
 
-The graph knows operators, types and wiring. What it does not know - attributes of opaque nodes, subgraphs,
-the bytes of initializers - stays in the source model and is put back by name when the graph is written.
+The graph knows operators, types and wiring. Everything else - attributes of opaque nodes, subgraphs, the
+bytes of initializers - stays in the source model and is restored by name when the graph is written.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["Program"]
 
 @dataclass(frozen=True)
 class Program:
-    """A graph that crosses the border between Python and C++.
+    """A graph that crosses the boundary between Python and C++.
 
     Attributes:
         graph: the C++ graph; `dataclasses.replace(program, graph=...)` carries a rewritten one.
-        source: the model that was read; not changed by anyone.
-        opset: version of the default domain that the model has, and in which its own nodes stay.
-        slots: for each ONNX node that became a typed operator, which of its input slots the operator's
-            inputs are; the others (a Reshape's shape) became attributes.
-        outer: for each opaque node with subgraphs, the names of the values the subgraphs read from outside,
-            in the order of its last inputs.
+        source: the model that was read; never modified.
+        opset: the model's version of the default domain, in which its own nodes stay.
+        slots: for each ONNX node that became a typed operator, its input slots that are inputs of the
+            operator; the others (a Reshape's shape) became attributes.
+        outer: for each opaque node with subgraphs, the names of the outer values that the subgraphs read, in
+            the order of its last inputs.
         static: names of the graph inputs whose values stay the same between calls.
     """
 

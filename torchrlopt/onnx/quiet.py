@@ -1,4 +1,4 @@
-"""Keeps what other projects log about a user's model off the user's terminal."""
+"""Keeps third-party log messages about a user's model off the user's terminal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LIBRARIES = ("onnx_ir", "onnxscript")
 
 @contextlib.contextmanager
 def quiet(*names: str) -> Iterator[None]:
-    """Let loggers pass errors only, and Python's warnings not at all, around a call of other people's code.
+    """Show only errors of these loggers, and no Python warnings, during a call of third-party code.
 
-    What the loggers are told by other threads, which may use the same libraries now, is passed on.
+    Messages from other threads, which may be using the same libraries, are not filtered.
 
     Args:
-        names: of the loggers, those below them included; none: those of the libraries that read and write
-            ONNX.
+        names: names of the loggers, which include their descendants; none: those of the libraries that read
+            and write ONNX.
     """
     own = threading.get_ident()
 
@@ -39,6 +39,6 @@ def quiet(*names: str) -> Iterator[None]:
 
 
 def _with_descendants(names: tuple[str, ...]) -> list[str]:
-    """A logger's filters do not see what is logged below it."""
+    """Includes descendants, because a logger's filters do not apply to them."""
     below = tuple(f"{name}." for name in names)
     return [*names, *(name for name in list(logging.root.manager.loggerDict) if name.startswith(below))]

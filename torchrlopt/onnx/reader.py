@@ -1,4 +1,4 @@
-"""ONNX model to C++ graph. What the core does not know becomes an opaque node; nothing is skipped."""
+"""Converts an ONNX model to a C++ graph. Unknown operators become opaque nodes; nothing is skipped."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from torchrlopt.onnx.opsets import NATIVE, NEWEST, OLDEST, STANDARD_DOMAINS
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.subgraphs import of_attribute, outer_values
 
-_MAX_CONSTANT = 64  # elements up to which a constant's content is part of the graph
-_MAX_CONTENT = 1 << 16  # elements up to which a constant may become an attribute (repeats, sizes)
+_MAX_CONSTANT = 64  # maximum elements of a constant whose content becomes part of the graph
+_MAX_CONTENT = 1 << 16  # maximum elements of a constant that may become an attribute (repeats, sizes)
 
 
 def read(model: onnx_ir.Model, static_inputs: Collection[str] = ()) -> Program:
     """Read a model into a C++ graph.
 
     Args:
-        model: every node named, nodes in topological order. It is kept as `Program.source`, not changed.
+        model: every node named, nodes in topological order. It is kept as `Program.source`, unmodified.
         static_inputs: names of the graph inputs that are weights. Initializers always are.
 
     Returns:
-        The program: one typed operator or opaque node for every node of the model.
+        The program, with one typed operator or opaque node for every node of the model.
 
     Raises:
-        ModelFormatError: the model is inconsistent: a value read before it is made, a name given twice, a
-            declared type that the operator cannot have.
-        UnsupportedError: it imports a version of the default domain that is not read.
+        ModelFormatError: the model is inconsistent: a value read before it is defined, a name used twice, a
+            declared type contradicts the operator.
+        UnsupportedError: it imports an unsupported version of the default domain.
     """
     return _Reader(model, frozenset(static_inputs)).program()
 
 
 class _Reader:
-    """One reading: the builder, and what each ONNX value has become."""
+    """State of one read: the builder, and the core value of each ONNX value."""
 
     def __init__(self, model: onnx_ir.Model, static: frozenset[str]) -> None:
         self.model = model
@@ -49,7 +49,7 @@ class _Reader:
         self.opset = _opset(model)
         self.builder = _C.GraphBuilder()
         self.values: dict[onnx_ir.Value, _C.Value] = {}
-        # Constants become nodes when something reads them: most only decide shapes.
+        # Create constants only when something reads them: most only determine shapes.
         self.pending: dict[onnx_ir.Value, tuple[str, onnx_ir.TensorProtocol]] = {}
         self.names: set[str] = set()
         self.slots: dict[str, tuple[int, ...]] = {}
@@ -89,7 +89,7 @@ class _Reader:
         self.values[value] = (self.builder.add_input(name, core_type(value), is_weight), 0)
 
     def _add_constant(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol | None) -> None:
-        """An initializer: a Constant node when it is small, otherwise a weight without content."""
+        """Add an initializer: a Constant node if it is small, otherwise a weight without content."""
         if tensor is None:
             raise ModelFormatError("an initializer has no value", got=value.name)
         if self._is_content(tensor):
@@ -99,7 +99,7 @@ class _Reader:
             self._add_input(value, is_weight=True)
 
     def _is_content(self, tensor: onnx_ir.TensorProtocol) -> bool:
-        """Whether the core can hold the content of a constant."""
+        """Whether the core can hold a constant's content."""
         dtype = dtype_name(tensor.dtype)
         if tensor.size > _MAX_CONSTANT or dtype_of(dtype) is None or dtype in ("c64", "c128"):
             return False
@@ -136,7 +136,7 @@ class _Reader:
             return
         form = typed_form(node, self._content) if self._has_plain_outputs(node) else None
         if form is not None and any(isinstance(each, bytes) for each in dict(form.attrs).values()):
-            form = None  # a text that is no UTF-8, which the core does not hold
+            form = None  # a string that is not UTF-8, which the core cannot hold
         if form is not None and self._add_typed(node, form, where):
             return
         self._add_opaque(node, where)
@@ -149,13 +149,13 @@ class _Reader:
         if self._is_content(tensor):
             self.pending[output] = (str(node.name), tensor)
         else:
-            # Only its type matters to the core; the bytes stay in the source model.
+            # The core only needs its type; the bytes stay in the source model.
             type_ = (dtype_name(tensor.dtype), [int(dim) for dim in tensor.shape.numpy()])
             self.values[output] = (self.builder.add_input(str(output.name), type_, True), 0)
         return True
 
     def _content(self, value: onnx_ir.Value) -> NDArray[Any] | None:
-        """The content of a constant of moderate size."""
+        """The content of a constant, unless it is too large."""
         producer = value.producer()
         tensor = value.const_value if producer is None else None
         if producer is not None and producer.op_type == "Constant" and producer.domain in STANDARD_DOMAINS:
@@ -165,7 +165,7 @@ class _Reader:
         return np.asarray(tensor.numpy())
 
     def _has_plain_outputs(self, node: onnx_ir.Node) -> bool:
-        """Whether nothing reads an output that the core's operator does not have."""
+        """Whether no output beyond those of the core's operator is read."""
         if node.op_type in ("Split", "TopK"):
             return all(output.name for output in node.outputs)
         return all(not output.uses() and not output.is_graph_output() for output in node.outputs[1:])
@@ -180,7 +180,7 @@ class _Reader:
         try:
             added = self.builder.add_node(form.op, inputs, dict(form.attrs), str(node.name), names)
         except ModelFormatError:
-            # The core cannot type this form (an unknown rank, say): the node is kept as it is.
+            # The core cannot type this form (because of an unknown rank, say): keep it as an opaque node.
             return False
         for index, output in enumerate(node.outputs[:count]):
             inferred, declared = self.builder.type((added, index)), core_type(output)
@@ -239,7 +239,7 @@ def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
 
 
 def _opaque_op(node: onnx_ir.Node) -> str:
-    """Operator name and a digest of the attributes: opaque nodes that differ in them are different."""
+    """Operator name and a digest of the attributes, so that nodes with different attributes differ."""
     digest = hashlib.sha256()
     for name in sorted(node.attributes):
         digest.update(f"{name}={attribute_text(node.attributes[name])};".encode())
@@ -247,7 +247,7 @@ def _opaque_op(node: onnx_ir.Node) -> str:
 
 
 def attribute_text(attribute: onnx_ir.Attr) -> str:
-    """A text that is equal for equal attributes; of tensors and subgraphs a digest."""
+    """A text that is equal for equal attributes; tensors and subgraphs are hashed."""
     if attribute.type == onnx_ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()
         if tensor.dtype == onnx_ir.DataType.STRING:

@@ -1,6 +1,6 @@
-"""What a model from outside may be: bounded, its tensors as large as they say, its data where it belongs.
+"""Bounds and checks for untrusted models: sizes, tensor content, and the location of external data.
 
-Everything here looks at protobuf messages and at the names of files; no file but the model's own is opened.
+The checks only look at protobuf messages and file names; they open no file but the model itself.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from torchrlopt.plain_text import escaped
 from torchrlopt.storage.files import read_bounded
 
 MAX_FILE_BYTES = 2 << 30
-"""Size of the largest model file; larger models keep their weights as external data."""
+"""Size limit of a model file; larger models keep their weights as external data."""
 
 MAX_NODES = 1_000_000
-"""Largest number of nodes, subgraphs and functions included."""
+"""Maximum number of nodes, including those of subgraphs and functions."""
 
 MAX_DEPTH = 32
-"""Deepest nesting of subgraphs."""
+"""Maximum nesting of subgraphs."""
 
-_MAX_ELEMENTS = 1 << 56  # of a tensor: their bytes and offsets still fit 64 bits
+_MAX_ELEMENTS = 1 << 56  # per tensor, so that byte counts and offsets fit in 64 bits
 
-# Where each element type keeps its elements that are not raw bytes, as often as once for each.
+# Fields that hold elements not stored as raw bytes, and entries per element if more than one.
 _COUNTED_FIELDS = ("float_data", "double_data", "int64_data", "uint64_data", "string_data", "int32_data")
 _PARTS: dict[int, int] = {onnx.TensorProto.COMPLEX64: 2, onnx.TensorProto.COMPLEX128: 2}
 _WHOLE_BYTE_BITS = 8
 
-_ODD = ("Cc", "Cs", "Zl", "Zp")  # categories of Unicode: control letters, halves of letters, line ends
+_ODD = ("Cc", "Cs", "Zl", "Zp")  # Unicode categories: control characters, surrogates, line separators
 
 
 def parse(path: Path) -> onnx.ModelProto:
-    """The message in a model file; nothing in it is checked yet.
+    """Parse a model file without checking its content.
 
     Raises:
-        ModelFormatError: it is no plain file, too large, or no model.
+        ModelFormatError: it is not a regular file, too large, or not a model.
         FileNotFoundError: there is no such file.
     """
     try:
@@ -71,20 +71,20 @@ def parse(path: Path) -> onnx.ModelProto:
 
 
 def check(proto: onnx.ModelProto, path: Path | None) -> None:
-    """Refuse a model that is too large, or a tensor of it that is not what it says.
+    """Refuse a model that is too large, or that has a tensor whose data does not match its type.
 
     Args:
         proto: the model.
         path: the file it comes from; None for a model in memory, which may have no external data.
 
     Raises:
-        ModelFormatError: it is too large, or a tensor has other data than its type says.
-        UnsafePathError: external data is not in a plain file in the model's own directory.
+        ModelFormatError: it is too large, or a tensor's data does not match its type.
+        UnsafePathError: external data is not in a regular file in the model's own directory.
     """
     num_nodes = 0
     for message, depth in _messages(proto):
         if isinstance(message, onnx.GraphProto | onnx.FunctionProto):
-            num_nodes += len(message.node)  # before an object is made of any
+            num_nodes += len(message.node)  # before any node is made into an object
         if num_nodes > MAX_NODES or depth > MAX_DEPTH:
             raise ModelFormatError(
                 "the model is too large",
@@ -97,7 +97,7 @@ def check(proto: onnx.ModelProto, path: Path | None) -> None:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """All tensors of a model, wherever they are."""
+    """All tensors of a model, at any depth."""
     for message, _ in _messages(proto):
         if isinstance(message, onnx.TensorProto):
             yield message
@@ -109,10 +109,10 @@ def is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def num_bytes(tensor: onnx.TensorProto) -> int:
-    """Size of a tensor's content, by its type and shape.
+    """Size of a tensor's content according to its type and shape.
 
     Raises:
-        ModelFormatError: they make no sense.
+        ModelFormatError: these make no sense.
     """
     size = _num_elements(tensor)
     try:
@@ -128,7 +128,7 @@ def location(tensor: onnx.TensorProto) -> tuple[str, int]:
     """The file of external data, relative to the model's directory, and the offset in it.
 
     Raises:
-        UnsafePathError: offset or length are no numbers, or something is given twice.
+        UnsafePathError: offset or length are not numbers, or a key is given twice.
     """
     if any(isinstance(text, bytes) for entry in tensor.external_data for text in (entry.key, entry.value)):
         raise UnsafePathError("external data is described by what is no text", where=_where(tensor))
@@ -143,12 +143,12 @@ def location(tensor: onnx.TensorProto) -> tuple[str, int]:
     return entries.get("location", ""), int(entries["offset"])
 
 
-# ---- what is looked at
+# ---- traversal
 
 
 def _messages(proto: Message) -> Iterator[tuple[Message, int]]:
-    """The message and all inside it that are tensors or may hold one, with how deep graphs are nested."""
-    # Of fields that are gone through, not of messages: there are millions, and each would be an object.
+    """The message and all nested ones that are or may contain tensors, each with its subgraph depth."""
+    # Stack fields rather than messages: there are millions of messages, and each would be an object.
     waiting: list[Iterator[tuple[Message, int]]] = [iter([(proto, 0)])]
     while waiting:
         found = next(waiting[-1], None)
@@ -169,7 +169,7 @@ def _messages(proto: Message) -> Iterator[tuple[Message, int]]:
 
 @functools.cache
 def _holders() -> frozenset[str]:
-    """Names of the message types that are tensors or nodes, or may hold one; by the format's own tables."""
+    """Names of the message types that are or may contain tensors or nodes, from the protobuf descriptors."""
     inner = {
         name: {field.message_type.full_name for field in kind.fields if field.message_type is not None}
         for name, kind in wire.message_types().items()
@@ -183,7 +183,7 @@ def _holders() -> frozenset[str]:
 
 
 def _check_names(message: Message) -> None:
-    """Texts are UTF-8; the parser leaves others as bytes, which nothing behind it expects."""
+    """Check that strings are UTF-8; the parser returns others as bytes, which later code does not expect."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             _check_text(message, [value] if isinstance(value, str | bytes) else value)
@@ -228,7 +228,7 @@ def _check_tensor(tensor: onnx.TensorProto, path: Path | None) -> None:
 
 
 def _check_elements(tensor: onnx.TensorProto) -> None:
-    """The fields with one entry for each element, or for half a complex one; packed ones have fewer."""
+    """Check fields with one entry per element (two if complex); packed types have fewer entries."""
     size = _num_elements(tensor) * _PARTS.get(tensor.data_type, 1)
     is_packed = tensor.data_type != onnx.TensorProto.STRING and num_bytes(tensor) < _num_elements(tensor)
     for field in _COUNTED_FIELDS:
@@ -248,10 +248,10 @@ def _check_count(tensor: onnx.TensorProto, what: str, expected: int, got: int) -
 
 
 def _check_location(tensor: onnx.TensorProto, directory: Path) -> None:
-    """External data is inside a plain file in the model's directory; looked up, not opened."""
+    """Check that external data is in a regular file in the model's directory, without opening it."""
     where = _where(tensor)
     name, offset = location(tensor)
-    plain = unicodedata.normalize("NFKC", name)  # as some file systems and runtimes would read it
+    plain = unicodedata.normalize("NFKC", name)  # as some file systems and runtimes would interpret it
     for text in (name, plain):
         parts = Path(text).parts
         odd = "\\" in text or any(unicodedata.category(letter) in _ODD for letter in text)
@@ -278,7 +278,7 @@ def _check_location(tensor: onnx.TensorProto, directory: Path) -> None:
 
 
 def _check_extent(tensor: onnx.TensorProto, offset: int, size: int) -> None:
-    """The extent is inside the file, and as large as the tensor."""
+    """Check that the extent is inside the file and matches the tensor's size."""
     needed = num_bytes(tensor)
     given = {entry.key: entry.value for entry in tensor.external_data}.get("length")
     length = needed if given is None else int(given)

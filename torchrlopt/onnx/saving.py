@@ -1,10 +1,10 @@
-"""Writes a model and its external data as one: both are there, complete and of one writing, or none is.
+"""Writes a model and its external data atomically: both are there and belong together, or neither is.
 
-They are written in a folder of their own beside the target and then moved: the data first, under a name that
-nothing has, so that a model which is there, old or new, always finds the data it was written with.
+They are written to a staging folder next to the target and then moved. The data goes first, under an unused
+name, so that the model in place, old or new, always finds the data it was written with.
 
-`onnx_ir.external_data` is not used for it: it opens the data that a model refers to by name alone, and so
-follows a link that was put there since the check, and it writes what several tensors share more than once.
+This does not use `onnx_ir.external_data`, which opens the data a model refers to by name alone and so follows
+links created since the check, and which writes data shared by several tensors more than once.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from torchrlopt.onnx.staging import StagingFolder
 from torchrlopt.plain_text import escaped
 
 MAX_INLINE_BYTES = 1 << 30
-"""Size of the tensors up to which they are written into the model file, if they were not outside before."""
+"""Total tensor size up to which tensors go into the model file, unless they were external before."""
 
 PRODUCER = "torchrlopt"
-"""What models that were written here say of their origin."""
+"""Producer name in models written here."""
 
 _MIN_MOVED_BYTES = 256  # smaller tensors stay in the model: sizes, axes, scales
 _CHUNK = 16 << 20
-_ALIGNMENT = 64  # of a tensor in the data file
-_LARGE, _PAGE = 1 << 20, 4096  # large ones begin a page, so that they can be mapped
+_ALIGNMENT = 64  # of each tensor in the data file
+_LARGE, _PAGE = 1 << 20, 4096  # large tensors start on a page, so that they can be mapped
 
 
 class Staged:
-    """A model on its way to a path; a context, at whose end nothing is left but what was committed.
+    """A model on its way to a path; a context manager that leaves nothing behind but committed files.
 
-    What a killed process leaves is removed by the next one that writes into the folder.
+    Leftovers of a killed process are removed by the next one that writes to the folder.
 
     Args:
         path: where the model goes. A link is replaced, not followed.
-        keep: data files that must stay although the model that is replaced was written with them.
+        keep: data files that must stay even if the replaced model was written with them.
 
     Raises:
-        OptionsError: something is there that is no file.
-        OSError: the folder cannot be written to.
+        OptionsError: the path exists and is not a file.
+        OSError: the folder is not writable.
     """
 
     def __init__(self, path: Path, keep: Collection[Path] = ()) -> None:
@@ -58,7 +58,7 @@ class Staged:
         self.path = path
         self.keep = {each.resolve() for each in keep}
         self.folder = StagingFolder(path.parent)
-        self.data_name = ""  # of the data file, once there is one
+        self.data_name = ""  # of the data file, once it exists
         self.is_committed = False
 
     def __enter__(self) -> Staged:
@@ -68,24 +68,24 @@ class Staged:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.data_name and not self.is_committed:
-            (self.path.parent / self.data_name).unlink(missing_ok=True)  # only the name was taken
+            (self.path.parent / self.data_name).unlink(missing_ok=True)  # this is only the empty placeholder
         self.folder.close()
 
     @property
     def model_path(self) -> Path:
-        """Where the model is before it is committed; it can be read there, with its data."""
+        """The model's path before it is committed; it can be read there, with its data."""
         return self.folder.path / self.path.name
 
     def write(self, proto: onnx.ModelProto, base: Path) -> None:
-        """Write a model with its data; what was written before is dropped.
+        """Write a model with its data; replaces earlier writes.
 
         Args:
-            proto: the model; its external data is described anew.
-            base: the directory of the external data that it has.
+            proto: the model; its external data entries are rewritten.
+            base: the directory of its current external data.
 
         Raises:
             ModelFormatError: it is too large for the format.
-            UnsafePathError: its external data is no plain file any more.
+            UnsafePathError: its external data is no longer a regular file.
             OSError: it cannot be written, or its data cannot be read.
         """
         moved = _outside(proto)
@@ -109,10 +109,10 @@ class Staged:
             _flush(file)
 
     def commit(self) -> None:
-        """Put the model in its place.
+        """Move the model into place.
 
         Raises:
-            OSError: it cannot be put there; what was there before still is.
+            OSError: it cannot be moved there; whatever was there before is unchanged.
         """
         old = self._old_data()
         if self.data_name:
@@ -124,7 +124,7 @@ class Staged:
                 path.unlink()
 
     def _free_name(self) -> str:
-        """A name for the data that no file has; an empty file holds it until the data comes."""
+        """Reserve an unused name for the data; an empty file holds it until the data is moved there."""
         number = 0
         while True:
             name = f"{self.path.name}.{number}.data" if number else f"{self.path.name}.data"
@@ -136,27 +136,27 @@ class Staged:
                 return name
 
     def _old_data(self) -> list[Path]:
-        """Data that only the model which is replaced can need: written here, under a name made of its own."""
+        """Data that only the replaced model can need: written here, under a name derived from its own."""
         own = re.compile(re.escape(self.path.name) + r"(\.\d+)?\.data")
         names = {name for name in os.listdir(self.path.parent) if own.fullmatch(name)} - {self.data_name}
         if not names or not self.path.exists():
             return []
         status = self.path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            return []  # under its other name the model stays
+            return []  # the old model stays reachable by its other name
         try:
             proto = safety.parse(self.path)
             used = {
                 safety.location(tensor)[0] for tensor in safety.tensors(proto) if safety.is_external(tensor)
             }
         except (RlOptError, OSError):
-            return []  # whatever it is, it is not ours
+            return []  # not written by us
         paths = [self.path.parent / name for name in sorted(names & used)]
         return [p for p in paths if p.resolve() not in self.keep] if proto.producer_name == PRODUCER else []
 
 
 def _outside(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """The tensors that go to the data file: those that are outside now, all large ones of a large model."""
+    """The tensors for the data file: those that are external now, and all large ones of a large model."""
     every = list(safety.tensors(proto))
     is_large = sum(tensor.ByteSize() for tensor in every) > MAX_INLINE_BYTES
     return [
@@ -168,7 +168,7 @@ def _outside(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 
 def _move(tensors: list[onnx.TensorProto], base: Path, file: IO[bytes], name: str) -> None:
-    """Append the bytes of tensors to a file and describe them so; what several share is written once."""
+    """Append tensors to a file and point them to it; shared data is written once."""
     written: dict[tuple[str, int, int], int] = {}
     for tensor in tensors:
         length = safety.num_bytes(tensor)
@@ -190,14 +190,14 @@ def _move(tensors: list[onnx.TensorProto], base: Path, file: IO[bytes], name: st
 
 
 def _aligned(file: IO[bytes], length: int) -> int:
-    """Fill the file up to where a tensor may begin; the offset."""
+    """Pad the file to the alignment of a tensor and return the offset."""
     unit = _PAGE if length >= _LARGE else _ALIGNMENT
     file.write(bytes(-file.tell() % unit))
     return file.tell()
 
 
 def _read(path: Path, offset: int, length: int) -> Iterator[bytes]:
-    """A part of a file that was checked when the model was loaded, and is looked at again."""
+    """Read part of a file that was checked when the model was loaded, checking it again."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
@@ -213,6 +213,6 @@ def _read(path: Path, offset: int, length: int) -> Iterator[bytes]:
 
 
 def _flush(file: IO[bytes]) -> None:
-    """On the disk before the name is: a model whose name survives a crash is complete."""
+    """Flush to disk before the rename: a model whose name survives a crash is complete."""
     file.flush()
     os.fsync(file.fileno())

@@ -1,6 +1,6 @@
-"""Folders for what is being written, beside where it goes; those that a killed process left are cleared.
+"""Staging folders next to the target; those left by killed processes are cleared.
 
-A folder is locked for as long as its process lives, however that ends. One that is not locked is nobody's.
+A process locks its folder until it ends, however that happens. An unlocked folder is abandoned.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import tempfile
 from pathlib import Path
 
 _PREFIX = ".torchrlopt."
-_TAKEN = ".taken"  # a file that says which empty file beside the folder holds a name
+_TAKEN = ".taken"  # a file that names the empty placeholder file next to the folder
 _LONGEST_NOTE = 400
-_OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")  # as tempfile names them
+_OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")  # the pattern of tempfile's names
 
 
 class StagingFolder:
-    """A new folder inside another one, which is on the file system that files are moved to.
+    """A new folder inside another one, so that moves stay on one file system.
 
     Args:
-        parent: the other one.
+        parent: the other folder.
 
     Attributes:
-        path: of the folder.
+        path: path of the new folder.
 
     Raises:
-        OSError: the other folder cannot be written to.
+        OSError: the parent is not writable.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -38,7 +38,7 @@ class StagingFolder:
         self.path, self._lock = _made(parent)
 
     def take(self, name: str) -> None:
-        """Hold a name beside this folder by an empty file, which is removed if this process is killed.
+        """Reserve a name next to this folder with an empty file, which is removed if this process is killed.
 
         Raises:
             FileExistsError: there is a file of this name.
@@ -50,23 +50,23 @@ class StagingFolder:
             os.close(handle)
 
     def close(self) -> None:
-        """Remove the folder with what is in it."""
+        """Remove the folder and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def _made(parent: Path) -> tuple[Path, int]:
-    """A folder and the handle that locks it."""
+    """Create a folder and return it with the handle that locks it."""
     while True:
         path = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
-        with contextlib.suppress(FileNotFoundError):  # cleared by another process before it was locked
+        with contextlib.suppress(FileNotFoundError):  # another process cleared it before it was locked
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # it is being cleared
+            except BlockingIOError:  # another process is clearing it
                 os.close(handle)
                 continue
-            except OSError:  # a file system without locks: nothing is cleared there
+            except OSError:  # no locks on this file system, so nothing is cleared there
                 return path, handle
             if path.exists():
                 return path, handle
@@ -74,12 +74,12 @@ def _made(parent: Path) -> tuple[Path, int]:
 
 
 def _clear_abandoned(parent: Path) -> None:
-    """Remove folders whose process is gone, and the empty files with which they held names for their data."""
+    """Remove folders of dead processes, and the empty files that reserved names for their data."""
     names: list[str] = []
-    with contextlib.suppress(OSError):  # a folder that can be written to need not be one to read
+    with contextlib.suppress(OSError):  # a writable folder need not be readable
         names = [name for name in os.listdir(parent) if _OURS.fullmatch(name)]
     for name in names:
-        with contextlib.suppress(OSError):  # in use, of somebody else, or gone
+        with contextlib.suppress(OSError):  # in use, owned by somebody else, or gone
             _clear(parent / name)
 
 
@@ -97,7 +97,7 @@ def _clear(path: Path) -> None:
 
 
 def _give_back(note: Path) -> None:
-    """Remove the empty file that a note is about. Archives may bring such folders, with any names in them."""
+    """Remove the empty file that a note names. Archives may contain such folders, with arbitrary names."""
     status = note.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_NOTE:
         return

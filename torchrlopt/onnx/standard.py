@@ -1,7 +1,7 @@
-"""Takes our fused operators apart into standard ones, for files and for other runtimes.
+"""Decomposes our fused operators into standard ones, for files and for other runtimes.
 
-A plan may end in `rlopt::FusedConv` and `rlopt::FusedMatMul`, which only our executors know. A file that
-the user asked for holds standard operators only.
+A plan may contain `rlopt::FusedConv` and `rlopt::FusedMatMul`, which only our executors implement. A file
+that the user requests contains standard operators only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLAIN = ("Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish")
 
 
 def standardise(model: onnx_ir.Model) -> None:
-    """Replace the nodes of domain `rlopt` by standard nodes that compute the same; in place.
+    """Replace nodes of domain `rlopt` by equivalent standard nodes, in place.
 
     Raises:
         UnsupportedError: a node of the domain has no standard form.
@@ -37,14 +37,14 @@ def standardise(model: onnx_ir.Model) -> None:
 
 
 def _expand(node: onnx_ir.Node, parts: Expansion) -> None:
-    """`activation(product(x, w) + b + z)`, in order."""
+    """`activation(product(x, w) + b + z)`, in this order."""
     x, w, bias, addend = (*node.inputs, None, None)[:4]
     if node.op_type == "FusedConv":
         attributes = [a for a in node.attributes.values() if a.name not in _EPILOGUE_ATTRIBUTES]
         attributes = [a for a in attributes if a.type != onnx_ir.AttributeType.INTS or len(a.as_ints())]
         value = parts.add("Conv", [x, w, bias] if bias is not None else [x, w], attributes)
     elif bias is not None and x is not None and w is not None and _ranks(x, w, bias) == [2, 2, 1]:
-        value = parts.add("Gemm", [x, w, bias])  # ONNX Runtime has one kernel for it and its activation
+        value = parts.add("Gemm", [x, w, bias])  # ONNX Runtime has one kernel for a Gemm with its activation
     else:
         value = parts.add("MatMul", [x, w])
         if bias is not None:
@@ -59,7 +59,7 @@ def _ranks(*values: onnx_ir.Value) -> list[int | None]:
 
 
 def _activate(node: onnx_ir.Node, parts: Expansion, value: onnx_ir.Value) -> None:
-    """The activation that the node names, applied to `value`."""
+    """Apply the activation that the node names to `value`."""
     attributes = node.attributes
     name = attributes["activation"].as_string() if "activation" in attributes else ""
     alpha, beta = (attributes[key].as_float() if key in attributes else 0.0 for key in ("alpha", "beta"))

@@ -1,4 +1,4 @@
-"""The subgraphs of nodes, such as the bodies of If, Loop and Scan: of messages and of onnx_ir's nodes."""
+"""Subgraphs of nodes, such as the bodies of If, Loop and Scan: for protobuf messages and onnx_ir nodes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnx_ir
 
 
 def nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and all inside it; an outer graph comes before its inner ones."""
+    """A graph and all graphs nested in it, outer before inner."""
     yield graph
     for node in graph.node:
         yield from inside(node)
 
 
 def inside(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of a node, and those inside them."""
+    """The subgraphs of a node, including nested ones."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield from nested(attribute.g)
@@ -25,7 +25,7 @@ def inside(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def subgraphs(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
-    """The subgraphs of a node, without those inside them."""
+    """The direct subgraphs of a node."""
     return [graph for attribute in node.attributes.values() for graph in of_attribute(attribute)]
 
 
@@ -37,7 +37,7 @@ def of_attribute(attribute: onnx_ir.Attr) -> tuple[onnx_ir.Graph, ...]:
 
 
 def outer_values(node: onnx_ir.Node) -> Iterator[onnx_ir.Value]:
-    """The values that subgraphs of a node read from outside, each once, in order of first use."""
+    """The outer values that a node's subgraphs read, each once, in order of first use."""
     seen = {value for value in node.inputs if value is not None}
     for graph in subgraphs(node):
         for value in _free_values(graph):
@@ -47,7 +47,7 @@ def outer_values(node: onnx_ir.Node) -> Iterator[onnx_ir.Value]:
 
 
 def _free_values(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
-    """Values that a subgraph reads and does not make."""
+    """Values that a subgraph reads but does not define."""
     made = {*graph.inputs, *graph.initializers.values()}
     for node in graph:
         for value in (*node.inputs, *outer_values(node)):

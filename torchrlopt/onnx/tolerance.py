@@ -1,4 +1,4 @@
-"""What runtimes put right in files that break the standard, put right before the file is read."""
+"""Repairs deviations from the standard that runtimes tolerate, before the file is read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torchrlopt.onnx.subgraphs import inside, nested
 
 
 def repaired(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without the faults that ONNX Runtime, which loads most files, does not mind.
+    """A copy without the faults that ONNX Runtime, which loads most files, tolerates.
 
-    Nodes are sorted; a domain of others that is used and not imported is imported in version 1; a file of
-    format 3, in which initializers have to be inputs, becomes one of format 4 where they are not.
+    Nodes are sorted. A custom domain that is used but not imported is imported in version 1. A file of format
+    3, in which initializers must be inputs, becomes one of format 4 if they are not.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -36,9 +36,9 @@ def repaired(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _sort(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Sort the nodes so that values are made before they are read; a cycle is left as it is.
+    """Sort nodes topologically; leaves cycles unchanged.
 
-    Of the nodes that may come next, the first of the list does: what was sorted stays as it was.
+    The sort is stable: of the nodes that are ready, the first in the list comes next.
     """
     nodes: Sequence[onnx.NodeProto] = holder.node
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
@@ -65,7 +65,7 @@ def _sort(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, those in its subgraphs included."""
+    """Names that a node reads, including those in its subgraphs."""
     names = set(node.input)
     for graph in inside(node):
         names |= {name for inner in graph.node for name in inner.input}

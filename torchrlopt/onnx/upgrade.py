@@ -1,4 +1,4 @@
-"""Files of an opset older than those that are read: `onnx.version_converter` makes them one that is."""
+"""Upgrades files of an unsupported old opset with `onnx.version_converter`."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from torchrlopt.onnx.weightless import put_weights_back, without_weights
 from torchrlopt.plain_text import escaped
 
 LIMITS = Limits(seconds=30.0, memory_bytes=4 << 30)
-"""For the conversion; large models have more time."""
+"""Limits of the conversion; large models get more time."""
 
-_BYTES_PER_S = 200_000  # of a model without weights: 0.2 s for 200 kB (light_densenet121), 30 s on top
+_BYTES_PER_S = 200_000  # of a model without weights: 0.2 s for 200 kB (light_densenet121), plus 30 s
 
-_RESIZE_HAS_MODES = 11  # before, it counted pixels by their corners; by default it counts by centres since
+_RESIZE_HAS_MODES = 11  # before, it used asymmetric coordinates; now half-pixel centres are the default
 
-_SCAN_HAS_NO_BATCH = 9  # before, it had; the converter leaves it as it is, and it computes something else
+_SCAN_HAS_NO_BATCH = 9  # before, it had a batch axis; the converter ignores this and changes the result
 
 _CHILD = Path(__file__).with_name("upgrade_child.py")
 
 
 def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A model of an opset that is read, which computes the same.
+    """An equivalent model of a supported opset.
 
     Args:
         proto: a valid model.
 
     Returns:
-        `proto` itself where its opset is read.
+        `proto` itself if its opset is supported.
 
     Raises:
-        UnsupportedError: the opset is older still, or ONNX cannot convert this model.
+        UnsupportedError: the opset is too old, or ONNX cannot convert this model.
     """
     opset = default_opset(proto)
     if opset is None or opset >= OLDEST:
@@ -75,15 +75,15 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _signature(proto: onnx.ModelProto) -> list[tuple[str, int]]:
-    """Names and element types of what goes in and out."""
+    """Names and element types of inputs and outputs."""
     graph = proto.graph
     return [(value.name, value.type.tensor_type.elem_type) for value in (*graph.input, *graph.output)]
 
 
 def _restore_resizing(graph: onnx.GraphProto) -> None:
-    """Say of every Resize that it counts pixels as Upsample and the first Resize did.
+    """Set the coordinate mode of Upsample and of the first Resize on every Resize.
 
-    The converter leaves that to the default, which is another: outputs were 3 % off.
+    The converter leaves it at the default, which differs: outputs were 3 % off.
     """
     for node in (node for each in nested(graph) for node in each.node):
         given = {attribute.name for attribute in node.attribute}
@@ -93,7 +93,7 @@ def _restore_resizing(graph: onnx.GraphProto) -> None:
 
 
 def _completed(found: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """With what the converter does not carry over: weights, other domains, who made the model."""
+    """Restores what the converter drops: weights, other domains, metadata of the model."""
     put_weights_back(found, proto)
     known = {entry.domain for entry in found.opset_import}
     found.opset_import.extend(

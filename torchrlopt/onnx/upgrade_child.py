@@ -1,4 +1,4 @@
-"""ONNX's own converter of opsets, which some files crash; `upgrade.py` runs it, with limits."""
+"""Runs ONNX's version converter, which some files crash; `upgrade.py` starts this with limits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import onnx.version_converter
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
-    """A model in another opset.
+    """Convert a model to another opset.
 
     Args:
         data: the model, without its large weights.
-        arguments: the version of the default domain.
+        arguments: the target version of the default domain.
     """
     proto = onnx.ModelProto()
     proto.ParseFromString(data)

@@ -1,4 +1,4 @@
-"""Models without the content of their large weights, for what only asks for types, and back again."""
+"""Strips the content of large weights for passes that only need types, and restores it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import onnx
 
 from torchrlopt.onnx.safety import is_external
 
-_MAX_BYTES = 1 << 12  # of weights whose content may decide a shape
+_MAX_BYTES = 1 << 12  # of weights whose content may determine a shape
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types of its large weights, not their content."""
+    """The model with the types but not the content of its large weights."""
     small = onnx.ModelProto(
         ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions
     )
@@ -29,10 +29,10 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def put_weights_back(small: onnx.ModelProto, proto: onnx.ModelProto) -> None:
-    """Give the weights that `without_weights` has emptied the content that they have in `proto`; in place.
+    """Restore the content of weights that `without_weights` has emptied, in place.
 
     Args:
-        small: made of `proto`, by other nodes perhaps.
+        small: derived from `proto`, possibly with other nodes.
         proto: the model with its weights.
     """
     weights = {tensor.name: tensor for tensor in proto.graph.initializer}
@@ -42,5 +42,5 @@ def put_weights_back(small: onnx.ModelProto, proto: onnx.ModelProto) -> None:
 
 
 def has_content(tensor: Any) -> bool:
-    """Whether there is more to a tensor's message than its name and type."""
+    """Whether a tensor's message holds more than its name and type."""
     return any(field.name not in ("name", "data_type", "dims") for field, _ in tensor.ListFields())

@@ -1,8 +1,8 @@
-"""How much a model file is once it is parsed, found out before the parser makes it.
+"""Bounds the parsed size of a model file before the parser runs.
 
-An empty message or text takes two bytes in a file and a hundred or more in memory, a number of one byte up to
-eight: a small file could fill it. Here they are counted in the bytes alone, by the tables that the parser
-itself goes by.
+An empty message or string takes two bytes in a file and a hundred or more in memory, a one-byte number up to
+eight: a small file could exhaust the memory. This module counts them in the raw bytes, using the same
+descriptors as the parser.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from google.protobuf.descriptor_pb2 import (  # type: ignore[import-untyped]
 from torchrlopt.errors import ModelFormatError
 
 MAX_MESSAGES = 5_000_000
-"""Most messages of a file: nodes, attributes, tensors, types and dimensions are messages.
+"""Maximum number of messages in a file: nodes, attributes, tensors, types and dimensions are messages.
 
-A text that is one of many counts as half of one, and other parts by what they take.
+A string in a repeated field counts as half a message, other parts in proportion to their memory.
 """
 
-# What things take in memory beyond their bytes in the file, in hundredths of a message. Measured from reading
-# to the end of the checks: an empty message takes about 230 bytes, an empty text 95.
+# Memory cost of parts beyond their bytes in the file, in hundredths of a message. Measured from reading
+# to the end of the checks: an empty message takes about 230 bytes, an empty string 95.
 _MESSAGE, _TEXT = 100, 50
-_NUMBER = 10  # one that stands alone: the time to read it counts as well
+_NUMBER = 10  # unpacked; includes the time to read it
 _BYTES_OF_A_UNIT = 2.3
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
-_LAST_OF_ONE_BYTE = 0x7F  # of the integers in the format
-_EMPTY = 2  # bytes that a message takes at least, in the message that it is part of
-_MAX_REPEATED = 1000  # times that what can be there once may be given; the last one counts
+_LAST_OF_ONE_BYTE = 0x7F  # largest value that fits in a one-byte varint
+_EMPTY = 2  # minimum bytes of a message inside its parent
+_MAX_REPEATED = 1000  # how often singular fields may occur in a message; the last occurrence counts
 
 
 def check_size(data: bytes, kind: Any = onnx.ModelProto) -> None:
-    """Refuse a file that holds too much, or that is cut off.
+    """Refuse a file that holds too much or is truncated.
 
-    Only as many parts are looked into as it takes: what is not looked into counts as full of empty messages.
+    Only parses as many parts as necessary: unparsed parts count as full of empty messages.
 
     Args:
         data: the content of the file.
         kind: the type of the message in it.
 
     Raises:
-        ModelFormatError: it is not what the parser reads, or too large.
+        ModelFormatError: the parser could not read it, or it is too large.
     """
-    parts: list[tuple[int, int, int, str]] = []  # minus the size, start, end, type
+    parts: list[tuple[int, int, int, str]] = []  # negative size (for the max-heap), start, end, type
     counted, possible, most = 0, 0, MAX_MESSAGES * _MESSAGE
 
     def add(start: int, end: int, type_: Any) -> None:
@@ -75,13 +75,13 @@ def check_size(data: bytes, kind: Any = onnx.ModelProto) -> None:
 
 
 class _Field:
-    """What is to be known of a field.
+    """What the count needs to know about a field.
 
     Attributes:
-        inner: the type of a message; None of others.
-        is_repeated: whether there may be many.
-        units: what an entry takes that stands alone.
-        packed_bytes: of a number in memory, where many of any length stand together; 0 of others.
+        inner: the message type; None for other fields.
+        is_repeated: whether the field is repeated.
+        units: cost of one unpacked entry.
+        packed_bytes: memory of one number in a packed field of varints; 0 for others.
     """
 
     def __init__(self, field: Any, label: int) -> None:
@@ -104,14 +104,14 @@ class _Field:
 def _fields(name: str) -> dict[int, _Field]:
     """The fields of a message type, by number."""
     kind, described = message_types()[name], DescriptorProto()
-    kind.CopyToProto(described)  # labels under one name in every version of protobuf
+    kind.CopyToProto(described)  # labels have this name in every version of protobuf
     labels = {field.number: field.label for field in described.field}
     return {field.number: _Field(field, labels[field.number]) for field in kind.fields}
 
 
 @functools.cache
 def message_types() -> dict[str, Any]:
-    """All message types of a model, by name, as the format's own tables describe them."""
+    """All message types of a model by name, from the protobuf descriptors."""
     found: dict[str, Any] = {}
     waiting: list[Any] = [onnx.ModelProto.DESCRIPTOR]
     while waiting:
@@ -125,14 +125,14 @@ def message_types() -> dict[str, Any]:
 def _count(
     data: bytes, start: int, end: int, fields: dict[int, _Field], most: int
 ) -> tuple[int, list[tuple[int, int, Any]]]:
-    """What the message in `data[start:end]` takes without its inner ones, and those that are not empty.
+    """The cost of the message in `data[start:end]` without nested ones, and the non-empty nested messages.
 
     Args:
         data: the file.
-        start: of the message.
-        end: of the message.
-        fields: of its type, by number.
-        most: units after which the count ends.
+        start: start of the message.
+        end: end of the message.
+        fields: fields of its type, by number.
+        most: units at which the count stops.
     """
     count, repeated, found, place = 0, 0, [], start
     while place < end and count <= most:
@@ -140,7 +140,7 @@ def _count(
         if tag > _LAST_OF_ONE_BYTE:
             tag, place = _varint(data, place - 1, end)
         wire, field = tag & 7, fields.get(tag >> 3)
-        if field is None:  # of a newer version of the format: the parser keeps it
+        if field is None:  # from a newer version of the format: the parser keeps it
             count += _TEXT
         elif field.is_repeated or field.inner is not None:
             count += field.units
@@ -161,7 +161,7 @@ def _count(
             _, place = _varint(data, place, end)
         elif wire in (_FIXED64, _FIXED32):
             place += 8 if wire == _FIXED64 else 4
-        else:  # cut off, or groups, which ONNX does not have
+        else:  # truncated, or groups, which ONNX does not use
             raise _broken(place)
     if place > end:
         raise _broken(place)
@@ -169,14 +169,14 @@ def _count(
 
 
 def _packed(data: bytes, place: int, end: int, width: int) -> int:
-    """What numbers of `width` bytes take beyond their bytes in the file, of which each has one or more."""
+    """Cost of packed varints of `width` bytes in memory, beyond their bytes in the file."""
     last = np.frombuffer(data, np.uint8, max(end - place, 0), place) <= _LAST_OF_ONE_BYTE
     beyond = int(np.count_nonzero(last)) * width - last.size
     return int(max(beyond, 0) / _BYTES_OF_A_UNIT)
 
 
 def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
-    """An integer of seven bits a byte, and the place behind it."""
+    """Decode a varint (seven bits per byte); returns it and the position after it."""
     number = shift = 0
     while place < end and shift < 70:
         byte = data[place]

@@ -1,8 +1,8 @@
-"""C++ graph to ONNX model.
+"""Converts a C++ graph to an ONNX model.
 
-Nodes that came through unchanged are the source's own nodes again, under their names and with their
-attributes, in the form of the source's opset; only what substitutions made is written anew, in the form of
-`opsets.NATIVE`. Where that is another opset, `older_opset.lower_opset` makes one of both.
+Unchanged nodes become the source's own nodes again, with their names and attributes, in the form of the
+source's opset; only nodes that substitutions created are written in the form of `opsets.NATIVE`. If that is
+another opset, `older_opset.lower_opset` lowers them to the source's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchrlopt.onnx.saving import PRODUCER
 from torchrlopt.onnx.subgraphs import of_attribute
 
 KEEPS_BITS = "keeps_bits"
-"""In `meta` of a node whose last digit may decide what a later operator gives."""
+"""Key in the `meta` of a node whose last bit may decide what a later operator returns."""
 
 
 def write(program: Program) -> onnx_ir.Model:
@@ -41,9 +41,9 @@ def write(program: Program) -> onnx_ir.Model:
 
 
 def fresh_prefix(source: onnx_ir.Model) -> str:
-    """How the names of nodes and values begin that substitutions make: as none of the source does.
+    """A name prefix for nodes and values that substitutions create; no name in the source starts with it.
 
-    Usually `rlopt_`; a source that is a result of ours has such names.
+    Usually `rlopt_`, unless the source is itself one of our results.
     """
     nodes = list(source.graph.all_nodes())
     names = [value.name for value in (*source.graph.inputs, *source.graph.initializers.values())]
@@ -54,12 +54,12 @@ def fresh_prefix(source: onnx_ir.Model) -> str:
 
 
 def node_name(node: Mapping[str, Any], prefix: str) -> str:
-    """The name that a node of the core has in the written model: its own, or one made of its id."""
+    """The name of a core node in the written model: its own, or one derived from its id."""
     return str(node["name"]) or f"{prefix}{node['id']}"
 
 
 class _Writer:
-    """One writing: what each value of the graph has become."""
+    """State of one write: the ONNX value of each graph value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -123,7 +123,7 @@ class _Writer:
     # ---- values
 
     def _copy(self, value: onnx_ir.Value, name: str | None = None) -> onnx_ir.Value:
-        """A fresh value with name and type of a source value."""
+        """A new value with the name and type of a source value."""
         copy = onnx_ir.Value(
             name=name or value.name, type=value.type, shape=value.shape.copy() if value.shape else value.shape
         )
@@ -131,7 +131,7 @@ class _Writer:
         return copy
 
     def _typed(self, name: str, type_: _C.TensorType) -> onnx_ir.Value:
-        """A fresh value of a type of the core."""
+        """A new value with a type of the core."""
         value = onnx_ir.Value(name=name)
         _set_type(value, type_)
         self.by_name[name] = value
@@ -176,7 +176,7 @@ class _Writer:
         return value
 
     def _source_constant(self, value: onnx_ir.Value) -> onnx_ir.Value:
-        """The copy of a source value that is a constant; made on first use."""
+        """The copy of a source value that is constant; created on first use."""
         name = str(value.name)
         if name in self.by_name:
             return self.by_name[name]
@@ -228,7 +228,7 @@ class _Writer:
         )
 
     def _restore(self, node: Mapping[str, Any], source: onnx_ir.Node) -> None:
-        """A node of the source with inputs as they are now."""
+        """Write a source node with its current inputs."""
         name = str(source.name)
         current = self._inputs(node["inputs"])
         inputs: list[onnx_ir.Value | None]
@@ -256,7 +256,7 @@ class _Writer:
         self.nodes[-1].meta[FORM] = self.program.opset
 
     def _constant_input(self, node: str, array: NDArray[Any]) -> onnx_ir.Value:
-        """A fresh constant for an input slot of a node."""
+        """A new constant for an input slot of a node."""
         self.num_constants += 1
         dtype = onnx_ir.tensor(array).dtype
         value = onnx_ir.Value(
@@ -270,7 +270,7 @@ class _Writer:
     def _with_outer(
         self, source: onnx_ir.Node, current: Sequence[onnx_ir.Value | None]
     ) -> Mapping[str, onnx_ir.Attr]:
-        """Attributes whose subgraphs read the values that stand now for those they read in the source."""
+        """Attributes whose subgraphs read the current values in place of the source's."""
         names = self.program.outer.get(str(source.name))
         if names is None:
             return source.attributes
@@ -282,7 +282,7 @@ class _Writer:
         return {name: _rebound(attribute, replaced) for name, attribute in source.attributes.items()}
 
     def _create(self, node: Mapping[str, Any]) -> None:
-        """A node that a substitution made."""
+        """Write a node that a substitution created."""
         current = self._inputs(node["inputs"])
         dtypes = ["other" if v is None else self.graph.type(v)[0] for v in node["inputs"]]
         form = onnx_form(node["op"], node["attrs"], dtypes, len(current), len(node["types"]))
@@ -310,7 +310,7 @@ class _Writer:
         return f"{self.prefix}{node['id']}{suffix}"
 
     def _free_name(self, name: str) -> str:
-        """`name`, unless it is a graph output that another value provides now."""
+        """`name`, unless it is a graph output that another value now provides."""
         if name not in self.output_names:
             return name
         slot = self.graph.output_names.index(name)
@@ -321,7 +321,7 @@ class _Writer:
         return name if same else f"{name}.inner"
 
     def _outputs(self) -> list[onnx_ir.Value]:
-        """The graph's outputs under their names; an Identity where a value has another name."""
+        """The graph's outputs under their names, with an Identity if a value has another name."""
         outputs = []
         for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
             assert value is not None  # graph outputs are always there
@@ -339,7 +339,7 @@ class _Writer:
 
 
 def _set_type(value: onnx_ir.Value, type_: _C.TensorType) -> None:
-    """Type a value as the core does; what the core does not know stays undeclared."""
+    """Set the core's type on a value; what the core does not know stays undeclared."""
     dtype, dims = dtype_of(type_[0]), type_[1]
     if dtype is not None and value.dtype is None:
         value.type = onnx_ir.TensorType(dtype)
@@ -348,7 +348,7 @@ def _set_type(value: onnx_ir.Value, type_: _C.TensorType) -> None:
 
 
 def _rebound(attribute: onnx_ir.Attr, replaced: Mapping[onnx_ir.Value, onnx_ir.Value]) -> onnx_ir.Attr:
-    """An attribute; of a subgraph a copy that reads other outside values."""
+    """The attribute, with subgraphs copied to read other outer values."""
     copies = [graph.clone(allow_outer_scope_values=True) for graph in of_attribute(attribute)]
     if not copies:
         return attribute

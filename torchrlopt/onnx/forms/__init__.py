@@ -1,1 +1,1 @@
-"""One operator on both sides of the border: the ONNX node and the operator of the core."""
+"""Maps operators between their ONNX and core forms."""

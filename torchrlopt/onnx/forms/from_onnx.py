@@ -1,7 +1,7 @@
-"""Which operator of the core an ONNX node is, with which attributes and inputs.
+"""Maps an ONNX node to the core's operator, its attributes and inputs.
 
-The core's operators have the names and the meaning of ONNX at opset 23, except that constant inputs which
-decide a shape (axes, sizes, pads, bounds) are attributes.
+The core's operators have the names and semantics of ONNX at opset 23, except that constant inputs which
+determine a shape (axes, sizes, pads, bounds) are attributes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchrlopt import _C
 from torchrlopt.onnx.forms.types import dtype_name, dtype_of
 
 Constants = Callable[[onnx_ir.Value], "NDArray[Any] | None"]
-"""The content of a value, None where it is not a constant."""
+"""Returns the content of a value; None if it is not a constant."""
 
 OPERATORS: Mapping[str, Mapping[str, Any]] = {str(op["name"]): op for op in _C.ops()}
 """The core's operator table by name."""
@@ -26,7 +26,7 @@ OPERATORS: Mapping[str, Mapping[str, Any]] = {str(op["name"]): op for op in _C.o
 
 @dataclass(frozen=True)
 class TypedForm:
-    """What an ONNX node is to the core.
+    """The core form of an ONNX node.
 
     Attributes:
         op: name of the operator.
@@ -40,10 +40,10 @@ class TypedForm:
 
 
 class _Opaque(Exception):  # noqa: N818 - not an error: the node stays opaque
-    """This form of the operator is none of the core's."""
+    """The core does not have this form of the operator."""
 
 
-# Constant inputs that are attributes to the core: (slot, attribute), in slot order.
+# Constant inputs that are attributes in the core: (slot, attribute), in slot order.
 _REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 CONSTANT_INPUTS: Mapping[str, tuple[tuple[int, str], ...]] = {
     "Reshape": ((1, "shape"),),
@@ -63,8 +63,8 @@ CONSTANT_INPUTS: Mapping[str, tuple[tuple[int, str], ...]] = {
     **{f"Reduce{name}": ((1, "axes"),) for name in _REDUCTIONS},
 }
 
-# Attributes that the core does not have; whatever their value, they do not change the first output of the
-# forms that the core takes.
+# Attributes that the core does not have and that never affect the first output of the forms that the core
+# supports.
 _HARMLESS: Mapping[str, frozenset[str]] = {
     "BatchNormalization": frozenset({"momentum"}),
     "MaxPool": frozenset({"storage_order"}),
@@ -72,7 +72,7 @@ _HARMLESS: Mapping[str, frozenset[str]] = {
     "ConvTranspose": frozenset({"kernel_shape"}),
     "Dropout": frozenset({"ratio", "seed"}),
 }
-# Attributes that the core does not have; with this value they change nothing, with another one the node is
+# Attributes that the core does not have: no-ops with this value; with any other value the node is
 # opaque.
 _HARMLESS_VALUES: Mapping[str, Mapping[str, Any]] = {
     "BatchNormalization": {"training_mode": 0},
@@ -88,14 +88,14 @@ _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 
 
 def typed_form(node: onnx_ir.Node, constants: Constants) -> TypedForm | None:
-    """The operator of the core that a node is.
+    """Map a node to an operator of the core.
 
     Args:
-        node: a node of the default domain, at an opset that is read, or of ours.
-        constants: gives the content of constant values.
+        node: a node of the default domain in a supported opset, or of our own domain.
+        constants: returns the content of constant values.
 
     Returns:
-        None where the operator, or this form of it, is none of the core's.
+        None if the core has no such operator, or not this form of it.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
     name = "Identity" if (domain, node.op_type) == ("", "Dropout") else node.op_type
@@ -146,13 +146,13 @@ def _is_harmless(node: onnx_ir.Node, key: str, value: Any) -> bool:
     if key in _HARMLESS.get(node.op_type, ()):
         return True
     if key in ("auto_pad", "axes", "split", "num_outputs", "noop_with_empty_axes", "dtype", "value"):
-        return True  # looked at below
+        return True  # checked below
     only = _HARMLESS_VALUES.get(node.op_type, {})
     return key in only and bool(value == only[key])
 
 
 def _complete(node: onnx_ir.Node, name: str, attrs: dict[str, Any], constants: Constants) -> None:
-    """Whatever an operator needs beyond copying: old forms, defaults that depend on the node."""
+    """Operator-specific steps beyond copying: old forms, defaults that depend on the node."""
     if name in _WINDOWED and _text(node, "auto_pad", "NOTSET") != "NOTSET":
         attrs["pads"] = _auto_pads(node, name, _text(node, "auto_pad", "NOTSET"))
     if name in _WINDOWED:
@@ -216,7 +216,7 @@ def _content(name: str, key: str, value: onnx_ir.Value, constants: Constants) ->
 
 
 def _plain(attribute: onnx_ir.Attr) -> Any:
-    """The value of an attribute as the core takes it; float32 numbers by their shortest decimal form."""
+    """The value of an attribute in the core's form; float32 numbers by their shortest decimal form."""
     kind, value = attribute.type, attribute.value
     if kind == onnx_ir.AttributeType.FLOAT:
         return _decimal(float(value))
@@ -230,12 +230,12 @@ def _plain(attribute: onnx_ir.Attr) -> Any:
 
 
 def _decimal(number: float) -> float:
-    """A file keeps 1e-05 as float32; written out and read again it must still be 1e-05."""
+    """A file stores 1e-05 as float32; it must still be 1e-05 after a round trip."""
     return float(str(np.float32(number))) if float(np.float32(number)) == number else number
 
 
 def _canonical_window(attrs: dict[str, Any]) -> None:
-    """Window attributes that all have their default are left out, so that equal nodes are equal."""
+    """Omits window attributes if all have their defaults, so that equal nodes compare equal."""
     for key, neutral in (("strides", 1), ("dilations", 1), ("pads", 0), ("output_padding", 0)):
         if key in attrs and all(number == neutral for number in attrs[key]):
             del attrs[key]
@@ -279,7 +279,7 @@ def _split_sizes(node: onnx_ir.Node, attrs: Mapping[str, Any]) -> tuple[int, ...
 
 
 def _pad(node: onnx_ir.Node, attrs: dict[str, Any], constants: Constants) -> None:
-    """Pads for every dimension, where the node gives them for some axes."""
+    """Expands pads to every dimension if the node gives them for some axes only."""
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         shape, axes = _input(node, 0).shape, constants(node.inputs[3])
         if shape is None or axes is None:
@@ -308,7 +308,7 @@ def _fill(node: onnx_ir.Node, attrs: dict[str, Any]) -> None:
 
 
 def _resize(node: onnx_ir.Node, attrs: dict[str, Any]) -> None:
-    """Sizes or scales for every dimension; what the core does not describe stays opaque."""
+    """Sizes or scales for every dimension; forms that the core cannot describe stay opaque."""
     if "axes" in node.attributes or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise _Opaque
     if attrs.get("sizes"):
@@ -318,6 +318,6 @@ def _resize(node: onnx_ir.Node, attrs: dict[str, Any]) -> None:
 
 
 def _require_exact_bounds(attrs: Mapping[str, Any]) -> None:
-    """Bounds travel as float64, in which integers are exact up to 2^53 only."""
+    """Bounds are passed as float64, which represents integers exactly only up to 2^53."""
     if any(2**53 <= abs(attrs.get(key, 0.0)) < float("inf") for key in ("min", "max")):
         raise _Opaque

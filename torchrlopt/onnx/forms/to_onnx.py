@@ -1,4 +1,4 @@
-"""Which ONNX node, of opset 23, an operator of the core is: the way back from `from_onnx.py`."""
+"""Maps an operator of the core to an ONNX node of opset 23: the inverse of `from_onnx.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchrlopt.onnx.forms.types import dtype_of
 
 @dataclass(frozen=True)
 class OnnxForm:
-    """What an operator of the core is in ONNX.
+    """The ONNX form of a core operator.
 
     Attributes:
         domain: domain of the node.
@@ -36,14 +36,14 @@ class OnnxForm:
 def onnx_form(
     op: str, attrs: Mapping[str, Any], dtypes: Sequence[str], num_inputs: int, num_outputs: int
 ) -> OnnxForm:
-    """The ONNX node, at opset 23, that an operator of the core is.
+    """Map an operator of the core to an ONNX node of opset 23.
 
     Args:
         op: name of the operator.
         attrs: all its attributes.
         dtypes: element types of its inputs, by the core's names.
-        num_inputs: how many inputs it has.
-        num_outputs: how many outputs it has.
+        num_inputs: number of inputs.
+        num_outputs: number of outputs.
     """
     info = OPERATORS[op]
     given = {key: value for key, value in attrs.items() if info["attrs"][key] != value}
@@ -74,13 +74,13 @@ def onnx_form(
 
 
 def np_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype of an element type by the core's name."""
+    """The numpy dtype of an element type, by the core's name."""
     dtype = dtype_of(name)
     return np.dtype(dtype.numpy() if dtype is not None else object)
 
 
 def _constant(op: str, key: str, value: Any, dtypes: Sequence[str]) -> NDArray[Any]:
-    """The tensor that ONNX wants for an attribute of the core."""
+    """The tensor input that ONNX uses for an attribute of the core."""
     if key in ("min", "max", "value"):
         return np.asarray(value).astype(np_dtype(dtypes[0]))
     if key == "scales":

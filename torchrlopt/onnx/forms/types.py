@@ -1,4 +1,4 @@
-"""Element types and shapes on both sides of the border."""
+"""Converts element types and shapes between ONNX and the core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES: dict[int, str] = {
 _TYPES = {name: onnx_ir.DataType(number) for number, name in _NAMES.items()}
 
 OTHER = "other"
-"""Name of every element type the core does not know; values of it only pass through opaque nodes."""
+"""Name of every element type the core does not know; such values only pass through opaque nodes."""
 
 # What the core parses: sums, products and floor divisions of symbols; no powers, no function calls.
 _POLYNOMIAL = re.compile(r"(?:[A-Za-z_0-9+\-* ().]|//)+")
@@ -42,12 +42,12 @@ def dtype_name(dtype: onnx_ir.DataType | int | None) -> str:
 
 
 def dtype_of(name: str) -> onnx_ir.DataType | None:
-    """The ONNX element type of the core's name, None for `other`."""
+    """The ONNX element type of the core's name; None for `other`."""
     return _TYPES.get(name)
 
 
 def core_dim(dim: int | onnx_ir.SymbolicDim) -> int | str | None:
-    """A dimension as the core takes it: a number, a polynomial, or a symbol that stands for an expression."""
+    """A dimension in the core's form: a number, a polynomial, or a symbol that stands for an expression."""
     if isinstance(dim, int):
         return dim
     text = dim.value
@@ -56,12 +56,12 @@ def core_dim(dim: int | onnx_ir.SymbolicDim) -> int | str | None:
     text = str(text)
     if _POLYNOMIAL.fullmatch(text) and not _BEYOND.search(text):
         return text
-    # Any other expression is a size of its own: equal texts are equal sizes, nothing else is known.
+    # Any other expression is an opaque size: equal texts mean equal sizes, nothing else is known.
     return "expr_" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def core_type(value: onnx_ir.Value) -> _C.TensorType:
-    """The type an ONNX value is declared with; dims None where the shape is not fully named."""
+    """The type that an ONNX value declares; dims are None if the shape is not fully named."""
     if isinstance(value.type, onnx_ir.SequenceType | onnx_ir.OptionalType | onnx_ir.SparseTensorType):
         return OTHER, None
     dtype = dtype_name(value.dtype)
@@ -77,7 +77,7 @@ def core_type(value: onnx_ir.Value) -> _C.TensorType:
 
 
 def contradicts(declared: _C.TensorType, inferred: _C.TensorType) -> bool:
-    """Whether two types cannot both be true: another element type, rank or static size."""
+    """Whether two types contradict each other: a different element type, rank or static size."""
     if OTHER not in (declared[0], inferred[0]) and declared[0] != inferred[0]:
         return True
     if declared[1] is None or inferred[1] is None:
