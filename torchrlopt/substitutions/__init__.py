@@ -1,10 +1,10 @@
-"""The substitution library: text files that a person reviews, parsed and indexed by the core.
+"""The substitution library: text files reviewed by people, parsed and indexed by the core.
 
-`library/*.txt` are what people wrote, one subject a file, `generated/*.txt` what the generator found;
-`load_library` is what the product uses. The comment line `# composite` above a substitution says that it
-bundles what others do step by step: a person's insight, which a search may be asked to find by itself.
-`proof/` checks substitutions layer by layer, proves them with Z3 from its axioms and keeps how each was
-checked; the product needs none of it. `docs/adding.md` says how one is added.
+`library/*.txt` are written by hand, one subject per file; `generated/*.txt` come from the generator. The
+product loads them with `load_library`. The comment line `# composite` above a substitution marks it as a
+bundle of others: a human shortcut that a search may be required to find step by step. `proof/` checks
+substitutions layer by layer, proves them with Z3 from its axioms and records how each was checked; the
+product needs none of it. `docs/adding.md` describes how to add a substitution.
 """
 
 from torchrlopt.substitutions.load import (

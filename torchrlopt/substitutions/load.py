@@ -1,4 +1,4 @@
-"""Reads the text files of the library, and has the core parse them once."""
+"""Reads the library's text files and lets the core parse them once."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def library_files(with_generated: bool = True) -> tuple[Path, ...]:
 
 
 def generated_folder() -> Path:
-    """Where the generator keeps what it found."""
+    """The folder of the generator's results."""
     return _GENERATED
 
 
 def hand_written_text() -> str:
-    """The text of the files that people wrote."""
+    """The text of the hand-written files."""
     return library_text(with_generated=False)
 
 
 def foundation_text() -> str:
-    """What people wrote, without the families that say what the generator can find: its own start."""
+    """Hand-written substitutions without the families that the generator can find: its starting point."""
     library = _C.Library(hand_written_text())
     return _text_of(library, [name for name in library.names if library.family(name) not in _ENUMERATED])
 
 
 def library_text(with_generated: bool = True) -> str:
-    """The text of all files, one after another."""
+    """The concatenated text of all files."""
     return "".join(file_text(path) for path in library_files(with_generated))
 
 
@@ -49,16 +49,16 @@ def library_text(with_generated: bool = True) -> str:
 def load_library(
     *, primitives_only: bool = False, allow_assumed: bool = False, with_generated: bool = False
 ) -> _C.Library:
-    """The parsed library, the same object at every call.
+    """The parsed library; every call returns the same object.
 
     Args:
         primitives_only: leave out the substitutions marked `# composite`.
-        with_generated: also the generated substitutions, all of them proved. The default leaves them out:
-            on the models measured they hardly find more than the others, and matching them takes time.
-        allow_assumed: also the substitutions that are neither proved nor tested, only assumed.
+        with_generated: include the generated substitutions, all of them proved. The default excludes them:
+            on the models measured they find hardly more than the others, and matching them takes time.
+        allow_assumed: include the substitutions that are neither proved nor tested, only assumed.
 
     Raises:
-        SubstitutionError: a substitution is malformed; the message names the file and the line in it.
+        SubstitutionError: a substitution is malformed; the message names the file and line.
     """
     if primitives_only:
         return _primitives_of(load_library(allow_assumed=allow_assumed, with_generated=with_generated))
@@ -79,11 +79,11 @@ def _primitives_of(library: _C.Library) -> _C.Library:
 
 
 def subset_of(library: _C.Library, names: Sequence[str]) -> _C.Library:
-    """A library of some substitutions of another one.
+    """A library with some of the substitutions of another one.
 
     Args:
         library: the other one.
-        names: of those that it keeps, in the order of `library`.
+        names: substitutions to keep; they stay in the order of `library`.
     """
     return _C.Library(_text_of(library, names))
 
@@ -93,19 +93,19 @@ def _text_of(library: _C.Library, names: Sequence[str]) -> str:
 
 
 def fires() -> Mapping[str, tuple[str, ...]]:
-    """Models of the suite on which each substitution fires, found by `baselines.search --parts library`."""
+    """Suite models on which each substitution fires, as found by `baselines.search --parts library`."""
     found = json.loads(FIRES.read_text(encoding="utf-8"))
     return {name: tuple(models) for name, models in found.items()}
 
 
 def file_text(path: Path) -> str:
-    """The text of one file; it ends with a line's end, so that another one may follow."""
+    """The text of one file; ends with a newline so that files can be concatenated."""
     text = path.read_text(encoding="utf-8")
     return text if text.endswith("\n") else text + "\n"
 
 
 def _place(line: int, with_generated: bool) -> tuple[Path, int]:
-    """File and line in it of a line of `library_text(with_generated)`."""
+    """File and line number in it of a line of `library_text(with_generated)`."""
     before = 0
     files = library_files(with_generated)
     for path in files:

@@ -1,4 +1,4 @@
-"""A substitution drawn: before on the left, after on the right. Needs matplotlib and networkx."""
+"""Draws a substitution: before on the left, after on the right. Needs matplotlib and networkx."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _OUTPUT = "#d5efd8"
 
 
 def draw(text: str, path: Path) -> None:
-    """Draws what `Library.text` prints.
+    """Draws the text of a substitution as `Library.text` prints it.
 
     Args:
         text: of one substitution.
-        path: .svg or .png; it is overwritten.
+        path: .svg or .png; overwritten.
 
     Raises:
-        UnsupportedError: matplotlib or networkx is not installed, or the file is of another kind.
+        UnsupportedError: matplotlib or networkx is not installed, or the file type is not supported.
     """
     if path.suffix not in (".svg", ".png"):
         raise UnsupportedError("no pictures of this kind", expected=".svg or .png", got=path.suffix)
@@ -35,7 +35,7 @@ def draw(text: str, path: Path) -> None:
         ) from error
     rule = parse_rule(text)
     height = 1.2 + 0.9 * max(len(_layers(lines)) for lines in (rule.pattern, rule.replacement))
-    with plt.rc_context({"svg.hashsalt": rule.name}):  # the same picture gives the same file
+    with plt.rc_context({"svg.hashsalt": rule.name}):  # makes the output reproducible
         figure, axes = plt.subplots(1, 2, figsize=(11, height))
         for axis, title, lines in (
             (axes[0], "before", rule.pattern),
@@ -49,7 +49,7 @@ def draw(text: str, path: Path) -> None:
 
 
 def _layers(lines: Sequence[Line]) -> dict[str, int]:
-    """How many operators stand above each tensor and operator, at most."""
+    """Longest path, in operators, above each tensor and operator."""
     depth: dict[str, int] = {}
     for number, line in enumerate(lines):
         inputs = [str(name) for name in line.ins if name is not None]
@@ -85,7 +85,7 @@ def _draw_side(axis: Any, title: str, lines: Sequence[Line], rule: Rule) -> None
 
 
 def _label(line: Line) -> str:
-    """The operator, and its attributes where they fit."""
+    """The operator, with its attributes if they fit."""
     if not line.op:
         return "="
     attrs = [

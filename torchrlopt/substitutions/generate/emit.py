@@ -1,4 +1,4 @@
-"""Accepted generalisations as library texts: variants, names, families, files."""
+"""Writes accepted generalisations as library texts: variants, names, families, files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchrlopt import _C
 from torchrlopt.substitutions.generate.generalise import FUNCTION, NAME
 from torchrlopt.substitutions.generate.generator import NUM_BINDINGS, NUM_SEEDS, State, holds, holds_widely
 
-MAX_LINES = 330  # of a file
+MAX_LINES = 330  # per file
 
-#: Elementwise functions of real models; a rule for any function is written for each.
+#: Elementwise functions of real models; a rule that holds for any function is written for each of them.
 FUNCTIONS = ("Relu", "Gelu(approximate)", "Sigmoid", "Tanh", "Swish(alpha)", "HardSwish")
 _EXACT_OPS = {
     "Add", "Sub", "Mul", "Neg", "Relu", "Transpose", "Reshape", "Concat", "Split", "Slice", "Pad",
 }  # fmt: skip
 _ARITHMETIC = {"Add", "Sub", "Mul", "Neg", FUNCTION}
-MAX_SHIPPED_LOSS = 0.002  # relative, of a direction that only enables
+MAX_SHIPPED_LOSS = 0.002  # relative, for a direction that only enables others
 _LINE = re.compile(r"^  (?P<outs>[^=]+) = (?P<op>\w+)\((?P<ins>[^;)]*)(?:; (?P<attrs>.*))?\)$", re.MULTILINE)
 _NAME = re.compile(r"^substitution (\w+)", re.MULTILINE)
 _HEAD = "# Found by `torchrlopt substitutions generate`; not written by hand.\n"
@@ -30,7 +30,7 @@ _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "MatMul": "@", "FusedMatMul": "@"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One substitution as it stands in the library."""
+    """One substitution as written to the library."""
 
     name: str
     family: str
@@ -40,7 +40,7 @@ class Entry:
 
 
 def variants(text: str, saves: bool) -> Iterator[str]:
-    """The text, or one for each function where it holds for any; products that save as linear layers too."""
+    """The text, or one per function if it holds for any; cost-saving products also as linear layers."""
     if f"{FUNCTION}(" not in text:
         yield text
     else:
@@ -54,7 +54,7 @@ def variants(text: str, saves: bool) -> Iterator[str]:
 
 
 def as_linear(text: str) -> str:
-    """Products whose right operand is a weight: layers of a model."""
+    """Turns products into model layers, whose right operand is a weight."""
     weights = {line["ins"].split(", ")[1] for line in _LINE.finditer(text) if line["op"] == "MatMul"}
     inputs = _inputs(text.partition("=>")[0])
     conditions = "".join(f"  rank({name}) == 2\n  is_static({name})\n" for name in sorted(weights & inputs))
@@ -63,7 +63,7 @@ def as_linear(text: str) -> str:
 
 
 def entries(state: State, report: Callable[[str, int, int], None]) -> list[Entry]:
-    """What ships, by name; each holds on as many instances as the tests ask for."""
+    """What ships, sorted by name; each holds on as many instances as the tests require."""
     found: dict[str, Entry] = {}
     shipped = [each for each in state.accepted if ships(each)]
     for number, each in enumerate(shipped):
@@ -71,7 +71,7 @@ def entries(state: State, report: Callable[[str, int, int], None]) -> list[Entry
         of_any_function = f"{FUNCTION}(" in each["text"]
         for i, text in enumerate(variants(each["text"], each["gain"] > 0.0)):
             entry = make_entry(text, each)
-            # What holds for one function, taken as a random one, holds for the others.
+            # A rule that holds for one function, treated as an arbitrary one, holds for the others.
             if not holds_widely(entry.text, NUM_SEEDS if i == 0 or not of_any_function else 1):
                 continue
             if of_any_function:
@@ -81,19 +81,19 @@ def entries(state: State, report: Callable[[str, int, int], None]) -> list[Entry
 
 
 def ships(accepted: dict[str, Any]) -> bool:
-    """Whether it saves somewhere, or moves something of weight at next to no cost; as small as it can be."""
+    """Whether it is minimal, and saves somewhere or moves something substantial at almost no cost."""
     before, _, after = accepted["text"].partition("=>")
     if _undoes_itself(after) or _PINNED.search(after):
         return False
     lines = [line["op"] for line in _LINE.finditer(before)]
     if lines.count("Transpose") > 1 and re.search(r"rank\(\w+\) == \d", after):
-        return False  # what composes for one rank composes for all
+        return False  # if they compose for one rank, they compose for all
     ops = set(lines)
     return bool(accepted["gain"] > 0.0 or (accepted["gain"] >= -MAX_SHIPPED_LOSS and not ops <= _ARITHMETIC))
 
 
 def _undoes_itself(replacement: str) -> bool:
-    """Whether it takes away what it added, or multiplies by the identity: a smaller one exists."""
+    """Whether it subtracts what it added or multiplies by the identity, so that a smaller one exists."""
     lines = {line["outs"]: line for line in _LINE.finditer(replacement)}
     for line in lines.values():
         ins = line["ins"].split(", ")
@@ -108,7 +108,7 @@ def _undoes_itself(replacement: str) -> bool:
 
 
 def make_entry(text: str, accepted: dict[str, Any]) -> Entry:
-    """With its name, its family, what it says, and `exact` where the bits stay the same."""
+    """An entry with name, family, formula, and `exact` if the result is bitwise equal."""
     ops = {line["op"] for line in _LINE.finditer(text)}
     exact = text.replace(f"substitution {NAME}", f"substitution {NAME} exact", 1)
     is_exact = ops <= _EXACT_OPS and holds(exact, NUM_BINDINGS)
@@ -118,7 +118,7 @@ def make_entry(text: str, accepted: dict[str, Any]) -> Entry:
 
 
 def family_of(text: str) -> str:
-    """By what the pattern is about."""
+    """The family, according to the operators of the pattern."""
     before, _, after = text.partition("=>")
     ops = {line["op"] for line in _LINE.finditer(before)}
     made = {line["op"] for line in _LINE.finditer(after)}
@@ -132,7 +132,7 @@ def family_of(text: str) -> str:
 
 
 def formula(text: str) -> str:
-    """`a @ b + a @ c = a @ (b + c)`: both sides with intermediates written out."""
+    """`a @ b + a @ c = a @ (b + c)`: both sides with intermediates inlined."""
     before, _, rest = text.partition("=>")
     after = rest.partition("where")[0]
     made = "trilu(trilu(constantofshape()))"
@@ -173,7 +173,7 @@ def _inputs(side: str) -> set[str]:
 def write_library(
     state: State, folder: Path, report: Callable[[str, int, int], None] = lambda *_: None
 ) -> dict[str, int]:
-    """Replace the generated files of a folder; the number of substitutions by file."""
+    """Replace the generated files of a folder; returns the number of substitutions per file."""
     by_family: dict[str, list[Entry]] = {}
     for entry in entries(state, report):
         by_family.setdefault(entry.family, []).append(entry)
@@ -193,7 +193,7 @@ def write_library(
 
 
 def drop(folder: Path, names: Collection[str]) -> int:
-    """Take substitutions out of the generated files of a folder; how many were there."""
+    """Remove substitutions from the generated files of a folder; returns how many there were."""
     count = 0
     for path in folder.glob("generated_*.txt"):
         blocks = path.read_text(encoding="utf-8").split("\n\n")

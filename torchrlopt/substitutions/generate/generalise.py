@@ -1,9 +1,9 @@
-"""From a pair of graphs at fixed shapes to substitutions with variables for shapes and attributes.
+"""Generalises a pair of graphs with fixed shapes to substitutions with variable shapes and attributes.
 
-`generalisations` writes the pair in the library's syntax in several ways, the most general first:
-attributes of the pattern become variables, those of the replacement are copied or computed from them, and
-what the instance had in common (equal axes, equal shapes, parts of equal size) becomes a condition. Which
-of them hold is for exact evaluation to say: the generator takes the first that does.
+`generalisations` writes the pair in the library's syntax in several ways, the most general first: attributes
+of the pattern become variables, those of the replacement are copied or computed from them, and properties
+of the instance (equal axes, equal shapes, parts of equal size) become conditions. Exact evaluation decides
+which of them hold: the generator takes the first that does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from torchrlopt.substitutions.generate.pairs import Input, OpLine, Pair, Shape, world_inputs
 
 ELEMENTWISE = ("Add", "Sub", "Mul")
-FUNCTION = "Tanh"  # stands for every elementwise function
+FUNCTION = "Tanh"  # stands for any elementwise function
 NAME = "candidate"
 
 
@@ -23,11 +23,11 @@ NAME = "candidate"
 class Mode:
     """How much of the instance is kept."""
 
-    axes: str = "free"  # free: any, related as in the instance; end, start: counted from there
-    shapes: str = "any"  # any; same: operands of elementwise operators have one shape
-    ranks: str = "any"  # any; pinned: those of the instance
+    axes: str = "free"  # free: any, with the instance's relations; end, start: counted from there
+    shapes: str = "any"  # any; same: the operands of elementwise operators have the same shape
+    ranks: str = "any"  # any; pinned: as in the instance
     transposes: str = "same"  # same: one permutation; inverse: they cancel
-    convs: str = "any"  # any; ungrouped: group 1; unit: also strides and dilations 1
+    convs: str = "any"  # any; ungrouped: group 1; unit: strides and dilations 1 as well
     keep: str = "any"  # any; kept: reductions keep their axes
 
 
@@ -40,13 +40,13 @@ class _Writer:
     conditions: list[str] = field(default_factory=list)
     axes: list[tuple[int, int, str, str]] = field(default_factory=list)  # value, rank, variable, tensor
     perms: list[tuple[tuple[int, ...], str, str]] = field(default_factory=list)  # value, variable, tensor
-    known: list[tuple[OpLine, str]] = field(default_factory=list)  # attributes as the pattern has them
-    shapes: dict[str, Shape] = field(default_factory=dict)  # of tensors of the pattern
+    known: list[tuple[OpLine, str]] = field(default_factory=list)  # attributes and their text in the pattern
+    shapes: dict[str, Shape] = field(default_factory=dict)  # of the pattern's tensors
     sizes: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
     count: int = 0
 
     def text(self) -> str | None:
-        """The substitution, or None where the replacement cannot be written."""
+        """The substitution; None if the replacement cannot be written."""
         before, after = self.pair.before.lines("t"), self.pair.after.lines("u")
         inputs = {each.name: each for each in world_inputs(self.pair.before.world)}
         pattern = [self._pattern_line(line, inputs) for line in before]
@@ -80,7 +80,7 @@ class _Writer:
         return _line(line, inputs, attrs)
 
     def _known_attrs(self, line: OpLine) -> str | None:
-        """What a line of the pattern with the same operator and attributes has."""
+        """Attributes of a pattern line that has the same operator and attributes."""
         return next(
             (text for each, text in self.known if each.op == line.op and each.attrs == line.attrs), None
         )
@@ -157,7 +157,7 @@ class _Writer:
             self.conditions.append(f"norm_axes({name}, rank({tensor})) == {wanted}")
 
     def _relate(self, value: int, rank: int, expression: str, tensor: str) -> None:
-        """What the instance says about an axis: where it is, or how it stands to the others."""
+        """Adds the instance's conditions on an axis: its position, or its relation to other axes."""
         if self.mode.axes == "end":
             self.conditions.append(f"{expression} == rank({tensor}) - {rank - value}")
         elif self.mode.axes == "start":
@@ -185,7 +185,7 @@ class _Writer:
         self.perms.append((value, name, tensor))
 
     def _link(self, parts: tuple[int, ...], expression: str, is_concat: bool) -> None:
-        """Parts that were equal in the instance stay equal, unless both are concatenations."""
+        """Keeps parts equal that are equal in the instance, unless both are concatenations."""
         for other, known in self.sizes:
             if other == parts and not (is_concat and known.startswith("[")):
                 self.conditions.append(f"{known} == {expression}")
@@ -304,7 +304,7 @@ class _Writer:
         return f"shape=shape({same[-1]})" if same else None
 
     def _conv(self, line: OpLine) -> str | None:
-        """Pads that grew with the kernel; everything else as in the pattern's convolution."""
+        """Pads enlarged with the kernel; everything else as in the pattern's convolution."""
         if self.mode.convs != "unit":
             return None
         for each, attrs in self.known:
@@ -317,7 +317,7 @@ class _Writer:
         return None
 
     def _constants(self, line: OpLine, inputs: dict[str, Input]) -> list[str]:
-        """Lines that make the matrices that only a replacement can hold."""
+        """Lines that create matrices which only occur in replacements."""
         made = []
         for name, shape in zip(line.ins, line.in_shapes, strict=True):
             constant = inputs.get(name)
@@ -325,7 +325,7 @@ class _Writer:
                 continue
             if len(shape) != 2:
                 return ["unwritable"]
-            # As wide as the last axis of what the pattern multiplies.
+            # As wide as the last axis of the pattern's matrix operand.
             of = next(n for n, s in self.shapes.items() if len(s) == 2 and not _is_number(inputs, n))
             size = f"dim({of}, -1)"
             made += [
@@ -345,17 +345,17 @@ def _line(line: OpLine, inputs: dict[str, Input], attrs: str) -> str:
     return f"{', '.join(line.outs)} = {line.op}({ins}{'; ' + attrs if attrs else ''})"
 
 
-#: How axes are counted: of images from the front, of products from the end, or by what they are in the text.
+#: How axes are counted: images from the front, products from the end, others by whatever the text allows.
 _AXES = {"window": ("free", "start"), "product": ("free", "end"), "other": ("free", "end", "start")}
 _WINDOWED = {"Conv", "AveragePool", "Pad"}
 
 
 def modes(pair: Pair) -> Iterator[Mode]:
-    """The modes that make a difference for a pair, the most general first."""
+    """The distinct modes for a pair, the most general first."""
     lines = [*pair.before.lines("t"), *pair.after.lines("u")]
     ops = {line.op for line in lines}
     has_axes = bool(ops & {"Concat", "Split", "Slice", "ReduceSum", "Transpose"})
-    # Parts of tensors and broadcasting do not go together: an empty part is not as wide as one that is read.
+    # Tensor parts and broadcasting do not mix: an empty part has another width than one that is read.
     has_parts = bool(ops & {"Concat", "Split", "Slice", "ReduceSum", "Pad"})
     kinds = ("same",) if has_parts else ("any", "same")
     choices = [
@@ -377,7 +377,7 @@ def modes(pair: Pair) -> Iterator[Mode]:
 
 
 def generalisations(pair: Pair) -> Iterator[str]:
-    """Texts of the pair as a substitution named `candidate`, the most general first, each once."""
+    """Texts of the pair as a substitution named `candidate`, the most general first, without duplicates."""
     seen = set()
     pair = pair.in_order()
     for mode in modes(pair):

@@ -1,9 +1,9 @@
 """The generator of substitutions: enumerate, pair, test, prune, generalise.
 
-The core enumerates small graphs and finds pairs that compute the same; here each direction of a pair is
-judged: can the library already do it, can it ever pay, does it hold beyond the shapes it was found with.
-What is left becomes entries of the library. The state is written as it goes, so that an interrupted run
-resumes.
+The core enumerates small graphs and finds equivalent pairs. This module judges each direction of a pair: does
+the library already cover it, can it ever pay off, does it hold beyond the shapes it was found with. The
+remaining ones become entries of the library. The state is saved during the run, so that an interrupted run
+can resume.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from torchrlopt.substitutions.generate.worth import (
     serves,
 )
 
-MAX_LOSS = 0.02  # relative, of a direction that saves nowhere but may enable
+MAX_LOSS = 0.02  # relative, for a direction that saves nowhere but may enable others
 MAX_MODES, MAX_MODES_LARGE = (
     14,
     6,
-)  # ways of writing that are tried, of pairs of up to and of more than 4 operators
+)  # maximum modes tried, for pairs of up to 4 operators and of more
 NUM_BINDINGS = 200  # instances on which a generalisation must hold
-NUM_TRIALS = 4  # times as many, before a way of writing is accepted
-NUM_SEEDS = 6  # times as many, before it ships
-_FIRST_BINDINGS, _FIRST_ATTEMPTS = 8, 60  # a wrong one fails on few
+NUM_TRIALS = 4  # times `NUM_BINDINGS`, before a mode is accepted
+NUM_SEEDS = 6  # times `NUM_BINDINGS`, before a generalisation ships
+_FIRST_BINDINGS, _FIRST_ATTEMPTS = 8, 60  # a wrong text fails on few instances
 _SAVE_SECONDS = 5.0
 
-#: Counters in the order in which pairs pass them, and what they count.
+#: Counters in the order in which pairs pass them, with descriptions.
 COUNTERS = {
     "graphs": "graphs enumerated",
     "fingerprints": "fingerprints",
@@ -67,19 +67,19 @@ COUNTERS = {
 }
 
 Report = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much (0: unknown)."""
+"""Progress callback: the current task, the amount done, and the total (0: unknown)."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a run depends on; a state of other parameters is not resumed.
+    """Parameters of a run; a state with other parameters cannot be resumed.
 
     Args:
-        depth: operators of a side, at most 4.
+        depth: operators per side, at most 4.
         seed: of all random data.
-        worlds: what is enumerated over, of `_tools.world_names()`.
+        worlds: worlds to enumerate, of `_tools.world_names()`.
         num_slices: parts in which fingerprints are joined; more parts take less memory and more time.
-        library_hash: of the library that the result is measured against.
+        library_hash: of the library that the result is compared with.
     """
 
     depth: int = 3
@@ -91,7 +91,7 @@ class Parameters:
 
 @dataclass
 class State:
-    """How far a run is."""
+    """Progress of a run."""
 
     parameters: Parameters
     counts: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class State:
     seconds: float = 0.0
 
     def save(self, path: Path) -> None:
-        """Write the file whole or not at all."""
+        """Write the file atomically."""
         partial = path.with_suffix(".partial")
         content = {**vars(self), "parameters": _plain(self.parameters)}
         partial.write_text(json.dumps(content), encoding="utf-8")
@@ -109,7 +109,7 @@ class State:
 
     @classmethod
     def load(cls, path: Path, parameters: Parameters) -> State:
-        """The state in the file, or a new one where there is none.
+        """The state in the file, or a new one if there is none.
 
         Raises:
             OptionsError: the file belongs to a run with other parameters.
@@ -140,16 +140,16 @@ def run(
     path: Path | None = None,
     report: Report = lambda *_: None,
 ) -> State:
-    """Carry a state to the end.
+    """Run a state to completion.
 
     Args:
         state: new or loaded; changed in place and returned.
-        library_text: the substitutions that are there already, without generated ones.
-        path: where the state is kept; None: nowhere.
-        report: told about the progress.
+        library_text: the existing substitutions, without generated ones.
+        path: file for the state; None does not save it.
+        report: progress callback.
 
     Raises:
-        KeyboardInterrupt: the state on disk is that of the last unit of work that was finished.
+        KeyboardInterrupt: the saved state contains every completed unit of work.
     """
     started = time.perf_counter() - state.seconds
 
@@ -191,13 +191,13 @@ def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
             state.pairs[key] = found["pairs"]
             counts = found["counts"]
             if number > 0:
-                counts["graphs"] = 0  # the same graphs in every slice
+                counts["graphs"] = 0  # every slice has the same graphs
             state.counts.update(counts)
             save()
 
 
 def _ordered(state: State) -> Iterable[Pair]:
-    """All directions, small and general pairs first: what follows from them is then pruned."""
+    """All directions, small and general pairs first, so that those which follow from them are pruned."""
     found = ((key.partition("/")[0], each) for key, several in state.pairs.items() for each in several)
     pairs = [Pair.from_core(world, each).in_order() for world, each in found]
     worlds = {name: i for i, name in enumerate(state.parameters.worlds)}
@@ -220,10 +220,10 @@ def _ordered(state: State) -> Iterable[Pair]:
 
 
 class Judge:
-    """Decides about directions one after another; what it accepts counts for the next."""
+    """Judges directions one by one; accepted ones count as known for the next."""
 
     def __init__(self, library_text: str, state: State) -> None:
-        self._cost = _C.CostModel()  # the core's prices: the same result on every machine
+        self._cost = _C.CostModel()  # the core's built-in costs give the same result on every machine
         self._state = state
         self._texts = [
             library_text,
@@ -232,7 +232,7 @@ class Judge:
         self._library = _C.Library("".join(self._texts))
 
     def judge(self, pair: Pair) -> None:
-        """Count the verdict on a direction and keep it where it is good."""
+        """Count the verdict on a direction and keep it if accepted."""
         verdict, text, gain = self._verdict(pair)
         self._state.counts[verdict] += 1
         if text is None:
@@ -268,12 +268,12 @@ class Judge:
 
 
 def _is_as_small(pair: Pair) -> bool:
-    """No more operators after, and no constants that were not there."""
+    """Whether there are no more operators after than before, and no new constants."""
     return pair.after.num_ops <= pair.before.num_ops and pair.after.inputs <= pair.before.inputs
 
 
 def generalise(pair: Pair) -> str | None:
-    """The most general text that holds on all instances tried; None where none does."""
+    """The most general text that holds on all tested instances; None if none does."""
     for text in islice(generalisations(pair), MAX_MODES if pair.size <= 4 else MAX_MODES_LARGE):
         if holds(text, _FIRST_BINDINGS, _FIRST_ATTEMPTS) and all(
             holds(text, NUM_BINDINGS, seed=i) for i in range(1, 1 + NUM_TRIALS)
@@ -283,22 +283,22 @@ def generalise(pair: Pair) -> str | None:
 
 
 def holds(text: str, bindings: int, max_attempts: int = 20_000, seed: int = 0) -> bool:
-    """Whether the one substitution of a text holds on so many distinct instances, in all contexts."""
+    """Whether a text's only substitution holds on this many distinct instances, in all contexts."""
     from torchrlopt import _tools  # not loaded by the product
 
     try:
         library = _C.Library(text)
     except SubstitutionError:
-        return False  # a way of writing that the syntax does not allow
+        return False  # the syntax does not allow this text
     result = _tools.verify(library, library.names[0], bindings=bindings, seed=seed, max_attempts=max_attempts)
     return bool(result["ok"] and result["num_bindings"] >= bindings)
 
 
 def holds_widely(text: str, num_seeds: int = NUM_SEEDS) -> bool:
-    """What ships: several times as many instances, as rare shapes are rarely drawn."""
+    """Stricter check before shipping: several times as many instances, since rare shapes are rarely drawn."""
     return all(holds(text, NUM_BINDINGS, seed=seed) for seed in range(num_seeds))
 
 
 def peak_memory_gib() -> float:
-    """Of this process so far."""
+    """Peak memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,7 +1,7 @@
 """A candidate pair of the generator as lines of operators, with the shapes it was found with.
 
-The core numbers values; here they have names: inputs those of their world, `t1, t2, ...` inside the
-pattern, `u1, ...` inside the replacement, `y1, ...` for the outputs.
+The core numbers values; here they have names: inputs have those of their world; values inside the pattern are
+`t1, t2, ...`, those inside the replacement `u1, ...`, and the outputs `y1, ...`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a world, or a constant: a `number`, or a matrix that only a replacement can make."""
+    """An input of a world, or a constant: a `number`, or a matrix that only a replacement can create."""
 
     name: str
     sort: int
@@ -29,7 +29,7 @@ class Input:
 
 @cache
 def world_inputs(world: str) -> tuple[Input, ...]:
-    """The inputs of a world in the order of their numbers."""
+    """The inputs of a world, in numeric order."""
     from torchrlopt import _tools  # not loaded by the product
 
     return tuple(Input(**{**each, "shape": tuple(each["shape"])}) for each in _tools.world(world)["inputs"])
@@ -58,7 +58,7 @@ class OpLine:
 
 @dataclass(frozen=True)
 class Side:
-    """One graph of a pair: operators as [letter, operand, operand], and which values are its outputs."""
+    """One graph of a pair: operators as [letter, operand, operand], and the numbers of its outputs."""
 
     world: str
     ops: tuple[tuple[int, int, int], ...]
@@ -66,11 +66,11 @@ class Side:
 
     @property
     def num_ops(self) -> int:
-        """Operators; 0 when the output is an input."""
+        """Number of operators; 0 if the output is an input."""
         return 0 if self.ops[0][0] < 0 else len(self.ops)
 
     def graph(self, trial: int = 0, shapes: Sequence[Shape] = (), statics: Sequence[bool] = ()) -> _C.Graph:
-        """As a graph of the core, at the shapes of a trial or at given ones (one per sort)."""
+        """As a graph of the core, with the shapes of a trial or with given ones (one per sort)."""
         from torchrlopt import _tools  # not loaded by the product
 
         ops = [list(op) for op in self.ops]
@@ -85,11 +85,11 @@ class Side:
 
     @property
     def data_inputs(self) -> frozenset[int]:
-        """The inputs without the constants."""
+        """The inputs without constants."""
         return frozenset(i for i in self.inputs if not world_inputs(self.world)[i].is_constant)
 
     def names(self, inner: str) -> dict[int, str]:
-        """Names of all values; those inside begin with `inner`."""
+        """Names of all values; inner ones start with `inner`."""
         inputs = world_inputs(self.world)
         names = {i: each.name for i, each in enumerate(inputs)}
         letters = world_letters(self.world)
@@ -106,7 +106,7 @@ class Side:
         return names
 
     def lines(self, inner: str) -> list[OpLine]:
-        """The operators with names, attributes and shapes of the enumeration."""
+        """The operators with names, and with the attributes and shapes of the enumeration."""
         graph = self.graph()
         names = self.names(inner)
         letters = world_letters(self.world)
@@ -144,7 +144,7 @@ class Pair:
 
     @classmethod
     def from_core(cls, world: str, found: Mapping[str, Any]) -> Pair:
-        """From what `_tools.enumerate_pairs` returns: the larger graph before, the smaller after."""
+        """From a result of `_tools.enumerate_pairs`: the larger graph before, the smaller after."""
 
         def side(name: str) -> Side:
             ops = tuple((op[0], op[1], op[2]) for op in found[name])
@@ -153,11 +153,11 @@ class Pair:
         return cls(side("left"), side("right"), found)
 
     def reversed(self) -> Pair:
-        """The other direction."""
+        """The opposite direction."""
         return Pair(self.after, self.before, self.origin)
 
     def in_order(self) -> Pair:
-        """With its inputs named in the order in which the graph before reads them."""
+        """The pair with its inputs named in the order in which the graph before reads them."""
         inputs = world_inputs(self.before.world)
         free = {
             sort: [i for i, each in enumerate(inputs) if each.sort == sort]
@@ -175,12 +175,12 @@ class Pair:
 
     @property
     def size(self) -> int:
-        """Operators of both sides."""
+        """Total number of operators on both sides."""
         return self.before.num_ops + self.after.num_ops
 
     @property
     def is_possible(self) -> bool:
-        """Whether the direction can be a substitution: nothing appears from nowhere."""
+        """Whether the direction can be a substitution: the replacement only reads inputs of the pattern."""
         inputs = world_inputs(self.before.world)
         made = all(inputs[i].number is not None for i in self.before.inputs - self.before.data_inputs)
         return self.before.num_ops > 0 and made and self.after.data_inputs <= self.before.data_inputs

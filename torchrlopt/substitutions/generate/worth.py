@@ -1,4 +1,4 @@
-"""Whether a candidate is worth having: what it can gain, and whether the library already gets there."""
+"""Decides whether a candidate is worth adding: its gain, and whether the library already covers it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchrlopt import _C
 from torchrlopt.substitutions.generate.generalise import ELEMENTWISE, FUNCTION
 from torchrlopt.substitutions.generate.pairs import Pair, Shape, world_inputs
 
-#: Shapes of the sorts of each world at which prices are compared: small, where launches count, and large.
+#: Shapes per world at which costs are compared: small, where launches dominate, and large.
 SIZES: dict[str, tuple[dict[str, Shape], ...]] = {
     "matrix": tuple({"a": (n, n), "s": (1,), "eye": (n, n)} for n in (16, 128)),
     "tensor": tuple({"x": (n, n, n), "w": (n, n)} for n in (8, 48)),
@@ -20,12 +20,12 @@ SIZES: dict[str, tuple[dict[str, Shape], ...]] = {
         for c, n in ((8, 8), (64, 28))
     ),
 }  # fmt: skip
-MIN_GAIN = 0.005  # relative; less is rounding
+MIN_GAIN = 0.005  # relative; smaller gains are rounding errors
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Shapes and weights at which a pair is priced."""
+    """Shapes and weights for which the cost of a pair is computed."""
 
     shapes: tuple[Shape, ...]
     statics: tuple[bool, ...]
@@ -41,7 +41,7 @@ def _sort_shapes(world: str, size: int) -> tuple[Shape, ...]:
 
 
 def settings(pair: Pair) -> Iterator[Setting]:
-    """All sizes, with no input, each input, and all but one input a weight."""
+    """All sizes, with no input, each input, and all but one input as weights."""
     world = pair.before.world
     used = sorted(pair.before.data_inputs)
     count = len(world_inputs(world))
@@ -57,14 +57,14 @@ def settings(pair: Pair) -> Iterator[Setting]:
 
 @dataclass(frozen=True)
 class Gain:
-    """The best relative gain of a direction, and where it is."""
+    """The best relative gain of a direction, and the setting that achieves it."""
 
     value: float
     setting: Setting | None
 
 
 def best_gain(pair: Pair, cost: _C.CostModel) -> Gain:
-    """What the direction saves at best, relative to the price before; negative where it always loses."""
+    """The direction's best saving relative to the cost before; negative if it always loses."""
     best = Gain(-float("inf"), None)
     for setting in settings(pair):
         before = cost.total(pair.before.graph(0, setting.shapes, setting.statics))["time_us"]
@@ -76,7 +76,7 @@ def best_gain(pair: Pair, cost: _C.CostModel) -> Gain:
 
 
 def is_instance(pair: Pair, library: _C.Library) -> bool:
-    """Whether one step of the library leads from before to after, at the shapes of the second test."""
+    """Whether one step of the library turns before into after, at the shapes of the second test."""
     from torchrlopt import _tools  # not loaded by the product
 
     trial = 1
@@ -84,7 +84,7 @@ def is_instance(pair: Pair, library: _C.Library) -> bool:
 
 
 def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs: int = 40) -> bool:
-    """Whether a few steps of the library lead from before to after, whatever they cost."""
+    """Whether a few steps of the library turn before into after, regardless of cost."""
     from torchrlopt import _tools  # not loaded by the product
 
     steps = _tools.derive(pair.before.graph(1), pair.after.graph(1), library, max_steps, max_graphs)
@@ -92,40 +92,40 @@ def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs
 
 
 def serves(pair: Pair) -> bool:
-    """Keeps only patterns that occur in models and help a search: each costs every search time."""
+    """Keeps only patterns that occur in models and help a search; each one slows down every search."""
     inputs = world_inputs(pair.before.world)
     before = [line.op for line in pair.before.lines("t")]
     after = [line.op for line in pair.after.lines("u")]
-    # Patterns about literal numbers occur in no model.
+    # Patterns with literal numbers do not occur in models.
     if any(inputs[i].number is not None for i in pair.before.inputs):
         return False
-    # Nor do larger ones with enlarged kernels, sums over axes or scales; a scale beside a concat does.
+    # Nor do larger ones with enlarged kernels, sums over axes or scales, except a scale next to a concat.
     if pair.size > 4:
         is_scale = any(inputs[i].shape == (1,) for i in pair.before.inputs)
         if {"Pad", "ReduceSum"} & set(before) or (is_scale and "Concat" not in before):
             return False
     num_products = [sum(op in ("MatMul", "Conv") for op in side) for side in (before, after)]
-    # Small patterns are cheap to look for.
+    # Small patterns are cheap to match.
     if pair.size <= 5:
         return True
     # A large one is worth it if it saves a product,
     if num_products[1] < num_products[0]:
         return True
-    # or if it holds nothing but concats, elementwise operators and functions.
+    # or if it contains only concats, elementwise operators and functions.
     return "Concat" in before and set(before) <= {"Concat", *ELEMENTWISE, FUNCTION}
 
 
 def is_movement(pair: Pair) -> bool:
-    """Whether the pattern only moves data, around functions: what cancels there is wanted in one step."""
+    """Whether the pattern only moves data around functions; such moves should cancel in one step."""
     movement = {"Transpose", "Reshape", "Concat", "Split", "Slice", FUNCTION}
     return all(line.op in movement for line in pair.before.lines("t"))
 
 
 def is_reached_downhill(pair: Pair, setting: Setting, library: _C.Library, cost: _C.CostModel) -> bool:
-    """Whether the library gets from before to something as cheap as after, by steps that save.
+    """Whether cost-reducing steps of the library take before to a graph as cheap as after.
 
-    Steps that cost nothing count as well, but where a pattern moves data: searches that only take steps
-    that save, and most do, would not see through those.
+    Zero-cost steps count as well, unless the pattern moves data: searches that only take cost-reducing steps,
+    as most do, would not find those.
     """
     from torchrlopt import _tools  # not loaded by the product
 

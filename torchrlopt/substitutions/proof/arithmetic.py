@@ -1,4 +1,4 @@
-"""What Z3 is asked: facts of a case, and terms of its integers and real numbers."""
+"""Z3 queries: facts of a case, and terms for its integers and real numbers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from torchrlopt.substitutions.proof.polynomial import Poly
 from torchrlopt.substitutions.proof.scope import Scope
 
 INTEGER_LIMIT = 40_000
-"""Z3's steps for one question about integers: a count, not a time, so that every machine gives one answer."""
+"""Z3's step limit per integer query; steps rather than time give the same answer on every machine."""
 REAL_LIMIT = 4_000_000
-"""The same for one equation of elements."""
+"""Z3's step limit per equation of elements."""
 
 
 def check(solver: z3.Solver) -> z3.CheckSatResult:
-    """Asks; Ctrl-C, which Z3 turns into `unknown`, is raised again."""
+    """Runs the solver; re-raises Ctrl-C, which Z3 reports as `unknown`."""
     result: z3.CheckSatResult = solver.check()
     if result == z3.unknown and "interrupt" in solver.reason_unknown():
         raise KeyboardInterrupt
@@ -40,7 +40,7 @@ def check(solver: z3.Solver) -> z3.CheckSatResult:
 
 @dataclass
 class Asked:
-    """How much Z3 was asked, for reports."""
+    """Counts of Z3 queries, for reports."""
 
     questions: int = 0
     unknown: int = 0
@@ -51,7 +51,7 @@ class Questions:
     """Z3's view of one case.
 
     Attributes:
-        same_form: says whether two forms are equal for all indices; given by the comparison.
+        same_form: returns whether two forms are equal for all indices; provided by the comparison.
         applied: arguments of each function that was translated.
     """
 
@@ -64,13 +64,13 @@ class Questions:
 
     @property
     def scope(self) -> Scope:
-        """Of the case."""
+        """The scope of the case."""
         return self.case.scope
 
     # ---- integers
 
     def integer(self, value: Poly) -> Any:
-        """A polynomial as a term of Z3."""
+        """A polynomial as a Z3 term."""
         total = z3.IntVal(0)
         for powers, factor in self.scope.norm(value).key:
             product = z3.IntVal(factor)
@@ -114,7 +114,7 @@ class Questions:
         return facts
 
     def is_at_least_zero(self, value: Poly) -> bool:
-        """Whether value >= 0 follows."""
+        """Whether value >= 0 follows from the facts."""
         scope = self.scope
         if value.constant is not None:
             return value.constant >= 0
@@ -132,7 +132,7 @@ class Questions:
         return self._known[key]
 
     def _has_counter_example(self, value: Poly) -> bool:
-        """Among the ends of the indices' ranges in the instance: cheaper than to ask."""
+        """Tries the ends of the indices' ranges in the instance, which is cheaper than Z3."""
         scope = self.scope
         indices = sorted(name for name in value.variables if name in scope.below)
         for corner in range(min(16, 1 << len(indices))):
@@ -144,13 +144,13 @@ class Questions:
                 if value.evaluate(values) < 0:
                     return True
             except KeyError:
-                return False  # a quotient that depends on an index
+                return False  # a quotient depends on an index
         return False
 
     # ---- real numbers
 
     def real(self, form: Form) -> Any:
-        """A form without sums outside its atoms."""
+        """Translates a form without sums outside its atoms."""
         total = z3.RealVal(0)
         for term in form:
             total = total + self._term(term)
@@ -186,7 +186,7 @@ class Questions:
         return self._stand_in((Term(atoms=(value,)),))
 
     def value(self, form: Form) -> Any:
-        """A form of any kind: one with sums by a number that stands for all forms equal to it."""
+        """Translates any form; a number stands for all forms with sums that are equal to it."""
         return self._stand_in(form) if has_sums(form) else self.real(form)
 
     def _stand_in(self, form: Form) -> Any:
@@ -212,14 +212,14 @@ class Questions:
         if any(self.scope.norm(x - y).terms for x, y in zip(a.sizes, b.sizes, strict=True)):
             return False
         scope = self.scope
-        # The same positions: those of b, taken apart or not, become those of a.
+        # Map the binders of b, split or not, to those of a.
         values = {old: scope.norm(Poly.variable(new)) for old, new in zip(b.binders, a.binders, strict=True)}
         if any(name in scope.split for name in b.binders):
             return a.binders == b.binders and self.same_form(a.body, b.body)
         return self.same_form(a.body, substituted(scope, b.body, values))
 
     def real_facts(self) -> list[Any]:
-        """What the conditions say about real numbers."""
+        """Facts about real numbers from the conditions."""
         facts = []
         for left, relation, right in self.case.real_facts:
             a, b = self.real(left), self.real(right)
@@ -230,14 +230,14 @@ class Questions:
 
 
 def is_fold(form: Form) -> bool:
-    """Whether a form is nothing but a fold."""
+    """Whether a form is just a fold."""
     if len(form) != 1 or len(form[0].atoms) != 1 or form[0] != Term(atoms=form[0].atoms):
         return False
     return isinstance(form[0].atoms[0], Fold)
 
 
 def has_sums(form: Form) -> bool:
-    """Whether a sum or a fold is in a form, at any depth."""
+    """Whether a form contains a sum or a fold, at any depth."""
     return any(
         term.binders
         or any(

@@ -1,4 +1,4 @@
-"""One drawn instance of a substitution, with symbols in the places of its sizes and numbers."""
+"""Runs one drawn instance of a substitution with symbols in place of its sizes and numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchrlopt.substitutions.proof.scope import Scope, Unsupported
 from torchrlopt.substitutions.proof.tensors import Call, Index, Number, Tensor
 
 MAX_DEPTH = 6
-"""Definitions inside definitions."""
+"""Maximum nesting of definitions."""
 
 
 @cache
@@ -31,12 +31,12 @@ def operator_table() -> Mapping[str, dict[str, Any]]:
 
 @dataclass
 class Definitions:
-    """The axioms that say what an operator is in terms of others: by operator, in the order of the file.
+    """The axioms that define operators in terms of others: by operator, in file order.
 
     Attributes:
         by_op: pattern of one line => its meaning.
-        opens_unary: whether functions of one number are replaced by what they are defined as; else they are
-            functions of which nothing is known, which is enough where they only move.
+        opens_unary: whether to replace unary functions by their definitions; if not, they are uninterpreted
+            functions, which suffices if they are only moved.
     """
 
     by_op: Mapping[str, Sequence[Rule]]
@@ -45,11 +45,11 @@ class Definitions:
 
 @dataclass
 class Case:
-    """Both sides of a substitution on symbols.
+    """Both sides of a substitution, evaluated on symbols.
 
     Attributes:
-        pairs: (name, output of the pattern, what replaces it).
-        key: equal for instances that give the same theorem.
+        pairs: (name, output of the pattern, its replacement).
+        key: equal for instances that yield the same theorem.
     """
 
     scope: Scope
@@ -61,11 +61,11 @@ class Case:
 def make_case(
     rule: Rule, instance: Mapping[str, Any], definitions: Definitions, deadline: float = math.inf
 ) -> Case:
-    """Runs an instance of `Library.instances` through the substitution on symbols.
+    """Runs an instance from `Library.instances` through the substitution on symbols.
 
     Raises:
-        Unsupported: an operator or a form of it has no definition.
-        OutOfTime: the deadline, in processor time, is over.
+        Unsupported: an operator, or a form of one, has no definition.
+        OutOfTime: the deadline, in processor time, has passed.
     """
     scope = Scope(deadline=deadline)
     case = Case(scope, [])
@@ -88,7 +88,7 @@ def make_case(
     }
     for name, value in instance["attributes"].items():
         if name in activations:
-            variables[name] = "any"  # whatever function it is, of one number and two attributes
+            variables[name] = "any"  # an arbitrary function of one number and two attributes
         elif name.endswith("*"):
             each = [_attribute(scope, f"{name[:-1]}{m}", one) for m, one in enumerate(value)]
             variables[name] = Family(each)
@@ -104,7 +104,7 @@ def make_case(
     for condition in rule.conditions:
         assumer.assume(condition)
     if any(isinstance(each, Tensor) and each.elements for each in runner.variables.values()):
-        runner.run(rule.pattern)  # again: by what is assumed now, more tensors are known to be reshaped alike
+        runner.run(rule.pattern)  # again: with these assumptions, more tensors are known to be reshaped alike
     before = {name: runner.variables[name] for name in rule.outputs}
     runner.run(rule.replacement)
     for name in rule.outputs:
@@ -121,7 +121,7 @@ def make_case(
 
 
 def _key(scope: Scope, variables: Mapping[str, Any]) -> str:
-    """Shapes, attributes and assumptions, in terms of the symbols that are left."""
+    """Shapes, attributes and assumptions, in terms of the remaining symbols."""
 
     def show(value: Any) -> str:
         if isinstance(value, Family | list):
@@ -166,7 +166,7 @@ def _attribute(scope: Scope, name: str, value: Any) -> Any:
 
 
 class Runner:
-    """Evaluates lines, each variable a Tensor, a Family, or the value of an attribute."""
+    """Evaluates lines; each variable is a Tensor, a Family, or an attribute value."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Runner:
         self.depth = depth
 
     def run(self, lines: Sequence[Line]) -> None:
-        """Evaluates lines in order; their results become variables."""
+        """Evaluates lines in order and assigns their results to variables."""
         for line in lines:
             if not line.op:
                 self.variables[line.outs[0]] = self.variables[str(line.ins[0])]
@@ -222,7 +222,7 @@ class Runner:
     def apply(
         self, op: str, inputs: list[Tensor | None], attrs: dict[str, Any], num_outputs: int = 1
     ) -> list[Tensor]:
-        """One operator, by its definition among the axioms or by what it is."""
+        """Applies one operator, by its definition in the axioms or its built-in meaning."""
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         if op not in UNARY or self.definitions.opens_unary:
@@ -259,7 +259,7 @@ class Runner:
     def _define(
         self, rule: Rule, inputs: list[Tensor | None], attrs: Mapping[str, Any]
     ) -> list[Tensor] | None:
-        """What the axiom says that the operator is, where it speaks of this form of it."""
+        """Applies the operator's axiom; None if it does not cover this form."""
         line = rule.pattern[0]
         names = list(line.ins)
         if self.depth > MAX_DEPTH or len(names) != len(inputs):
@@ -291,7 +291,7 @@ class Runner:
         return [runner.variables[out] for out in line.outs]
 
     def _is_fixed_at(self, value: Any, asked: Any) -> bool:
-        """Whether an attribute has one value, in the instance and by assumption."""
+        """Whether an attribute has this value, in the instance and by assumption."""
         if isinstance(value, list) or isinstance(asked, list):
             return (
                 isinstance(asked, list)

@@ -1,4 +1,4 @@
-"""Whether two tensors of a case are equal, element by element."""
+"""Compares two tensors of a case element by element."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from torchrlopt.substitutions.proof.polynomial import Poly
 from torchrlopt.substitutions.proof.tensors import Tensor, same_shapes
 
 MAX_PIECES = 48
-"""Parts that the index range of one output is cut into."""
+"""Maximum number of parts into which the index range of an output is cut."""
 MAX_FRAMES = 48
-"""Ways to lay the binders of some sums over each other."""
+"""Maximum number of ways tried to align the binders of several sums."""
 
 
 class NotProved(Exception):  # noqa: N818
-    """The two sides are not shown to be equal; they may be."""
+    """The two sides could not be shown to be equal; they may still be."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Law:
     """An axiom about functions of real numbers: both sides are equal for all values of its variables.
 
     Attributes:
-        triggers: functions whose arguments are what the variables are tried with.
+        triggers: functions whose arguments are tried as values of the variables.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Comparison:
         self.scope.decide = lambda scope, value: self.questions.is_at_least_zero(value)
 
     def prove(self) -> None:
-        """Raises NotProved where an output is not shown to stay the same."""
+        """Raises NotProved if an output cannot be shown to stay the same."""
         for name, before, after in self.case.pairs:
             if before is not after:
                 self._prove_tensor(name, before, after)
@@ -79,7 +79,7 @@ class Comparison:
         for a, b in zip(before.shape, after.shape, strict=True):
             if self.scope.value_of(a) != self.scope.value_of(b):
                 raise NotProved(f"{name}: the sizes {self.scope.norm(a)} and {self.scope.norm(b)} differ")
-            # No step is taken that would change the type of an output.
+            # Substitutions that change the type of an output are never applied.
             self.scope.assume_equal(a, b)
         x, y = before.elements, after.elements
         if x is not None and y is not None and same_shapes(self.scope, x.shape, y.shape):
@@ -112,7 +112,7 @@ class Comparison:
         return Poly.variable(name)
 
     def _elements(self, before: Tensor, after: Tensor, index: Sequence[Poly]) -> tuple[Form, Form]:
-        """Both elements, again where a division took an index apart on the way."""
+        """Both elements, re-read if a division split an index."""
         while True:
             known = len(self.scope.free)
             at = [self.scope.norm(each) for each in index]
@@ -122,7 +122,7 @@ class Comparison:
                 return with_conditions(self.scope, left), with_conditions(self.scope, right)
 
     def _cut(self, index: Sequence[Poly], left: Form, right: Form) -> list[tuple[Poly, ...]] | None:
-        """The index in two parts of a range where a condition turns in it."""
+        """Splits a range of the index where a condition changes."""
         scope = self.scope
         at = [scope.norm(each) for each in index]
         names = sorted(
@@ -141,11 +141,11 @@ class Comparison:
     # ---- forms
 
     def same_form(self, left: Form, right: Form) -> bool:
-        """Whether both are shown to be equal for all indices in range."""
+        """Whether both can be shown to be equal for all indices in range."""
         key = (left, right)
         if left == right:
             return True
-        if key in self._open:  # to say whether they are equal takes to know whether they are: no
+        if key in self._open:  # circular: the question depends on itself, so the answer is no
             return False
         self._open.add(key)
         try:
@@ -170,7 +170,7 @@ class Comparison:
                 raise NotProved(f"{name}: {show(tuple(terms))} is not shown to be 0")
 
     def _without_pairs(self, left: Form, right: Form) -> tuple[list[Term], list[Term]]:
-        """What is left when equal terms are taken away, two by two."""
+        """The remaining terms after removing equal pairs."""
         rest_left: list[Term] = []
         rest_right = list(right)
         for term in left:
@@ -188,7 +188,7 @@ class Comparison:
             for other in alike:
                 for laid in self._laid_over(term, other):
                     looks_equal = canonical(self.scope, laid) == canonical(self.scope, term)
-                    # Those that look equal are tried first; Z3 has the last word on them, too.
+                    # Try terms that look equal first; Z3 decides for those as well.
                     if looks_equal is is_quick and self._is_zero(_difference(term, laid)):
                         return other
         return None
@@ -205,7 +205,7 @@ class Comparison:
             yield replace(laid, binders=term.binders)
 
     def _frames(self, terms: Sequence[Term]) -> Iterator[Form]:
-        """All terms over the binders of the first, without them."""
+        """All terms over the binders of the first, with the binders removed."""
         first, *others = terms
         ways = [list(self._laid_over(first, each)) for each in others]
         for count, laid in enumerate(product(*ways)):
@@ -214,7 +214,7 @@ class Comparison:
             yield tuple(replace(each, binders=()) for each in (first, *laid))
 
     def _is_zero(self, form: Form) -> bool:
-        """Asks Z3 whether a form without sums is 0 for all indices, elements and numbers."""
+        """Queries Z3 whether a form without sums is 0 for all indices, elements and numbers."""
         questions = self.questions
         outer, questions.applied = questions.applied, {}
         try:
@@ -237,7 +237,7 @@ class Comparison:
         return bool(result == z3.unsat)
 
     def _laws(self) -> list[Any]:
-        """The laws, for all arguments of the functions that they speak of that occur."""
+        """The laws, instantiated with all occurring arguments of their functions."""
         questions = self.questions
         facts = []
         for law in self.laws:
@@ -260,15 +260,15 @@ class Comparison:
 
 
 def _difference(a: Term, b: Term) -> Form:
-    """Of two terms over the same binders, without them."""
+    """The difference of two terms over the same binders, with the binders removed."""
     return (replace(a, binders=()), replace(b, factor=-b.factor, binders=()))
 
 
-# ---- what forms look like
+# ---- how forms look
 
 
 def heads(term: Term) -> Counter[str]:
-    """What the atoms of a term are, without their indices."""
+    """The atoms of a term without their indices."""
 
     def head(value: Atom) -> str:
         if isinstance(value, Element):
@@ -281,7 +281,7 @@ def heads(term: Term) -> Counter[str]:
 
 
 def canonical(scope: Any, term: Term) -> object:
-    """Equal for terms that differ only in the names of binders inside their atoms, or in order."""
+    """Equal for terms that differ only in order or in the names of binders inside their atoms."""
 
     def of_form(form: Form, depth: int) -> object:
         return tuple(sorted((of_term(each, depth) for each in form), key=repr))
@@ -306,7 +306,7 @@ def canonical(scope: Any, term: Term) -> object:
 
 
 def integers_in(form: Form) -> Iterator[Poly]:
-    """All integers of a form, also inside atoms."""
+    """All integers in a form, including those inside atoms."""
     for term in form:
         yield from term.conditions
         yield from (size for _, size in term.binders)
@@ -324,7 +324,7 @@ def integers_in(form: Form) -> Iterator[Poly]:
 
 
 def show(form: Form) -> str:
-    """For messages."""
+    """Formats a form for messages."""
 
     def show_atom(value: Atom) -> str:
         if isinstance(value, Element):

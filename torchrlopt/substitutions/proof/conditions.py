@@ -1,4 +1,4 @@
-"""Assumes the conditions of a substitution, which hold in the instance, of the symbols of its case."""
+"""Assumes the conditions of a substitution, which hold in the instance, for the symbols of its case."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 }
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
-#: What the real numbers do not see: how a tensor came to be, who reads it.
+#: Properties that real numbers do not have: a tensor's origin and its users.
 _OF_THE_GRAPH = {"is_static", "is_weight", "is_float", "is_constant", "is_scalar", "num_uses"}
 
 
 class Assumer:
-    """Walks a condition along the sides that decide it in the instance."""
+    """Walks a condition along the branches that decide it in the instance."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
         self.scope = evaluator.scope
 
     def holds(self, node: ast.expr) -> bool:
-        """In the instance."""
+        """Whether a condition holds in the instance."""
         if isinstance(node, ast.BoolOp):
             results = [self.holds(each) for each in node.values]
             return all(results) if isinstance(node.op, ast.And) else any(results)
@@ -48,7 +48,7 @@ class Assumer:
         return all(self._call_holds(each) for each in (value.items if isinstance(value, Family) else [value]))
 
     def assume(self, node: ast.expr, expected: bool = True) -> None:
-        """What decides in the instance that the condition is `expected`."""
+        """Assumes the parts that make the condition `expected` in the instance."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.assume(node.operand, not expected)
         elif isinstance(node, ast.BoolOp):
@@ -86,7 +86,7 @@ class Assumer:
         )
 
     def _value(self, value: Any) -> Any:
-        """In the instance."""
+        """The value in the instance."""
         if isinstance(value, list):
             return [self._value(each) for each in value]
         if isinstance(value, Number):
@@ -104,7 +104,7 @@ class Assumer:
                     raise Unsupported("lists of different lengths that are to be equal")
                 for x, y in zip(a, b, strict=True):
                     self._assume_compare("==", x, y)
-            return  # lists that differ: the case has less to go on
+            return  # unequal lists: assume nothing
         if isinstance(a, str) or isinstance(b, str):
             return
         if isinstance(a, Number) or isinstance(b, Number):
@@ -155,7 +155,7 @@ class Assumer:
             if name == "contains":
                 for each in [*args[0], args[1]]:
                     self.scope.fixed(each)
-            return  # what is not so otherwise gives the case less to go on
+            return  # other negated conditions: assume nothing
         if name == "same":
             for each in args[0][1:]:
                 if not isinstance(each, Tensor):
@@ -175,7 +175,7 @@ class Assumer:
             for x, y in zip(args[0], args[1], strict=True):
                 self._assume_compare("<=", x, y)
         elif name == "close":
-            # Constants went through single precision on their way: they mean the same number.
+            # Single-precision rounding may separate constants that mean the same number.
             self._assume_compare("==", args[0], args[1])
         elif name == "broadcasts_to":
             for x, y in zip(args[0].shape[::-1], args[1].shape[::-1], strict=False):

@@ -1,4 +1,4 @@
-"""Evaluates the expressions of a substitution in a case, and assumes its conditions of the symbols."""
+"""Evaluates the expressions of a substitution in a case, and assumes its conditions for the symbols."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from torchrlopt.substitutions.proof.tensors import Number, Tensor, normal_axis
 
 @dataclass
 class Family:
-    """A value for each member."""
+    """One value per member."""
 
     items: list[Any]
 
 
 def literal(value: float) -> Number:
-    """A float of the text; infinities are numbers of which only the name is known."""
+    """A float in the text; infinities are numbers known only by name."""
     if math.isinf(value):
         return Number(atom(Real("inf" if value > 0 else "-inf")), value)
     return Number(number(Fraction(value)), value)
@@ -42,7 +42,7 @@ def literal(value: float) -> Number:
 
 @dataclass
 class Evaluator:
-    """Values of expressions over the variables of one substitution in one case."""
+    """Evaluates expressions over the variables of one substitution in one case."""
 
     scope: Scope
     variables: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Evaluator:
     # ---- values
 
     def evaluate(self, node: ast.expr) -> Any:
-        """Poly, Number, bool, str, Tensor, a list, or a Family of them."""
+        """Returns a Poly, Number, bool, str, Tensor, a list, or a Family of them."""
         if isinstance(node, ast.Constant):
             if isinstance(node.value, float):
                 return literal(node.value)
@@ -79,7 +79,7 @@ class Evaluator:
         raise Unsupported(f"the expression {ast.unparse(node)}")
 
     def _each(self, function: Callable[..., Any], *args: Any) -> Any:
-        """The function, for each member where an argument has a value for each."""
+        """Applies the function, per member if an argument is a Family."""
         families = [each for each in args if isinstance(each, Family)]
         if not families:
             return function(*args)
@@ -90,7 +90,7 @@ class Evaluator:
 
     @staticmethod
     def _listed(value: Any) -> Any:
-        """Where a list is asked for, a family of numbers is the list of them."""
+        """Converts a family of numbers to a list, for functions that expect a list."""
         if isinstance(value, Family) and not (value.items and isinstance(value.items[0], list)):
             return list(value.items)
         return value
@@ -160,7 +160,7 @@ def as_number(scope: Scope, value: Any) -> Number:
 
 
 def value_of_constant(scope: Scope, tensor: Tensor) -> Number:
-    """The number in a constant with one element."""
+    """The number in a one-element constant."""
     if tensor.value is None:
         raise Unsupported("the value of what is no constant")
     tensor.as_number = True
@@ -211,7 +211,7 @@ def _insert(values: list[Any], at: int, value: Any) -> list[Any]:
     return [*values[:at], value, *values[at:]]
 
 
-#: Arguments of functions that are lists.
+#: Positions of list arguments, by function.
 _LISTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("sum", "prod", "len", "reverse", "slice", "contains", "index_of", "all_equal"), (0,)),
     **dict.fromkeys(("all_at_least", "set", "insert", "remove", "norm_axes", "inverse"), (0,)),

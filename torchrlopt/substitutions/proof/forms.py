@@ -1,10 +1,10 @@
-"""Elements of tensors in normal form: sums of products of atoms, under conditions, over ranges of indices.
+"""Tensor elements in normal form: sums of products of atoms, under conditions, over ranges of indices.
 
-A `Form` is a tuple of `Term`s. A term is a number times atoms, counted where all its conditions hold, summed
-over its binders. The laws of finite sums that bring elements into this form are the axioms of summation, all
-that the prover knows of sums: a sum is linear, sums change places, a product of sums is a sum of products, a
-range is cut in two, a range of a * b is one of a and one of b, a sum with one part is that part, and a sum of
-equal parts is their number times one. Everything else is an atom; which are equal is for Z3 to say.
+A `Form` is a tuple of `Term`s. A term is a number times atoms if all its conditions hold, else 0, summed
+over its binders. The laws of finite sums that normalise elements are the axioms of summation, all that
+the prover knows about sums: sums are linear, sums commute, a product of sums is a sum of products, a range
+can be cut in two, a range of a * b is one of a and one of b, a sum with one part is that part, and a sum of
+equal parts is their number times one. Everything else is an atom; Z3 decides which atoms are equal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Real:
-    """A real number that is no element: an attribute, the value of a constant."""
+    """A real number that is not an element: an attribute, or the value of a constant."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Apply:
-    """A function of real numbers, of which nothing is known but its laws in the axioms."""
+    """A function of real numbers, known only by its laws in the axioms."""
 
     function: str
     args: tuple[Form, ...]
@@ -65,7 +65,7 @@ Atom = Element | Real | Count | Apply | Fold
 
 @dataclass(frozen=True)
 class Term:
-    """factor * atoms where all conditions are >= 0, summed over the binders (name, size)."""
+    """factor * atoms if all conditions are >= 0, summed over the binders (name, size)."""
 
     factor: Fraction = Fraction(1)
     atoms: tuple[Atom, ...] = ()
@@ -89,7 +89,7 @@ def atom(value: Atom) -> Form:
 
 
 def add(*forms: Form) -> Form:
-    """The sum; equal terms are counted together."""
+    """The sum; collects equal terms."""
     merged: dict[tuple[object, ...], Term] = {}
     for term in (term for form in forms for term in form):
         key = (tuple(sorted(term.atoms, key=repr)), frozenset(term.conditions), term.binders)
@@ -101,7 +101,7 @@ def add(*forms: Form) -> Form:
 
 
 def negate(form: Form) -> Form:
-    """The form with the other sign."""
+    """The negated form."""
     return scale(form, Fraction(-1))
 
 
@@ -111,7 +111,7 @@ def scale(form: Form, factor: Fraction) -> Form:
 
 
 def multiply(scope: Scope, *forms: Form) -> Form:
-    """The product, all sums in front."""
+    """The product, with all sums moved to the front."""
     result = number(1)
     for form in forms:
         terms = []
@@ -125,7 +125,7 @@ def multiply(scope: Scope, *forms: Form) -> Form:
 
 
 def where(scope: Scope, condition: Poly, form: Form) -> Form:
-    """The form where condition >= 0, else 0."""
+    """The form if condition >= 0, else 0."""
     condition = scope.norm(condition)
     if scope.is_at_least(condition):
         return form
@@ -135,7 +135,7 @@ def where(scope: Scope, condition: Poly, form: Form) -> Form:
 
 
 def choose(scope: Scope, condition: Poly, then: Callable[[], Form], otherwise: Callable[[], Form]) -> Form:
-    """One form where condition >= 0, the other elsewhere."""
+    """One form if condition >= 0, else the other."""
     condition = scope.norm(condition)
     if scope.is_at_least(condition):
         return then()
@@ -145,7 +145,7 @@ def choose(scope: Scope, condition: Poly, then: Callable[[], Form], otherwise: C
 
 
 def sum_over(scope: Scope, size: Poly | int, body: Callable[[Poly], Form]) -> Form:
-    """The sum of body(i) for i from 0 to below size."""
+    """The sum of body(i) for 0 <= i < size."""
     size = scope.norm(size)
     if size.constant is not None and size.constant <= 8:
         return add(*(body(Poly.number(i)) for i in range(size.constant)))
@@ -155,14 +155,14 @@ def sum_over(scope: Scope, size: Poly | int, body: Callable[[Poly], Form]) -> Fo
 
 
 def fold_over(scope: Scope, function: str, sizes: Iterable[Poly], body: Callable[[list[Poly]], Form]) -> Form:
-    """An unknown function of all values of body over ranges."""
+    """An uninterpreted function of all values of body over ranges."""
     given = tuple(scope.norm(size) for size in sizes)
     names = tuple(scope.index(size) for size in given)
     return atom(Fold(function, names, given, body([Poly.variable(name) for name in names])))
 
 
 def inverse(form: Form) -> Form:
-    """1 / form, factor by factor where it is a product."""
+    """1 / form, factor by factor if it is a product."""
     if len(form) != 1 or form[0].conditions or form[0].binders:
         return atom(Apply("Reciprocal", (form,)))
     atoms = tuple(Apply("Reciprocal", (atom(each),)) for each in form[0].atoms)
@@ -170,7 +170,7 @@ def inverse(form: Form) -> Form:
 
 
 def inverse_of(scope: Scope, value: Poly) -> Form:
-    """1 / value, factor by factor where the value is a product."""
+    """1 / value, factor by factor if the value is a product."""
     value = scope.norm(value)
     if len(value.terms) != 1:
         return inverse(atom(Count(value)))
@@ -182,7 +182,7 @@ def inverse_of(scope: Scope, value: Poly) -> Form:
 
 
 def substituted(scope: Scope, form: Form, values: Mapping[str, Poly]) -> Form:
-    """With polynomials in the places of indices, everywhere inside."""
+    """Substitutes polynomials for indices, at any depth."""
 
     def put(value: Poly) -> Poly:
         return scope.substitute(value, values)
@@ -218,7 +218,7 @@ def renamed(scope: Scope, term: Term) -> Term:
 
 
 def conditions_in(form: Form) -> Iterable[Poly]:
-    """All conditions, also those inside atoms."""
+    """All conditions, including those inside atoms."""
     for term in form:
         yield from term.conditions
         for each in term.atoms:
@@ -233,7 +233,7 @@ def conditions_in(form: Form) -> Iterable[Poly]:
 
 
 def refined(scope: Scope, form: Form) -> Form:
-    """Binders taken apart where divisions did it and cut where a condition changes on the way."""
+    """Splits binders that divisions have split, and cuts them where a condition changes."""
     done: list[Term] = []
     todo = list(substituted(scope, form, {}))
     while todo:
@@ -253,7 +253,7 @@ def refined(scope: Scope, form: Form) -> Form:
 
 
 def _reduced(term: Term) -> Term:
-    """Without pairs of a size and 1 / size: sizes are at least 1."""
+    """Cancels pairs of a size and 1 / size; sizes are at least 1."""
     atoms = list(term.atoms)
     for each in term.atoms:
         inverse_atom = Apply("Reciprocal", (atom(each),))
@@ -264,7 +264,7 @@ def _reduced(term: Term) -> Term:
 
 
 def count_of(scope: Scope, value: Poly) -> Form:
-    """An integer as a form, factor by factor where it is a product."""
+    """An integer as a form, factor by factor if it is a product."""
     value = scope.norm(value)
     if len(value.terms) != 1:
         return atom(Count(value))
@@ -295,7 +295,7 @@ def reads(form: Form, name: str) -> bool:
 
 
 def _at_one_point(scope: Scope, term: Term) -> Form | None:
-    """A sum over an index that occurs nowhere is a product; where conditions fix it there is one part."""
+    """Eliminates a binder: an unused index becomes a factor, one fixed by conditions a single part."""
     for position, (name, size) in enumerate(term.binders):
         others = term.binders[:position] + term.binders[position + 1 :]
         bare = replace(term, binders=others)
@@ -315,7 +315,7 @@ def _at_one_point(scope: Scope, term: Term) -> Form | None:
 
 
 def _taken_apart(scope: Scope, term: Term) -> Form | None:
-    """The binder that a division split becomes two; one over a small number of values becomes a sum."""
+    """Replaces a binder split by a division by its two parts; expands one with few values to a sum."""
     for position, (name, size) in enumerate(term.binders):
         others = term.binders[:position] + term.binders[position + 1 :]
         if name in scope.split:
@@ -331,7 +331,7 @@ def _taken_apart(scope: Scope, term: Term) -> Form | None:
 
 
 def with_conditions(scope: Scope, form: Form) -> Form:
-    """Conditions that are decided are gone, with the terms where they fail; also inside atoms."""
+    """Drops conditions that hold and terms whose conditions fail, also inside atoms."""
 
     def in_atom(value: Atom) -> Atom:
         if isinstance(value, Apply):
@@ -350,7 +350,7 @@ def with_conditions(scope: Scope, form: Form) -> Form:
 
 
 def cut_point(scope: Scope, condition: Poly, name: str, size: Poly) -> Poly | None:
-    """Where in its range an index turns the condition, if nothing but sizes decides that."""
+    """The point at which an index changes the condition, if it depends on sizes only."""
     parts = scope.norm(condition).coefficient_of(name)
     if parts is None or parts[0].constant not in (1, -1):
         return None

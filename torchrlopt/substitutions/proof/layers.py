@@ -1,4 +1,4 @@
-"""Checks substitutions layer by layer: construction, exact evaluation, Z3; many at a time in processes."""
+"""Checks substitutions layer by layer: construction, exact evaluation, Z3; in parallel processes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from torchrlopt.processes import end_with_parent
 from torchrlopt.substitutions.proof.records import Record, axioms_hash, read_record, text_hash
 
 PRIME = 2**31 - 1
+"""The modulus of the exact evaluation."""
 _POLL_S = 0.2
-"""What the exact evaluation counts modulo."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done for one substitution.
+    """How thoroughly to check one substitution.
 
     Attributes:
-        bindings: instances of shapes and attributes that are evaluated.
-        seeds: random data for each.
-        instances: drawn to find the cases of a proof; 0 leaves the proof out.
+        bindings: number of instances of shapes and attributes to evaluate.
+        seeds: random data sets per instance.
+        instances: number drawn to find the cases of a proof; 0 skips the proof.
         timeout_s: processor time after which a proof is given up. Z3 itself is limited by steps, not by time.
     """
 
@@ -45,14 +45,14 @@ THOROUGH = Effort(bindings=256, seeds=4, instances=0)
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found of the substitutions of one text.
+    """Check results for the substitutions of one text.
 
     Attributes:
         name: of the text, the first of `names`.
-        is_sound: no instance differed; False also where too few instances were found.
-        record: for the text; None where it is not sound.
-        reason: why it is not sound, or why it is not proved.
-        num_bindings: fewest instances evaluated for one of the names.
+        is_sound: no instance differed; also False if too few instances were found.
+        record: for the text; None if it is not sound.
+        reason: why it is not sound or not proved.
+        num_bindings: smallest number of instances evaluated for one of the names.
         contexts: those in which all of the names were tried.
     """
 
@@ -67,7 +67,7 @@ class Checked:
 
 
 def require_z3() -> None:
-    """Raises UnsupportedError where Z3 is not installed; only proofs need it."""
+    """Raises UnsupportedError if Z3 is not installed; only proofs need it."""
     if importlib.util.find_spec("z3") is None:
         raise UnsupportedError(
             "proofs need Z3, which is not installed", todo="pip install 'torchrlopt[prove]'"
@@ -77,17 +77,17 @@ def require_z3() -> None:
 def check_texts(
     text: str, texts: Sequence[Sequence[str]], effort: Effort, jobs: int | None = None
 ) -> Iterator[Checked]:
-    """Checks the substitutions of some texts, as they are done.
+    """Checks the substitutions of some texts; yields results as they complete.
 
     Args:
-        text: of the library that holds them.
-        texts: names of the substitutions, those of one text together.
-        effort: how much.
-        jobs: processes beside this one, which Ctrl-C and a closed iterator end at once; None works in this
-            one, where Z3 may delay Ctrl-C until a proof is done.
+        text: of the library that contains them.
+        texts: names of the substitutions, grouped by text.
+        effort: how thoroughly to check.
+        jobs: number of worker processes, which Ctrl-C or closing the iterator ends at once; None checks in
+            this process, where Z3 may delay Ctrl-C until a proof is done.
 
     Raises:
-        UnsupportedError: a proof is asked for and Z3 is not installed.
+        UnsupportedError: a proof is requested and Z3 is not installed.
     """
     if effort.instances:
         require_z3()
@@ -96,14 +96,14 @@ def check_texts(
             yield check_one(text, tuple(names), effort)
         return
     others = set(active_children())
-    # A new interpreter for each: a copy of this one would hold its threads' locks.
+    # Spawn: a forked process would inherit locks held by this one's threads.
     with ProcessPoolExecutor(
         min(jobs, len(texts)), mp_context=get_context("spawn"), initializer=_leave_interrupts
     ) as pool:
         try:
             todo = {pool.submit(check_one, text, tuple(names), effort) for names in texts}
             while todo:
-                # Python looks for Ctrl-C in this thread only, and the system may tell another one.
+                # Poll: Python handles Ctrl-C in this thread only, but the system may deliver it to another.
                 done, todo = wait(todo, timeout=_POLL_S, return_when=FIRST_COMPLETED)
                 yield from (each.result() for each in done)
         except BaseException:
@@ -114,16 +114,16 @@ def check_texts(
 
 
 def _leave_interrupts() -> None:
-    """Ctrl-C reaches the whole group of processes: the parent ends its workers, with one message.
+    """Ignores Ctrl-C, which reaches the whole process group: the parent ends its workers, with one message.
 
-    One that it did not know yet, as it was just beginning it, ends when the parent is gone.
+    A worker that the parent was just starting and does not know yet ends when the parent does.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
 def default_jobs() -> int:
-    """As many as there are processors."""
+    """One per processor."""
     return os.cpu_count() or 1
 
 
@@ -181,10 +181,10 @@ def check_one(text: str, names: tuple[str, ...], effort: Effort) -> Checked:
 
 
 def _bits(library: _C.Library, name: str, seeds: int) -> int:
-    """A wrong result of an instance passes its random data with a probability of at most 2^-bits.
+    """A wrong result passes the random data of an instance with a probability of at most 2^-bits.
 
-    Each output is a polynomial in the inputs, of a degree that doubles with each line at most: at a random
-    point modulo the prime it is zero, without being it, with a probability of degree / prime, each time.
+    Each output is a polynomial in the inputs whose degree at most doubles with each line. At a random point
+    modulo the prime, a non-zero polynomial vanishes with a probability of degree / prime, per seed.
     """
     lines = sum(1 for line in library.text(name).splitlines() if " = " in line and "(" in line)
     return math.floor(seeds * (math.log2(PRIME) - min(lines, 24)))

@@ -1,4 +1,4 @@
-"""Operators that only move data: from where one element of the result comes."""
+"""Data movement operators: which input element each element of the result is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def transpose(call: Call) -> list[Tensor]:
 
 
 def with_shape(scope: Scope, x: Tensor, shape: Sequence[Poly]) -> Tensor:
-    """The same elements in the same order in another shape."""
+    """The same elements in the same order, in another shape."""
     x = x.elements or x
     if same_shapes(scope, x.shape, shape):
         return x
@@ -51,7 +51,7 @@ def with_shape(scope: Scope, x: Tensor, shape: Sequence[Poly]) -> Tensor:
             at = scope.quotient(flat, stride)
             source.append(at)
             flat = scope.norm(flat) - scope.norm(at) * stride
-        # Taking an index apart changes what the earlier ones are written in.
+        # Splitting an index changes the expressions of the earlier ones.
         return x.read([scope.norm(each) for each in ([*source, flat] if x.rank else [])])
 
     return Tensor(x.dtype, tuple(shape), read, elements=x)
@@ -79,7 +79,7 @@ def reshape(call: Call) -> list[Tensor]:
 
 
 def _assume_same_count(scope: Scope, before: list[Poly], after: list[Poly]) -> None:
-    """Sizes that are merged or divided one after another, as they are in the instance."""
+    """Assumes equal products for sizes that are merged or split consecutively, as in the instance."""
     i = j = 0
     while i < len(before) or j < len(after):
         left, right = before[i : i + 1], after[j : j + 1]
@@ -208,7 +208,7 @@ def slice_(call: Call) -> list[Tensor]:
 
 
 def _clamped(scope: Scope, position: Poly, size: Poly, low: Poly, high: Poly) -> Poly:
-    """A start or an end: counted from behind where negative, then kept in the range."""
+    """A start or an end: counted from the end if negative, then clamped to the range."""
     if scope.value_of(position) < 0:
         scope.assume_at_least(-position, 1)
         position = position + size
@@ -284,7 +284,7 @@ def gather(call: Call) -> list[Tensor]:
             known = i.content[0]
             known = known + x.shape[axis] if scope.value_of(known) < 0 else known
             return x.read([*index[:axis], scope.norm(known), *index[axis + i.rank :]])
-        # An input of integers is a function from its index to a position, the same wherever it is read.
+        # An integer input is a function from its index to a position, the same wherever it is read.
         where_at = [scope.norm(each) for each in at]
         if not all(each.variables & scope.below.keys() <= scope.free for each in where_at):
             raise Unsupported("a gather under a sum")

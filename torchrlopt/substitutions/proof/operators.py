@@ -1,4 +1,4 @@
-"""Operators that compute: what one element of the result is."""
+"""Compute operators: the value of one element of the result."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from torchrlopt.substitutions.proof.tensors import (
 from torchrlopt.substitutions.proof.windows import average_pool, conv, conv_transpose, max_pool
 
 _POINTWISE = ("Elementwise", "Transcendental")
-#: Functions of other elements, or of several.
+#: Functions that depend on other elements, or on several.
 _NOT_REAL = {"BitwiseNot", "Cast", "CumSum", "IsInf", "IsNaN", "Not", "Trilu"}
 
-#: Functions of one real number. A proof knows of them what the axioms say, and otherwise only that equal
-#: arguments give equal results. What such an operator has besides, its attributes, are further arguments.
+#: Functions of one real number. A proof knows about them what the axioms say, and otherwise only that equal
+#: arguments give equal results. The attributes of such an operator are further arguments.
 UNARY = (
     frozenset(
         str(op["name"])
@@ -55,7 +55,7 @@ UNARY = (
 
 
 def apply_unary(name: str, x: Form, attrs: dict[str, Any]) -> Form:
-    """A function of the element; texts among the attributes belong to its name."""
+    """Applies a unary function to an element; string attributes become part of its name."""
     if name == "Neg":
         return negate(x)
     if name == "Reciprocal":
@@ -79,7 +79,7 @@ def _elementwise(call: Call, combine: Callable[[list[Form]], Form]) -> list[Tens
 
 
 def _of_elements(call: Call, operands: list[Tensor], combine: Callable[[list[Form]], Form]) -> list[Tensor]:
-    """One element of the result from one of each operand; of operands reshaped alike, before that."""
+    """Combines one element of each operand; if all are reshaped alike, does so before the reshape."""
     first, inner = operands[0], [each.elements for each in operands if each.elements is not None]
     if len(inner) == len(operands) and all(
         same_shapes(call.scope, before.shape, inner[0].shape)
@@ -105,7 +105,7 @@ def _mul(call: Call) -> list[Tensor]:
 
 
 def _extreme(name: str) -> Callable[[Call], list[Tensor]]:
-    """The larger or smaller of operands, two at a time."""
+    """The maximum or minimum of the operands, two at a time."""
 
     def combine(forms: list[Form]) -> Form:
         result = forms[0]
@@ -149,7 +149,7 @@ def _matrix_product(call: Call, a: Tensor, b: Tensor) -> Tensor:
 
         def part(k: Poly) -> Form:
             left = read_broadcast(scope, a, [*outer, *row, k])
-            # The two last indices are not broadcast: both operands have them in full.
+            # The last two indices are not broadcast: both operands have them in full.
             right = read_broadcast(scope, b, [*outer, k, *column])
             return multiply(scope, left, right)
 
@@ -163,7 +163,7 @@ def _plus(call: Call, x: Tensor, more: Tensor) -> Tensor:
     return result
 
 
-#: Which attributes of a fused operator are which of its activation's.
+#: Attributes of a fused operator, by attribute of its activation.
 _NUMBERS: dict[str, dict[str, str]] = {
     "LeakyRelu": {"alpha": "alpha"},
     "Elu": {"alpha": "alpha"},

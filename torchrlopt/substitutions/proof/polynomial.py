@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients: sizes, attributes and indices of tensors as symbols."""
+"""Polynomials with integer coefficients: sizes, attributes and tensor indices as symbols."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 Powers = tuple[str, ...]
-"""A product of variables, sorted, a name for each time it occurs."""
+"""A sorted product of variables; each name occurs once per power."""
 
 
 class Poly:
@@ -27,7 +27,7 @@ class Poly:
 
     @cached_property
     def key(self) -> tuple[tuple[Powers, int], ...]:
-        """What equality means, in a canonical order."""
+        """The canonical form used for equality."""
         return tuple(sorted(self.terms.items()))
 
     def __eq__(self, other: object) -> bool:
@@ -67,18 +67,18 @@ class Poly:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """Names of those that occur."""
+        """Names of the variables that occur."""
         return frozenset(name for powers in self.terms for name in powers)
 
     @property
     def constant(self) -> int | None:
-        """The number, or None where variables are left."""
+        """The number, or None if variables remain."""
         if not self.terms:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     def substitute(self, values: Mapping[str, Poly]) -> Poly:
-        """With polynomials in the places of variables, all at once."""
+        """Substitutes polynomials for variables, all at once."""
         if self.variables.isdisjoint(values):
             return self
         total = Poly({})
@@ -90,7 +90,7 @@ class Poly:
         return total
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """The number for numbers in the places of variables."""
+        """The value for given values of the variables."""
         total = 0
         for powers, factor in self.terms.items():
             for name in powers:
@@ -99,11 +99,11 @@ class Poly:
         return total
 
     def without(self, powers: Powers) -> Poly:
-        """Without one term."""
+        """The polynomial without one term."""
         return Poly({each: factor for each, factor in self.terms.items() if each != powers})
 
     def coefficient_of(self, name: str) -> tuple[Poly, Poly] | None:
-        """`(a, b)` with self = a * name + b and neither reading `name`; None where it is not linear in it."""
+        """`(a, b)` with self = a * name + b and neither reading `name`; None if it is not linear in it."""
         with_it: dict[Powers, int] = {}
         rest: dict[Powers, int] = {}
         for powers, factor in self.terms.items():
@@ -117,7 +117,7 @@ class Poly:
         return Poly(with_it), Poly(rest)
 
     def split_by(self, divisor: Poly) -> tuple[Poly, Poly]:
-        """`(q, r)` with self = q * divisor + r, for a divisor of one term: r has no term that it divides."""
+        """`(q, r)` with self = q * divisor + r, for a divisor of one term that divides no term of r."""
         ((powers, factor),) = divisor.terms.items()
         quotient: dict[Powers, int] = {}
         rest: dict[Powers, int] = {}
@@ -138,7 +138,7 @@ def as_poly(value: Poly | int) -> Poly:
 
 
 def product(values: Iterable[Poly | int]) -> Poly:
-    """Of all of them; 1 without any."""
+    """The product of all values; 1 if there are none."""
     total = Poly.number(1)
     for each in values:
         total = total * each
@@ -146,7 +146,7 @@ def product(values: Iterable[Poly | int]) -> Poly:
 
 
 def total(values: Iterable[Poly | int]) -> Poly:
-    """The sum of all of them."""
+    """The sum of all values."""
     result = Poly({})
     for each in values:
         result = result + each
@@ -154,7 +154,7 @@ def total(values: Iterable[Poly | int]) -> Poly:
 
 
 def powers_without(powers: Powers, divisor: Powers) -> Powers | None:
-    """The product divided by another, None where it is not divisible."""
+    """A product divided by another; None if it is not divisible."""
     left = list(powers)
     for name in divisor:
         if name not in left:

@@ -19,23 +19,23 @@ from torchrlopt.substitutions.proof.scope import OutOfTime, Scope, Unsupported
 from torchrlopt.substitutions.proof.tensors import Tensor
 
 NUM_INSTANCES = 24
-"""Drawn for one substitution; those that take one path are one case."""
+"""Instances drawn per substitution; those that take the same path form one case."""
 
 
-_DRAWN_FOR_ONE = 8  # instances to choose each from
+_DRAWN_FOR_ONE = 8  # candidates drawn per chosen instance
 
 
 @dataclass
 class Proof:
-    """What was shown of one substitution.
+    """The result of a proof attempt for one substitution.
 
     Attributes:
         is_proved: both sides are equal over the real numbers in every case drawn, for all sizes, numbers and
             elements of the case.
         num_cases: distinct cases (ranks, axes, number of members, which sizes are 1 or equal).
         num_instances: drawn instances that these cases cover.
-        members: sizes of the family that were covered.
-        reason: why not proved: the first case that failed.
+        members: covered sizes of the family.
+        reason: why it is not proved: the first case that failed.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Axioms:
 
 @cache
 def load_axioms() -> Axioms:
-    """The axioms of `axioms.txt`, in the order of the file.
+    """The axioms in `axioms.txt`, in file order.
 
     Raises:
         SubstitutionError: one is malformed.
@@ -83,7 +83,7 @@ def load_axioms() -> Axioms:
 
 
 def _law(rule: Rule) -> Law:
-    """Both sides at one element."""
+    """Converts a rule to a law on single elements."""
     made = {out for line in rule.pattern for out in line.outs}
     names = sorted({name for line in rule.pattern for name in line.ins if isinstance(name, str)} - made)
     inputs = {name: _number(f"{rule.name}.{name}") for name in names}
@@ -113,14 +113,14 @@ def prove(library: _C.Library, name: str, instances: int = NUM_INSTANCES, timeou
     """Tries to prove one substitution.
 
     Args:
-        library: it holds the substitution.
+        library: contains the substitution.
         name: of the substitution.
-        instances: how many are drawn to find the cases.
-        timeout_s: processor time after which the substitution is given up. It is a safeguard: what limits Z3
-            is a number of steps, the same on every machine.
+        instances: number to draw to find the cases.
+        timeout_s: processor time after which the proof is given up. It is a safeguard: Z3's own limit is a
+            number of steps, the same on every machine.
 
     Returns:
-        The proof, or the reason why there is none; it does not mean that the substitution is wrong.
+        The proof, or the reason why there is none, which does not mean that the substitution is wrong.
     """
     start = time.process_time()
     attempt = _Attempt(parse_rule(library.text(name)), load_axioms(), start + timeout_s, Proof(name))
@@ -170,7 +170,7 @@ def _diverse(instances: list[dict[str, Any]], count: int) -> list[dict[str, Any]
 
 @dataclass
 class _Attempt:
-    """The cases of one substitution: what was proved, and what was not."""
+    """Proof attempts for one substitution: the cases proved and failed so far."""
 
     rule: Rule
     axioms: Axioms
@@ -180,7 +180,7 @@ class _Attempt:
     failed: dict[str, str] = field(default_factory=dict)
 
     def reason_against(self, instance: Mapping[str, Any]) -> str:
-        """Empty where the case of this instance is proved, with functions closed or, failing that, opened."""
+        """Empty if the instance's case is proved, with opaque functions or else their definitions."""
         reason = ""
         for opens in (False, True):
             try:
@@ -188,7 +188,7 @@ class _Attempt:
             except (NotProved, Unsupported) as error:
                 reason = str(error)
             except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-                # A form of an operator that no definition foresees: no proof, but the others go on.
+                # No definition covers this form of an operator: no proof, but continue with the other cases.
                 reason = f"{type(error).__name__} in a definition: {error}"
             else:
                 return ""
@@ -214,6 +214,6 @@ class _Attempt:
 
 
 def is_inhabited(instance: Mapping[str, Any]) -> bool:
-    """Whether all tensors have elements: those without are left to the evaluation."""
+    """Whether all tensors have elements; only the evaluation covers empty ones."""
     families = [value if isinstance(value, list) else [value] for value in instance["tensors"].values()]
     return all(size > 0 for family in families for _, dims, _ in family for size in dims)

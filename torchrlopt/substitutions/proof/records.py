@@ -5,7 +5,7 @@
     proof assumed 9f3c21d0 no definition of the operator
 
 The first word is the method, the second a hash of the text that the substitution comes from. A line with the
-hash of another text is stale: the text was changed and nobody proved it again. There is no date in it: a
+hash of another text is stale: the text was changed and not proved again. There is no date, because a
 proof does not age.
 """
 
@@ -22,7 +22,7 @@ from torchrlopt import _C
 State = Literal["proved", "tested", "assumed", "stale", "unchecked"]
 Origin = Literal["hand", "generated"]
 
-#: What the methods show.
+#: What each method shows.
 STATES: Mapping[str, State] = {"z3": "proved", "evaluation": "tested", "assumed": "assumed"}
 AXIOMS = Path(__file__).parent / "axioms.txt"
 _HASH_DIGITS = 8
@@ -30,13 +30,13 @@ _HASH_DIGITS = 8
 
 @dataclass(frozen=True)
 class Record:
-    """One proof line.
+    """A proof line.
 
     Attributes:
         method: "z3": equal for all sizes, numbers and elements in every case drawn, from the axioms;
             "evaluation": equal on the instances drawn, within the bound; "assumed": neither.
         hash: of the text, 8 hexadecimal digits.
-        details: what follows: `cases=12 bound=2^-58`, or the reason.
+        details: the rest: `cases=12 bound=2^-58`, or the reason.
     """
 
     method: str
@@ -47,13 +47,13 @@ class Record:
         return " ".join(part for part in (self.method, self.hash, self.details) if part)
 
     def detail(self, name: str) -> str:
-        """The value of `name=value` in the details; empty without one."""
+        """The value of `name=value` in the details; empty if absent."""
         found = re.search(rf"(?:^| ){re.escape(name)}=(\S+)", self.details)
         return found[1] if found else ""
 
 
 def read_record(library: _C.Library, name: str) -> Record | None:
-    """The record beside a substitution, None where there is none that has this form."""
+    """The record of a substitution; None if there is none of this form."""
     parts = library.proof(name).split(" ", 2)
     if len(parts) < 2 or parts[0] not in STATES or not re.fullmatch(r"[0-9a-f]{8}", parts[1]):
         return None
@@ -61,12 +61,12 @@ def read_record(library: _C.Library, name: str) -> Record | None:
 
 
 def text_hash(library: _C.Library, name: str) -> str:
-    """Of the text that a substitution comes from: its optional inputs are part of it, its proof is not."""
+    """Hash of a substitution's source text, which includes its optional inputs but not its proof."""
     return library.proof_hash(name)[:_HASH_DIGITS]
 
 
 def axioms_hash() -> str:
-    """Of the content of the axioms, without comments."""
+    """Hash of the axioms, without comments."""
     return _C.Library(AXIOMS.read_text(encoding="utf-8")).hash[:_HASH_DIGITS]
 
 
@@ -74,9 +74,9 @@ def state_of(library: _C.Library, name: str, axioms: str | None = None) -> State
     """How far a substitution is checked.
 
     Args:
-        library: it holds the substitution.
+        library: contains the substitution.
         name: of the substitution.
-        axioms: what `axioms_hash` gives; a proof from other axioms is stale. None does not look.
+        axioms: the result of `axioms_hash`; a proof from other axioms is stale. None skips this check.
     """
     record = read_record(library, name)
     if record is None:
@@ -94,7 +94,7 @@ def origin_of(name: str) -> Origin:
 
 
 def texts_of(library: _C.Library) -> dict[str, list[str]]:
-    """The substitutions of each text: a text with optional inputs stands for several, by the first's name."""
+    """Substitutions by text, named after the first; a text with optional inputs stands for several."""
     texts: dict[str, list[str]] = {}
     by_hash: dict[str, str] = {}
     for name in library.names:
@@ -104,7 +104,7 @@ def texts_of(library: _C.Library) -> dict[str, list[str]]:
 
 
 def with_records(text: str, records: Mapping[str, Record]) -> str:
-    """A library text with proof lines put in, or replaced, for the texts named."""
+    """A library text with proof lines inserted or replaced for the texts named."""
     blocks = re.split(r"^(?=substitution )", text, flags=re.MULTILINE)
     return blocks[0] + "".join(_with_record(block, records) for block in blocks[1:])
 
@@ -114,14 +114,14 @@ def _with_record(block: str, records: Mapping[str, Record]) -> str:
     if record is None:
         return block
     lines = block.rstrip("\n").split("\n")
-    # Comments at the end belong to the next substitution.
+    # Trailing comments belong to the next substitution.
     end = max(i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")) + 1
     body = [line for line in lines[:end] if not line.startswith("proof")]
     return "\n".join([*body, f"proof {record}", *block.split("\n")[end:]])
 
 
 def write_records(path: Path, records: Mapping[str, Record]) -> bool:
-    """Puts records into a file of the library; True where that changed it."""
+    """Writes records into a library file; returns whether it changed."""
     text = path.read_text(encoding="utf-8")
     new = with_records(text, records)
     if new != text:

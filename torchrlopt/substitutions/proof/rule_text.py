@@ -1,4 +1,4 @@
-"""Reads the canonical text of one substitution, as the core prints it, for the prover."""
+"""Parses the canonical text of one substitution, as printed by the core, for the prover."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 _TOKEN = re.compile(r'"[^"]*"|&&|\|\||!=|!|[A-Za-z_]\w*\*?|.', re.DOTALL)
 _WORDS = {"&&": " and ", "||": " or ", "!": " not "}
 EACH = "__each"
-"""Ends the name of a variable that has a value for each member of the family."""
+"""Suffix of variables that have one value per member of the family."""
 
 
 @dataclass
 class Line:
     """`outs = op(ins; attrs, @rest)`; starred names keep their star. `op` is empty for `y = x`.
 
-    Inputs are names, numbers, or None where left out.
+    Inputs are names, numbers, or None if omitted.
     """
 
     outs: list[str]
@@ -37,13 +37,13 @@ class Rule:
 
     @property
     def outputs(self) -> list[str]:
-        """Tensors of the pattern that the replacement defines, in its order."""
+        """Pattern tensors that the replacement defines, in its order."""
         old = {out for line in self.pattern for out in line.outs}
         return [out for line in self.replacement for out in line.outs if out in old]
 
 
 def parse_rule(text: str) -> Rule:
-    """From what `Library.text` prints."""
+    """Parses the output of `Library.text`."""
     lines = text.splitlines()
     rule = Rule(lines[0].split()[1], [], [], [])
     target = rule.pattern
@@ -63,7 +63,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def parse_expression(text: str) -> ast.expr:
-    """An expression as a Python expression: names get a leading underscore, so that none is a keyword."""
+    """Parses an expression as Python; names get a leading underscore, so that none is a keyword."""
     parts = []
     for token in _TOKEN.findall(text.strip()):
         if token in _WORDS:
@@ -105,7 +105,7 @@ def _parse_input(text: str) -> str | float | None:
 
 
 def _cut(text: str, mark: str) -> tuple[str, str, str]:
-    """At the first mark outside texts."""
+    """Splits at the first mark outside strings."""
     is_text = False
     for position, letter in enumerate(text):
         is_text ^= letter == '"'
@@ -115,7 +115,7 @@ def _cut(text: str, mark: str) -> tuple[str, str, str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split at commas outside brackets and texts."""
+    """Splits at commas outside brackets and strings."""
     pieces, depth, is_text, start = [], 0, False, 0
     for position, letter in enumerate(text):
         is_text ^= letter == '"'

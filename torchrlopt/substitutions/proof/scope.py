@@ -1,8 +1,8 @@
-"""What is known of the integers of one case: sizes, attributes, and indices with their ranges.
+"""Facts about the integers of one case: sizes, attributes, and indices with their ranges.
 
-A case is a path of one drawn instance through a substitution. Each integer is a polynomial over symbols, and
-each symbol has the value it had in that instance. Where a definition branches, the value decides, and what it
-decided is assumed of the symbols: the proof then holds for all integers that take the same path.
+A case is the path of one drawn instance through a substitution. Each integer is a polynomial over symbols,
+and each symbol has its value in that instance. If a definition branches, the value decides, and the decision
+becomes an assumption about the symbols: the proof then holds for all integers that take the same path.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torchrlopt.substitutions.proof.polynomial import Poly, as_poly
 
 
 class Unsupported(Exception):  # noqa: N818  (it says what is so, not that something broke)
-    """The prover has no definition for what the substitution uses."""
+    """The prover has no definition for something that the substitution uses."""
 
 
 class OutOfTime(Exception):  # noqa: N818
-    """The safeguard ended a proof: Z3's own limits count steps."""
+    """The safeguard timeout ended a proof; Z3's own limits count steps."""
 
 
 @dataclass
@@ -29,16 +29,16 @@ class Scope:
     """Symbols of one case.
 
     Attributes:
-        values: the instance's value of each symbol that has one (indices have none).
-        low: least value of each symbol; None where it can be negative.
-        below: of an index, the size that it stays below.
-        solved: symbols that an assumption expresses by others.
+        values: each symbol's value in the instance (indices have none).
+        low: lower bound of each symbol; None if it can be negative.
+        below: exclusive upper bound of each index.
+        solved: symbols expressed in others by an assumption.
         equal: assumptions p = 0 that eliminate no symbol.
         at_least: assumptions p >= 0.
-        split: an index that a division took apart: into which indices.
-        dividends: of each symbol that is the floor of a / b: a and b.
+        split: for each index that a division split, the two resulting indices.
+        dividends: (a, b) of each symbol for floor(a / b).
         deadline: processor time after which a proof is given up.
-        free: indices of an output; the others belong to a sum or a fold.
+        free: indices of an output; the others are bound by a sum or a fold.
     """
 
     values: dict[str, int] = field(default_factory=dict)
@@ -63,20 +63,20 @@ class Scope:
         return self.symbol(name, value, 1)
 
     def symbol(self, name: str, value: int, low: int | None = None) -> Poly:
-        """A symbol; the same name gives the same one."""
+        """A symbol; the same name returns the same symbol."""
         self.values.setdefault(name, value)
         self.low.setdefault(name, low)
         return self.norm(Poly.variable(name))
 
     def index(self, size: Poly) -> str:
-        """A new index that runs from 0 to below `size`."""
+        """A new index with range 0 to `size`, exclusive."""
         name = f"i{next(self._ids)}"
         self.low[name] = 0
         self.below[name] = size
         return name
 
     def norm(self, value: Poly | int) -> Poly:
-        """The value with all solved symbols put in."""
+        """The value with all solved symbols substituted."""
         result = as_poly(value)
         if time.process_time() > self.deadline:
             raise OutOfTime
@@ -85,9 +85,9 @@ class Scope:
         return result
 
     def substitute(self, value: Poly, values: Mapping[str, Poly], busy: frozenset[str] = frozenset()) -> Poly:
-        """With polynomials in the places of symbols, also inside quotients that other symbols stand for.
+        """Substitutes polynomials for symbols, including those inside quotient symbols.
 
-        `busy` names the quotients that are being looked into: a size can be a quotient of itself.
+        `busy` contains the quotients being expanded: a size can be a quotient of itself.
         """
         known = self.norm(value)
         changed = dict(values)
@@ -104,7 +104,7 @@ class Scope:
         return self.norm(value).evaluate(self.values)
 
     def fixed(self, value: Poly | int) -> int:
-        """The instance's value, which becomes an assumption."""
+        """The value in the instance, which becomes an assumption."""
         number = self.value_of(value)
         self.assume_equal(value, number)
         return number
@@ -112,14 +112,14 @@ class Scope:
     # ---- assumptions
 
     def assume_equal(self, a: Poly | int, b: Poly | int) -> None:
-        """Both are equal: where that expresses a symbol by others, it is replaced from now on."""
+        """Assumes a = b; if this expresses a symbol in others, substitutes it from now on."""
         difference = self._without_common_factor(self.norm(as_poly(a) - b))
         if not difference.terms:
             return
         if difference.evaluate(self.values) != 0:
             raise Unsupported(f"an assumption that does not hold: {difference} = 0")
         solutions = list(self._solutions(difference))
-        # Best is a symbol whose range says nothing that the others' ranges do not.
+        # Prefer a symbol whose range is implied by the ranges of the others.
         for name, rest, low in solutions:
             if low is None or self._is_plainly_at_least(rest - low):
                 self.solved[name] = rest
@@ -132,7 +132,7 @@ class Scope:
         self.equal.append(difference)
 
     def _solutions(self, difference: Poly) -> Iterator[tuple[str, Poly, int | None]]:
-        """Symbols that difference = 0 expresses by others, how, and their least values."""
+        """Symbols that difference = 0 expresses in others, with the expression and their lower bound."""
         for powers, factor in reversed(difference.key):
             if len(powers) == 1 and abs(factor) == 1 and powers[0] not in self.below:
                 rest = difference.without(powers) * -factor
@@ -140,17 +140,17 @@ class Scope:
                     yield powers[0], rest, self.low[powers[0]]
 
     def assume_at_least(self, a: Poly | int, b: Poly | int = 0) -> None:
-        """The first is at least the second."""
+        """Assumes a >= b."""
         difference = self.norm(as_poly(a) - b)
         if difference.evaluate(self.values) < 0:
             raise Unsupported(f"an assumption that does not hold: {difference} >= 0")
-        if self._is_plainly_at_least(-difference):  # from both sides
+        if self._is_plainly_at_least(-difference):  # bounded from both sides
             self.assume_equal(difference, 0)
         elif not self._is_plainly_at_least(difference):
             self.at_least.append(difference)
 
     def assume_positive(self, value: Poly | int) -> Poly:
-        """A number that the operator needs to be at least 1."""
+        """Assumes that a number is at least 1, as the operator requires."""
         known = self.norm(value)
         self.assume_at_least(known, 1)
         for name in known.variables:
@@ -159,11 +159,11 @@ class Scope:
         return known
 
     def assume_different(self, a: Poly | int, b: Poly | int) -> None:
-        """They are not equal."""
+        """Assumes a != b."""
         self.different.append(self.norm(as_poly(a) - b))
 
     def _without_common_factor(self, value: Poly) -> Poly:
-        """A size in all terms is at least 1 and can be divided out."""
+        """Divides out sizes that occur in all terms; sizes are at least 1."""
         for name in sorted(value.variables):
             if self.low.get(name) == 1 and all(name in powers for powers in value.terms):
                 quotient, _ = value.split_by(Poly.variable(name))
@@ -173,7 +173,7 @@ class Scope:
     # ---- divisions
 
     def exact_quotient(self, a: Poly | int, b: Poly | int) -> Poly:
-        """The quotient a / b where b divides a, in the instance and by assumption."""
+        """The quotient a / b if b divides a, in the instance and by assumption."""
         a, b = self.norm(a), self.norm(b)
         if self.value_of(b) == 0 or self.value_of(a) % self.value_of(b) != 0:
             raise Unsupported(f"{a} is not divisible by {b}")
@@ -204,7 +204,7 @@ class Scope:
         return None
 
     def quotient(self, a: Poly | int, b: Poly | int) -> Poly:
-        """The floor of a / b, for b >= 1; an index that has to be taken apart for it is."""
+        """floor(a / b) for b >= 1; splits an index if necessary."""
         a, b = self.norm(a), self.norm(b)
         if b.constant == 1:
             return a
@@ -216,7 +216,7 @@ class Scope:
         ):
             return whole
         known = self._dividend_of(rest)
-        if known is not None:  # the floor of a floor
+        if known is not None:  # a nested floor
             return self.norm(whole + self.quotient(known[0], known[1] * b))
         scaled = self._quotient_of_scaled(rest, b)
         if scaled is not None:
@@ -224,7 +224,7 @@ class Scope:
         return whole + self._opaque_quotient(rest, b)
 
     def _quotient_of_scaled(self, a: Poly, b: Poly) -> Poly | None:
-        """For a = s * v + r, 0 <= r < s, b = s * t: the floor of v / t, where v is an index below m * t."""
+        """For a = s * v + r, 0 <= r < s, b = s * t: floor(v / t), with v an index below m * t."""
         for powers, factor in a.key:
             names = [name for name in powers if name in self.below]
             if factor < 1 or len(names) != 1:
@@ -249,14 +249,14 @@ class Scope:
         return None
 
     def _dividend_of(self, value: Poly) -> tuple[Poly, Poly] | None:
-        """Both a and b where the value is the symbol for their quotient."""
+        """Returns a and b if the value is the symbol for their quotient."""
         for (a, b), name in self._quotients.items():
             if value == Poly.variable(name):
                 return self.norm(a), self.norm(b)
         return None
 
     def merge_quotients(self) -> None:
-        """What later assumptions have made equal, or whole, is no longer a symbol of its own."""
+        """Eliminates quotient symbols that later assumptions have made equal or exact."""
         changed = True
         while changed:
             changed = False
@@ -266,7 +266,7 @@ class Scope:
                     continue
                 del self._quotients[a, b]
                 value = self.quotient(*known)
-                # An assumption expressed it already, or something by it.
+                # An assumption already expressed it, or something in terms of it.
                 if name in self.solved or name in value.variables:
                     self.assume_equal(Poly.variable(name), value)
                 elif value != Poly.variable(name):
@@ -304,7 +304,7 @@ class Scope:
         return self.decide is not None and self.decide(self, difference)
 
     def _is_plainly_at_least(self, value: Poly, depth: int = 0) -> bool:
-        """By putting indices at the end of their range that is worst, and sizes as 1 + something."""
+        """Quick check: puts indices at the worst end of their range, and sizes as 1 + something."""
         for name in sorted(value.variables):
             if name not in self.below:
                 continue

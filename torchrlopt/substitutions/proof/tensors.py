@@ -20,12 +20,12 @@ class Tensor:
     Attributes:
         dtype: as in graph text.
         shape: its sizes.
-        read: its element at an index.
+        read: returns its element at an index.
         name: of an input; empty for a result.
-        value: of a constant with one element, in the instance.
-        content: of a constant of integers.
-        as_number: whether the substitution asks for its value, so that it is that number everywhere.
-        elements: where it is reshaped: the tensor whose elements, in order, these are.
+        value: of a one-element constant, in the instance.
+        content: of an integer constant.
+        as_number: whether the substitution uses its value, which is then that number everywhere.
+        elements: if it is a reshape: the tensor with the same elements in the same order.
     """
 
     dtype: str
@@ -39,13 +39,13 @@ class Tensor:
 
     @property
     def rank(self) -> int:
-        """Number of sizes."""
+        """Number of dimensions."""
         return len(self.shape)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A float of the text: what it is, and its value in the instance."""
+    """A float in the text: its form, and its value in the instance."""
 
     form: Form
     value: float
@@ -53,13 +53,13 @@ class Number:
 
 @dataclass
 class Call:
-    """One operator applied.
+    """A call of an operator.
 
     Attributes:
         scope: of the case.
-        inputs: None for one that is left out.
+        inputs: None for an omitted one.
         attrs: all attributes of the operator: Poly, Number, str, or lists of them.
-        num_outputs: how many the line names.
+        num_outputs: number of outputs that the line names.
     """
 
     scope: Scope
@@ -68,13 +68,13 @@ class Call:
     num_outputs: int = 1
 
     def tensor(self, position: int) -> Tensor:
-        """An input that is there."""
+        """A required input."""
         found = self.inputs[position]
         assert found is not None, "an input that the operator needs is left out"
         return found
 
     def has(self, position: int) -> bool:
-        """Whether an input is there."""
+        """Whether an input is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def fixed(self, name: str) -> int:
@@ -100,13 +100,13 @@ def normal_axis(axis: int, rank: int) -> int:
 
 
 def same_size(scope: Scope, a: Poly, b: Poly) -> Poly:
-    """Two sizes that the operator needs to be equal."""
+    """Two sizes that the operator requires to be equal."""
     scope.assume_equal(a, b)
     return scope.norm(a)
 
 
 def broadcast_shapes(scope: Scope, shapes: Sequence[Sequence[Poly]]) -> tuple[Poly, ...]:
-    """The common shape: sizes are equal or 1, as they are in the instance."""
+    """The broadcast shape; sizes are equal or 1, as in the instance."""
     rank = max(len(shape) for shape in shapes)
     result = []
     for axis in range(-rank, 0):
@@ -124,7 +124,7 @@ def same_shapes(scope: Scope, a: Sequence[Poly], b: Sequence[Poly]) -> bool:
 
 
 def read_broadcast(scope: Scope, tensor: Tensor, index: Index) -> Form:
-    """Its element where it is broadcast to a shape of at least its rank."""
+    """An element of the tensor broadcast to a shape of at least its rank."""
     own = index[len(index) - tensor.rank :]
     zero = Poly({})
     return tensor.read(
@@ -133,5 +133,5 @@ def read_broadcast(scope: Scope, tensor: Tensor, index: Index) -> Form:
 
 
 def number_named(name: str) -> Form:
-    """A real number of which only its name is known."""
+    """A real number known only by name."""
     return atom(Real(name))

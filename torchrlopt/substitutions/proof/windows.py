@@ -21,7 +21,7 @@ from torchrlopt.substitutions.proof.tensors import Call, Index, Tensor, number_n
 
 
 def _windows(call: Call, rank: int) -> tuple[list[Poly], list[Poly], list[Poly], list[Poly]]:
-    """Strides, dilations, pads before and behind of the spatial axes."""
+    """Strides, dilations, and pads before and after the spatial axes."""
     one, zero = as_poly(1), as_poly(0)
     strides = call.sizes("strides") or [one] * rank
     dilations = call.sizes("dilations") or [one] * rank
@@ -35,14 +35,14 @@ def _windows(call: Call, rank: int) -> tuple[list[Poly], list[Poly], list[Poly],
 
 
 def _window_count(call: Call, size: Poly, kernel: Poly, stride: Poly, dilation: Poly, pads: Poly) -> Poly:
-    """How many windows fit."""
+    """Number of windows that fit."""
     room = size + pads - dilation * (kernel - 1) - 1
     call.scope.assume_at_least(room)
     return call.scope.quotient(room, stride) + 1
 
 
 def _inside(call: Call, at: Poly, size: Poly, form: Form, is_padded: bool) -> Form:
-    """The form where the position is inside; without padding every window is."""
+    """The form if the position is inside, else 0; without padding every position is."""
     if not is_padded:
         return form
     return where(call.scope, at, where(call.scope, size - at - 1, form))
@@ -135,12 +135,12 @@ Window = Callable[[list[Poly]], Form]
 
 
 def _pool(call: Call, finish: Callable[[list[Poly], Window, Callable[[bool], Window]], Form]) -> list[Tensor]:
-    """Windows of the spatial axes.
+    """Reads windows of the spatial axes.
 
     Args:
         call: of the operator.
-        finish: is given the kernel's sizes, the value at a position of the window (0 outside), and for
-            "inside the input" and "inside the input or its padding" whether a position is there (1 or 0).
+        finish: receives the kernel sizes, the value at a window position (0 outside), and two indicators (1
+            or 0) of whether a position is inside the input, or inside the input or its padding.
     """
     x, scope = call.tensor(0), call.scope
     rank = x.rank - 2
@@ -152,7 +152,7 @@ def _pool(call: Call, finish: Callable[[list[Poly], Window, Callable[[bool], Win
         pads = before[i] + behind[i] + (strides[i] - 1 if rounds_up else 0)
         count = _window_count(call, x.shape[2 + i], kernel[i], strides[i], dilations[i], pads)
         if rounds_up:
-            # A window that would begin behind the input and its padding in front is left out.
+            # A window that would start after the input and its leading padding is dropped.
             beyond = (count - 1) * strides[i] - x.shape[2 + i] - before[i]
             if scope.value_of(beyond) >= 0:
                 scope.assume_at_least(beyond)
@@ -216,7 +216,7 @@ def average_pool(call: Call) -> list[Tensor]:
 
 
 def max_pool(call: Call) -> list[Tensor]:
-    present = number_named("present")  # what is outside is not the same as a zero
+    present = number_named("present")  # outside is not the same as zero
 
     def finish(kernel: list[Poly], value: Window, counted: Callable[[bool], Window]) -> Form:
         def marked(position: list[Poly]) -> Form:
